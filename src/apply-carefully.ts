@@ -1,0 +1,376 @@
+/**
+ * The careful way to apply a batch: look at every change, set aside what cannot be applied and say why, merge the rest.
+ *
+ * The changes are laid out in a temporary table and grouped by table and by the set of keys their rows have. Each group
+ * is merged with the same statements as on the fast path; when one of them meets a row that a constraint forbids, the
+ * group is halved until that row is alone. A poisoned change in ten thousand costs some thirty statements, not ten thousand.
+ */
+
+import type { Merged } from './apply.ts';
+import type { Registry } from './capture/registry.ts';
+import { fold, quote, type Table } from './capture/schema.ts';
+import { TIMESTAMP_MAX } from './capture/triggers.ts';
+import { decode } from './capture/values.ts';
+import { type Connection, isRowFault } from './database.ts';
+import type { DeadLetters } from './dead-letters.ts';
+import { messageOf } from './errors.ts';
+import type { RowRef } from './events.ts';
+import {
+  deleteSql,
+  entombSql,
+  type Shape,
+  settledDeletesSql,
+  settledUpsertsSql,
+  updateSql,
+  upsertSql,
+} from './merge.ts';
+import type { Op, ParkCode } from './wire.ts';
+
+/** One change as the temporary table describes it. */
+interface Staged {
+  idx: number;
+  kind: string;
+  op: string | null;
+  op_type: string | null;
+  tbl: string | null;
+  tbl_type: string | null;
+  row_type: string | null;
+  old_id: string | null;
+  old_type: string | null;
+  /** The row's keys, as a JSON array. */
+  keys: string | null;
+}
+
+type Plan =
+  | { kind: 'upsert'; table: Table; op: Op; id: string; shape: Shape; extra: string[] }
+  | { kind: 'delete'; table: Table; op: Op; id: string }
+  /** A DELETE whose row is null: it removes whatever is there, so its place among the others matters. */
+  | { kind: 'delete-any'; table: Table; op: Op; id: string }
+  | { kind: 'park'; code: ParkCode; reason: string };
+
+interface Outcome {
+  plans: Plan[];
+  /** Index of each change that was set aside, in full or for its unknown columns. */
+  parked: Map<number, { code: ParkCode; reason: string; unknownColumns?: string[] }>;
+}
+
+export class CarefulApply {
+  readonly #db: Connection;
+  readonly #registry: Registry;
+  readonly #letters: DeadLetters;
+
+  constructor(db: Connection, registry: Registry, letters: DeadLetters) {
+    this.#db = db;
+    this.#registry = registry;
+    this.#letters = letters;
+  }
+
+  /** Merges a batch inside the caller's transaction; `json` is the whole body, as text or JSONB. */
+  merge(json: string | Uint8Array, from: string | undefined): Merged {
+    this.#stage(json);
+    try {
+      const outcome = this.#classify();
+      this.#mergeInOrder(outcome);
+      for (const [index, { code, reason, unknownColumns }] of outcome.parked) {
+        this.#letters.park({ ...this.#asParked(index), unknownColumns }, code, reason, from);
+      }
+      return this.#report(outcome, from);
+    } finally {
+      this.#db.exec('DELETE FROM temp._rowcast_stage');
+    }
+  }
+
+  /** Lets go of the temporary table. */
+  release(): void {
+    this.#db.exec('DROP TABLE IF EXISTS temp._rowcast_stage');
+  }
+
+  #stage(json: string | Uint8Array): void {
+    const each = this.#registry.features.jsonb ? 'jsonb' : 'json';
+    this.#db.exec(
+      'CREATE TEMP TABLE IF NOT EXISTS _rowcast_stage (idx INTEGER PRIMARY KEY, kind TEXT, change, r, grp INTEGER, id, ua)',
+    );
+    this.#db.exec('DELETE FROM temp._rowcast_stage');
+    this.#db.run(
+      `INSERT INTO temp._rowcast_stage (idx, kind, change, r) SELECT key, type, iif(type IN ('object', 'array'), value, json_quote(atom)), ` +
+        `iif(type = 'object' AND json_type(value, '$.row') = 'object', ${each}_extract(value, '$.row'), NULL) ` +
+        `FROM ${each}_each(?, '$.changes')`,
+      json,
+    );
+  }
+
+  /** Decides for every change what is to be done with it, before anything is written. */
+  #classify(): Outcome {
+    const staged = this.#db.all<Staged>(
+      "SELECT idx, kind, c ->> '$.op' AS op, json_type(c, '$.op') AS op_type, c ->> '$.table' AS tbl, json_type(c, '$.table') AS tbl_type, " +
+        "json_type(c, '$.row') AS row_type, c ->> '$.old_id' AS old_id, json_type(c, '$.old_id') AS old_type, " +
+        '(SELECT json_group_array(key) FROM json_each(r)) AS keys ' +
+        "FROM (SELECT idx, kind, iif(kind = 'object', change, NULL) AS c, r FROM temp._rowcast_stage) ORDER BY idx",
+    );
+    const outcome: Outcome = { plans: [], parked: new Map() };
+    const shapes = new Map<string, { shape: Shape; extra: string[] }>();
+    for (const change of staged) {
+      const plan = this.#plan(change, shapes);
+      outcome.plans.push(plan);
+      if (plan.kind === 'park') outcome.parked.set(change.idx, plan);
+      if (plan.kind === 'upsert' && plan.extra.length > 0) {
+        outcome.parked.set(change.idx, {
+          code: 'unknown-column',
+          reason: `table "${plan.table.name}" has no column ${plan.extra.map((key) => JSON.stringify(key)).join(', ')} here; the others were applied`,
+          unknownColumns: plan.extra,
+        });
+      }
+    }
+    return outcome;
+  }
+
+  #plan(change: Staged, shapes: Map<string, { shape: Shape; extra: string[] }>): Plan {
+    const park = (code: ParkCode, reason: string): Plan => ({ kind: 'park', code, reason });
+    if (change.kind !== 'object') return park('bad-change', `a change must be an object, not ${change.kind}`);
+    const { op } = change;
+    if (change.op_type !== 'text' || (op !== 'INSERT' && op !== 'UPDATE' && op !== 'DELETE')) {
+      return park('bad-op', `op must be INSERT, UPDATE or DELETE, not ${shown(op)}`);
+    }
+    if (change.tbl_type !== 'text' || change.tbl === null) return park('unknown-table', 'table must be a string');
+    const table = this.#registry.get(change.tbl);
+    if (!table) return park('unknown-table', `table ${shown(change.tbl)} is not synced here`);
+    if (change.row_type !== 'object') {
+      const nothing = change.row_type === null || change.row_type === 'null';
+      if (op !== 'DELETE' || !nothing)
+        return park('bad-row', `row must be an object, not ${change.row_type ?? 'missing'}`);
+      if (change.old_type !== 'text' || change.old_id === null)
+        return park('bad-id', 'a DELETE without a row needs old_id');
+      return { kind: 'delete-any', table, op, id: change.old_id };
+    }
+    const cached = shapes.get(`${table.name}\n${change.keys}`);
+    const { shape, extra } = cached ?? shapeOf(table, JSON.parse(change.keys ?? '[]'));
+    if (!cached) shapes.set(`${table.name}\n${change.keys}`, { shape, extra });
+    const keyOf = (column: string): string | undefined => shape.fields.find((f) => f.column.name === column)?.key;
+
+    const time = this.#typed(change.idx, keyOf(table.updatedAt));
+    if (time.type !== 'integer' || !(Math.abs(Number(time.value)) <= TIMESTAMP_MAX)) {
+      return park(
+        'bad-timestamp',
+        `updated_at must be an integer of milliseconds, not ${shown(time.value ?? time.type)}`,
+      );
+    }
+    const rowId = this.#typed(change.idx, keyOf(table.id));
+    const own = rowId.type === 'text' ? (rowId.value as string) : undefined;
+    if (op === 'DELETE') {
+      const named = change.old_type === 'text' ? (change.old_id as string) : undefined;
+      if (own !== undefined && named !== undefined && own !== named) {
+        return park('bad-id', `old_id ${shown(named)} and the id of the row ${shown(own)} differ`);
+      }
+      const id = named ?? own;
+      if (id === undefined) return park('bad-id', 'a DELETE needs old_id, a string');
+      return { kind: 'delete', table, op, id };
+    }
+    if (own === undefined) return park('bad-id', `id must be a string, not ${shown(rowId.value ?? rowId.type)}`);
+    return { kind: 'upsert', table, op, id: own, shape, extra };
+  }
+
+  #typed(idx: number, key: string | undefined): { type: string | null; value: string | number | null } {
+    if (key === undefined) return { type: null, value: null };
+    const found = this.#db.get<{ type: string; value: string | number }>(
+      'SELECT e.type AS type, CAST(e.atom AS TEXT) AS value FROM temp._rowcast_stage AS s, json_each(s.r) AS e WHERE s.idx = ? AND e.key = ?',
+      idx,
+      key,
+    );
+    return found ?? { type: null, value: null };
+  }
+
+  /** Runs of ordinary changes are merged as sets; a row-less DELETE stands between two runs. */
+  #mergeInOrder(outcome: Outcome): void {
+    let start = 0;
+    outcome.plans.forEach((plan, idx) => {
+      if (plan.kind !== 'delete-any') return;
+      this.#mergeRun(outcome, start, idx);
+      this.#deleteAny(plan);
+      start = idx + 1;
+    });
+    this.#mergeRun(outcome, start, outcome.plans.length);
+  }
+
+  #mergeRun(outcome: Outcome, start: number, end: number): void {
+    const deletions = new Map<Table, number[]>();
+    const writes = new Map<Shape, { table: Table; indexes: number[] }>();
+    for (let idx = start; idx < end; idx++) {
+      const plan = outcome.plans[idx] as Plan;
+      if (plan.kind === 'delete') {
+        this.#prepareRow(idx, plan.table, plan.id);
+        deletions.set(plan.table, [...(deletions.get(plan.table) ?? []), idx]);
+      } else if (plan.kind === 'upsert') {
+        this.#prepareRow(idx, plan.table, plan.id, plan.shape);
+        const group = writes.get(plan.shape) ?? { table: plan.table, indexes: [] };
+        writes.set(plan.shape, group);
+        group.indexes.push(idx);
+      }
+    }
+    for (const [table, indexes] of deletions) {
+      this.#bisect(outcome, indexes, [entombSql(table, STAGED), deleteSql(table, STAGED)]);
+    }
+    for (const [shape, { table, indexes }] of writes) {
+      const supplied = new Set(shape.fields.map(({ column }) => column));
+      const incomplete = table.columns.some((column) => column.required && !supplied.has(column));
+      if (!incomplete) {
+        this.#bisect(outcome, indexes, [upsertSql(table, shape, STAGED)]);
+        continue;
+      }
+      // The row may exist and be updated, although it could not be inserted; one at a time, so that the order holds.
+      for (const idx of indexes) {
+        const exists = this.#db.get(
+          `SELECT 1 AS n FROM ${quote(table.name)} WHERE ${quote(table.id)} = (SELECT id FROM temp._rowcast_stage WHERE idx = ?)`,
+          idx,
+        );
+        this.#bisect(outcome, [idx], [exists ? updateSql(table, shape, STAGED) : upsertSql(table, shape, STAGED)]);
+      }
+    }
+  }
+
+  /** Puts the decoded id and the time where the merge statements look for them. */
+  #prepareRow(idx: number, table: Table, id: string, shape?: Shape): void {
+    const key = shape?.fields.find((f) => f.column.name === table.updatedAt)?.key;
+    const time = key === undefined ? this.#timeKey(idx, table) : key;
+    this.#db.run(
+      `UPDATE temp._rowcast_stage SET id = ${decode('v')}, ua = (SELECT e.atom FROM json_each(r) AS e WHERE e.key = ?) ` +
+        'FROM (SELECT ? AS v) WHERE idx = ?',
+      time,
+      id,
+      idx,
+    );
+  }
+
+  #timeKey(idx: number, table: Table): string {
+    const keys = this.#db.all<{ key: string }>(
+      'SELECT e.key AS key FROM temp._rowcast_stage AS s, json_each(s.r) AS e WHERE s.idx = ?',
+      idx,
+    );
+    return keys.find(({ key }) => fold(key) === fold(table.updatedAt))?.key ?? table.updatedAt;
+  }
+
+  #bisect(outcome: Outcome, indexes: number[], statements: string[]): void {
+    if (indexes.length === 0) return;
+    // A statement that cannot even be prepared (a broken trigger of the application) is not the fault of any row.
+    for (const sql of statements) this.#db.prepare(sql);
+    this.#db.run('UPDATE temp._rowcast_stage SET grp = NULL WHERE grp IS NOT NULL');
+    this.#db.run(
+      'UPDATE temp._rowcast_stage SET grp = 1 WHERE idx IN (SELECT value FROM json_each(?))',
+      JSON.stringify(indexes),
+    );
+    try {
+      this.#db.savepoint(() => {
+        for (const sql of statements) this.#db.run(sql);
+      });
+    } catch (error) {
+      if (!isRowFault(error)) throw error;
+      if (indexes.length === 1) {
+        outcome.parked.set(indexes[0] as number, { code: 'constraint', reason: messageOf(error) });
+        return;
+      }
+      const middle = indexes.length >> 1;
+      this.#bisect(outcome, indexes.slice(0, middle), statements);
+      this.#bisect(outcome, indexes.slice(middle), statements);
+    }
+  }
+
+  #deleteAny(plan: Extract<Plan, { kind: 'delete-any' }>): void {
+    const { table } = plan;
+    const id = `(SELECT ${decode('v')} FROM (SELECT ? AS v))`;
+    const where = `WHERE ${quote(table.id)} = ${id}`;
+    this.#db.run(
+      `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT '${table.name.replaceAll("'", "''")}', ${quote(table.id)}, 1, ` +
+        `${quote(table.updatedAt)} FROM ${quote(table.name)} ${where} ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`,
+      plan.id,
+    );
+    this.#db.run(`DELETE FROM ${quote(table.name)} ${where}`, plan.id);
+  }
+
+  #report(outcome: Outcome, from: string | undefined): Merged {
+    const settled = this.#settled(outcome);
+    const rows: RowRef[] = [];
+    outcome.plans.forEach((plan, idx) => {
+      if (plan.kind === 'park' || outcome.parked.has(idx)) return;
+      const inPlace = plan.kind === 'delete-any' || settled.has(`${plan.table.name}\n${plan.id}`);
+      if (inPlace) rows.push({ op: plan.op, table: plan.table.name, id: plan.id });
+    });
+    const rejected = [...outcome.parked].map(([index, { code, reason }]) => ({ index, code, message: reason }));
+    const parked = [...outcome.parked].map(([index, { code, reason }]) => {
+      const kept = this.#asParked(index);
+      const row = { op: (kept.op ?? 'UPDATE') as Op, table: kept.table ?? '', id: kept.rowId ?? '' };
+      return { from, code, reason, row };
+    });
+    return { applied: rows.length, rows, rejected: rejected.sort((a, b) => a.index - b.index), parked };
+  }
+
+  /** The rows, as table and wire id, whose newest version in this batch is the one that stands. */
+  #settled(outcome: Outcome): Set<string> {
+    const found = new Set<string>();
+    const groups = new Map<string, { sql: string; indexes: number[]; table: Table }>();
+    outcome.plans.forEach((plan, idx) => {
+      if (plan.kind !== 'upsert' && plan.kind !== 'delete') return;
+      const sql =
+        plan.kind === 'delete'
+          ? settledDeletesSql(plan.table, STAGED)
+          : settledUpsertsSql(plan.table, plan.shape, STAGED);
+      const group = groups.get(sql) ?? { sql, indexes: [], table: plan.table };
+      groups.set(sql, group);
+      group.indexes.push(idx);
+    });
+    for (const { sql, indexes, table } of groups.values()) {
+      this.#db.run('UPDATE temp._rowcast_stage SET grp = NULL WHERE grp IS NOT NULL');
+      this.#db.run(
+        'UPDATE temp._rowcast_stage SET grp = 1 WHERE idx IN (SELECT value FROM json_each(?))',
+        JSON.stringify(indexes),
+      );
+      for (const { idx } of this.#db.all<{ idx: number }>(sql)) {
+        found.add(`${table.name}\n${(outcome.plans[idx] as Extract<Plan, { id: string }>).id}`);
+      }
+    }
+    return found;
+  }
+
+  #asParked(index: number): {
+    op: string | null;
+    table: string | null;
+    rowId: string | null;
+    row: string | null;
+    change: string;
+  } {
+    const found = this.#db.get<{ change: string }>(
+      "SELECT iif(kind IN ('object', 'array'), json(change), change) AS change FROM temp._rowcast_stage WHERE idx = ?",
+      index,
+    );
+    const change = found?.change ?? 'null';
+    const parts = this.#db.get<Record<'op' | 'tbl' | 'old_id' | 'id' | 'r', string | null>>(
+      "SELECT CAST(c ->> '$.op' AS TEXT) AS op, CAST(c ->> '$.table' AS TEXT) AS tbl, CAST(c ->> '$.old_id' AS TEXT) AS old_id, " +
+        "CAST(c ->> '$.row.id' AS TEXT) AS id, c -> '$.row' AS r FROM (SELECT ? AS c)",
+      change,
+    );
+    return {
+      op: parts?.op ?? null,
+      table: parts?.tbl ?? null,
+      rowId: parts?.id ?? parts?.old_id ?? null,
+      row: parts?.r ?? null,
+      change,
+    };
+  }
+}
+
+/** The changes of the current group, as the merge statements want them. */
+const STAGED = 'SELECT idx, id, ua, r FROM temp._rowcast_stage WHERE grp = 1 ORDER BY idx LIMIT -1';
+
+/** Matches the row's keys to columns, without regard to case as SQLite does. */
+function shapeOf(table: Table, keys: string[]): { shape: Shape; extra: string[] } {
+  const shape: Shape = { fields: [] };
+  const extra: string[] = [];
+  for (const key of keys) {
+    const column = table.columns.find((candidate) => fold(candidate.name) === fold(key));
+    if (!column) extra.push(key);
+    else if (!shape.fields.some((f) => f.column === column)) shape.fields.push({ key, column });
+  }
+  return { shape, extra };
+}
+
+function shown(value: unknown): string {
+  return JSON.stringify(value)?.slice(0, 80) ?? 'nothing';
+}

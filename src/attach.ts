@@ -1,0 +1,215 @@
+/** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
+import { Applier } from './apply.ts';
+import { Registry } from './capture/registry.ts';
+import { type Clock, systemClock } from './clock.ts';
+import { type CheckedConfig, type Config, checkConfig, checkTables } from './config.ts';
+import { Connection, type Database } from './database.ts';
+import { type DeadLetter, DeadLetters } from './dead-letters.ts';
+import { messageOf, RowcastError } from './errors.ts';
+import { Emitter, type EventName, type Listener } from './events.ts';
+import { type Health, health, RowCounter } from './health.ts';
+import { enrolPeers, PeerOutbox } from './outbox.ts';
+import { Replayer, type RetryResult } from './replay.ts';
+import { Shipper } from './ship.ts';
+import { defaultTransport, type Transport } from './transport.ts';
+import type { Ack, Change } from './wire.ts';
+
+/** The answer to a batch, for the caller's own `/sync` route. */
+export type Received =
+  | { status: 200; body: Ack }
+  /** 4xx: not a batch, and it never will be. 503: not now; the sender tries again. Nothing was changed. */
+  | { status: 400 | 413 | 503; body: { error: string } };
+
+export interface FlushResult {
+  /** Peers that have acknowledged everything that was pending. */
+  delivered: string[];
+  /** Peers that could not be reached; the changes stay for them. */
+  unreachable: string[];
+}
+
+export interface Manager {
+  /** Applies received changes, last write wins. Returns how many won or were already in place. */
+  applyChanges(changes: Change[]): number;
+  /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
+  receive(body: string | Uint8Array, options?: { from?: string | undefined }): Received;
+  health(): Health;
+  /** Ships now; resolves when every reachable peer has acknowledged what was pending. */
+  flush(): Promise<FlushResult>;
+  /** Wakes the loops without waiting for the next tick. */
+  nudge(): void;
+  /** Ends the loops; when it resolves, no timer, socket or statement is left. Capture goes on. */
+  stop(): Promise<void>;
+  /** Stops, and removes the triggers: writes are no longer captured. */
+  detach(): Promise<void>;
+  on<E extends EventName>(event: E, listener: Listener<E>): () => void;
+  readonly deadLetters: {
+    list(options?: { limit?: number; after?: number }): DeadLetter[];
+    retry(id: number): RetryResult;
+    discard(id: number): void;
+  };
+  readonly id: string;
+}
+
+/** Captures every write to `tables` and keeps them the same on all peers. */
+export function attach(db: Database, config: Config, tables: string[]): Manager {
+  return new Attached(new Connection(db), checkConfig(config), checkTables(tables));
+}
+
+class Attached implements Manager {
+  readonly id: string;
+  readonly deadLetters: Manager['deadLetters'];
+  readonly #db: Connection;
+  readonly #clock: Clock;
+  readonly #config: CheckedConfig;
+  readonly #events = new Emitter();
+  readonly #registry: Registry;
+  readonly #letters: DeadLetters;
+  readonly #applier: Applier;
+  readonly #replayer: Replayer;
+  readonly #counter: RowCounter;
+  readonly #shippers: Shipper[];
+  readonly #transport: Transport;
+  #stopping: Promise<void> | undefined;
+
+  constructor(db: Connection, config: CheckedConfig, tables: string[]) {
+    this.id = config.id;
+    this.#db = db;
+    this.#config = config;
+    this.#clock = config.clock ?? systemClock;
+    this.#registry = new Registry(db, {
+      tables,
+      // Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end.
+      warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
+      onRefresh: () => this.#replayer.replayParked(),
+    });
+    this.#letters = new DeadLetters(db, this.#clock);
+    this.#applier = new Applier(db, this.#registry, this.#letters, {
+      bodyBytes: config.maxBodyBytes,
+      batchChanges: Number.MAX_SAFE_INTEGER,
+    });
+    this.#replayer = new Replayer(db, this.#registry, this.#letters, this.#applier);
+    this.#counter = new RowCounter(db, this.#clock);
+    const newTables = this.#registry.install();
+    enrolPeers(db, this.#registry, config.peers, newTables);
+    this.#replayer.replayParked();
+
+    this.#transport = config.fetch ? { fetch: config.fetch, close: () => {} } : defaultTransport();
+    this.#shippers = config.peers.map((peer) => this.#shipper(peer));
+    this.deadLetters = {
+      list: (options) => this.#letters.list(options),
+      retry: (id) => this.#retry(id),
+      discard: (id) => this.#letters.discard(id),
+    };
+    for (const shipper of this.#shippers) shipper.start();
+  }
+
+  applyChanges(changes: Change[]): number {
+    this.#refuseIfStopped();
+    if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
+    return this.#apply(`{"batch_id":0,"changes":${JSON.stringify(changes, exactIntegers)}}`, undefined).applied;
+  }
+
+  receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
+    try {
+      this.#refuseIfStopped();
+      return { status: 200, body: this.#apply(body, options.from) };
+    } catch (error) {
+      return this.#refusal(error);
+    }
+  }
+
+  health(): Health {
+    this.#refuseIfStopped();
+    return health(this.id, this.#db, this.#registry, this.#letters, this.#shippers, this.#counter, this.#clock.now());
+  }
+
+  async flush(): Promise<FlushResult> {
+    this.#refuseIfStopped();
+    const result: FlushResult = { delivered: [], unreachable: [] };
+    await Promise.all(
+      this.#shippers.map(async (shipper) => {
+        const list = (await shipper.flush()) ? result.delivered : result.unreachable;
+        list.push(shipper.peer);
+      }),
+    );
+    return result;
+  }
+
+  nudge(): void {
+    for (const shipper of this.#shippers) shipper.nudge();
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#end();
+    return this.#stopping;
+  }
+
+  async detach(): Promise<void> {
+    await this.stop();
+    this.#registry.uninstall();
+    this.#db.release();
+  }
+
+  on<E extends EventName>(event: E, listener: Listener<E>): () => void {
+    return this.#events.on(event, listener);
+  }
+
+  #apply(body: string | Uint8Array, from: string | undefined): Ack {
+    const { ack, event, parked } = this.#applier.apply(body, from, this.#events.has('applied'));
+    for (const one of parked) this.#events.emit('parked', one);
+    this.#events.emit('applied', event);
+    return ack;
+  }
+
+  #refusal(error: unknown): Received {
+    const known = error instanceof RowcastError ? error : undefined;
+    if (known?.code === 'INVALID_BATCH') return { status: 400, body: { error: known.message } };
+    if (known?.code === 'BODY_TOO_LARGE') return { status: 413, body: { error: known.message } };
+    const failure =
+      known ??
+      new RowcastError('DATABASE_FAILED', `the batch could not be applied: ${messageOf(error)}`, { cause: error });
+    if (failure.code !== 'STOPPED') this.#events.emit('error', failure);
+    return { status: 503, body: { error: failure.message } };
+  }
+
+  #retry(id: number): RetryResult {
+    const result = this.#replayer.retry(id);
+    if (result.outcome === 'queued') this.nudge();
+    return result;
+  }
+
+  #shipper(peer: string): Shipper {
+    const { id, peers, batchMs, batchSize, maxBatchBytes, requestTimeoutMs, random } = this.#config;
+    return new Shipper({
+      nodeId: id,
+      peer,
+      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, peers),
+      fetch: this.#transport.fetch,
+      clock: this.#clock,
+      random: random ?? Math.random,
+      events: this.#events,
+      batchMs,
+      batchSize,
+      batchBytes: maxBatchBytes,
+      requestTimeoutMs,
+    });
+  }
+
+  async #end(): Promise<void> {
+    this.#counter.stop();
+    await Promise.all(this.#shippers.map((shipper) => shipper.stop()));
+    this.#transport.close();
+    this.#applier.release();
+    this.#db.release();
+  }
+
+  #refuseIfStopped(): void {
+    if (!this.#stopping) return;
+    throw new RowcastError('STOPPED', 'this manager was stopped', { hint: 'call attach again' });
+  }
+}
+
+/** A bigint in a row given to applyChanges travels as the decimal string that the wire format has for it. */
+function exactIntegers(_key: string, value: unknown): unknown {
+  return typeof value === 'bigint' ? String(value) : value;
+}

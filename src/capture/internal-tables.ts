@@ -1,0 +1,134 @@
+/** The tables that Rowcast keeps in the application's database, and how it takes over those of another implementation. */
+import type { Connection } from '../database.ts';
+import { quote } from './schema.ts';
+
+/**
+ * Nothing in `_changes` may be able to fail: it is written inside the application's own statement. AUTOINCREMENT, because
+ * ids that start again after a drain would let a late acknowledgement delete changes that nobody has seen.
+ */
+const DEFINITIONS: Record<string, string> = {
+  _meta: '(key TEXT PRIMARY KEY, value) WITHOUT ROWID',
+  _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
+  // is_delete 1: the row was deleted at this version. 0: a floor, see floorBeforeReplace in triggers.ts.
+  _tombstones:
+    '(table_name TEXT, row_id TEXT, is_delete INTEGER, version INTEGER, PRIMARY KEY (table_name, row_id, is_delete)) WITHOUT ROWID',
+  _replaced:
+    '(table_name TEXT, row_id TEXT, version INTEGER, row_data TEXT, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
+  _dead_letter:
+    '(dead_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, row_id TEXT, row_data TEXT, failed_at INTEGER, retry_count INTEGER DEFAULT 0)',
+  // What the specification's six columns have no room for: which way, to or from whom, why, and the whole change.
+  _dead_letter_info:
+    '(dead_id INTEGER PRIMARY KEY, direction TEXT, table_name TEXT, peer TEXT, code TEXT, reason TEXT, change TEXT, unknown_columns TEXT, fingerprint TEXT UNIQUE)',
+  // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it.
+  _peer_state:
+    '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, snapshot_table TEXT, snapshot_after TEXT, snapshot_sent INTEGER DEFAULT 0)',
+};
+
+/** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
+export function installInternalTables(db: Connection, syncedTables: string[]): void {
+  for (const [name, definition] of Object.entries(DEFINITIONS)) {
+    const sql = `CREATE TABLE ${quote(name)} ${definition}`;
+    const existing = db.get<{ sql: string }>("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?", name);
+    if (!existing) db.exec(sql);
+    else if (normalised(existing.sql) !== normalised(sql)) rebuild(db, name, sql, syncedTables);
+  }
+  // The sweep of floors must not read through a million tombstones to find none.
+  db.exec('CREATE INDEX IF NOT EXISTS _tombstones_floors ON _tombstones (is_delete) WHERE is_delete = 0');
+  db.exec(
+    "INSERT INTO _meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
+  );
+  continueIds(db);
+}
+
+/** New ids go on above everything that a peer has ever acknowledged; below it they would count as delivered already. */
+function continueIds(db: Connection): void {
+  const least = Number(
+    db.get(
+      'SELECT max((SELECT coalesce(max(change_id), 0) FROM _changes), (SELECT coalesce(max(last_acked), 0) FROM _peer_state)) AS n',
+    )?.n,
+  );
+  const sequence = db.get<{ seq: number }>("SELECT seq FROM sqlite_sequence WHERE name = '_changes'");
+  if (!sequence) db.run("INSERT INTO sqlite_sequence (name, seq) VALUES ('_changes', CAST(? AS INTEGER))", least);
+  else if (sequence.seq < least)
+    db.run("UPDATE sqlite_sequence SET seq = CAST(? AS INTEGER) WHERE name = '_changes'", least);
+}
+
+function rebuild(db: Connection, name: string, sql: string, syncedTables: string[]): void {
+  const before = `${name}_before_rowcast`;
+  const columns = columnsOf(db, name);
+  db.exec(`ALTER TABLE ${quote(name)} RENAME TO ${quote(before)}`);
+  db.exec(sql);
+  const common = columnsOf(db, name).filter((column) => columns.includes(column));
+  const list = common.map(quote).join(', ');
+  if (common.length > 0)
+    db.exec(
+      `INSERT INTO ${quote(name)} (${list}) SELECT ${list} FROM ${quote(before)} WHERE true ON CONFLICT DO NOTHING`,
+    );
+  if (name === '_changes') {
+    db.run(
+      "INSERT INTO sqlite_sequence (name, seq) SELECT '_changes', seq FROM sqlite_sequence WHERE name = ? " +
+        "AND NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_changes')",
+      before,
+    );
+    adoptChanges(db, before, columns, syncedTables);
+  }
+  db.exec(`DROP TABLE ${quote(before)}`);
+}
+
+/**
+ * The specification's `_changes` does not say which table a change belongs to. A column of that meaning is taken over if
+ * there is one; with a single synced table there is no question; otherwise the row's columns decide, and a change that
+ * fits no table or several becomes a dead letter for a person to look at.
+ */
+function adoptChanges(db: Connection, before: string, columns: string[], syncedTables: string[]): void {
+  const named = ['table', 'tbl', 'tbl_name', 'tablename'].find((column) => columns.includes(column));
+  if (named && !columns.includes('table_name')) {
+    db.exec(
+      `UPDATE _changes SET table_name = (SELECT b.${quote(named)} FROM ${quote(before)} AS b WHERE b.change_id = _changes.change_id)`,
+    );
+  }
+  const [only] = syncedTables;
+  if (syncedTables.length === 1 && only !== undefined) {
+    db.run('UPDATE _changes SET table_name = ? WHERE table_name IS NULL', only);
+  }
+  for (const table of syncedTables) {
+    const rivals = syncedTables.filter((other) => other !== table);
+    db.run(
+      `UPDATE _changes SET table_name = ? WHERE table_name IS NULL AND json_valid(row_data) AND ${fits()} ` +
+        `${rivals.map(() => `AND NOT ${fits()}`).join(' ')}`,
+      table,
+      table,
+      ...rivals,
+    );
+  }
+  db.exec(
+    "INSERT INTO _dead_letter (op, row_id, row_data, failed_at) SELECT op, row_id, row_data, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) " +
+      'FROM _changes WHERE table_name IS NULL ORDER BY change_id',
+  );
+  db.exec(
+    "INSERT INTO _dead_letter_info (dead_id, direction, code, reason) SELECT dead_id, 'out', 'unknown-table', " +
+      "'adopted from another implementation; which table it belongs to cannot be told' FROM _dead_letter " +
+      'WHERE dead_id NOT IN (SELECT dead_id FROM _dead_letter_info)',
+  );
+  db.exec('DELETE FROM _changes WHERE table_name IS NULL');
+  // Their deletions left no tombstones here, so a new peer must be sent these changes besides the snapshot.
+  db.exec(
+    "INSERT INTO _meta (key, value) SELECT 'adopted_upto', coalesce(max(change_id), 0) FROM _changes WHERE true ON CONFLICT DO UPDATE SET value = excluded.value",
+  );
+}
+
+/** Every key of the row is a column of the table, and every column is a key of the row. */
+function fits(): string {
+  return (
+    '(SELECT (SELECT group_concat(k) FROM (SELECT lower(name) AS k FROM pragma_table_info(?) ORDER BY 1)) IS ' +
+    '(SELECT group_concat(k) FROM (SELECT lower(key) AS k FROM json_each(row_data) ORDER BY 1)))'
+  );
+}
+
+function columnsOf(db: Connection, table: string): string[] {
+  return db.all<{ name: string }>('SELECT name FROM pragma_table_info(?)', table).map((column) => column.name);
+}
+
+function normalised(sql: string): string {
+  return sql.replace(/\s+|"/g, '');
+}

@@ -1,0 +1,236 @@
+/** The synced tables as they are now: installs the triggers, notices schema changes, takes everything away again. */
+import type { Connection } from '../database.ts';
+import { resultCode } from '../database.ts';
+import { messageOf, RowcastError } from '../errors.ts';
+import { installInternalTables } from './internal-tables.ts';
+import { describeTable, fold, literal, quote, type Table, TRIGGER_PREFIX } from './schema.ts';
+import { TIMESTAMP_MAX, type Trigger, triggersFor } from './triggers.ts';
+
+/** What this SQLite can do beyond the version that is required. */
+export interface Features {
+  /** jsonb_each: the whole batch is merged without a JavaScript object ever being made. */
+  jsonb: boolean;
+}
+
+/** octet_length, unhex, `unixepoch('subsec')`, exact printing of REAL. */
+const SQLITE_VERSION_MIN = [3, 43, 0];
+
+export interface RegistryOptions {
+  tables: string[];
+  warn(code: string, message: string): void;
+  /** Called after the triggers were brought up to date with a changed schema. */
+  onRefresh(): void;
+  features?: Features;
+}
+
+export class Registry {
+  readonly features: Features;
+  readonly #db: Connection;
+  readonly #options: RegistryOptions;
+  #tables = new Map<string, Table>();
+  #schemaVersion = -1;
+  /** Changes up to here were captured by triggers that knew every column. */
+  #verifiedUpTo = 0;
+
+  constructor(db: Connection, options: RegistryOptions) {
+    requireVersion(db);
+    this.#db = db;
+    this.#options = options;
+    this.features = options.features ?? { jsonb: probes(db, "SELECT 1 FROM jsonb_each(jsonb('[1]'))") };
+  }
+
+  get(name: string): Table | undefined {
+    return this.#tables.get(fold(name));
+  }
+
+  list(): Table[] {
+    return [...this.#tables.values()];
+  }
+
+  /**
+   * Creates or updates everything in one transaction; running it again changes nothing. Returns the names of the tables
+   * that were not captured before.
+   */
+  install(): string[] {
+    const warned = new Set<string>();
+    const warnings: [string, string][] = [];
+    let fresh: Table[] = [];
+    try {
+      this.#db.transaction(() => {
+        const tables = this.#options.tables.map((name) => describeTable(this.#db, name));
+        // First, because renaming a table that a foreign trigger names would rewrite that trigger.
+        for (const table of tables) dropForeignCapture(this.#db, table, warnings);
+        installInternalTables(
+          this.#db,
+          tables.map((table) => table.name),
+        );
+        fresh = this.#installTriggers(tables);
+        for (const table of fresh) stampInvalid(this.#db, table);
+        this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
+      });
+    } catch (error) {
+      if (resultCode(error) === 8) {
+        throw new RowcastError('INVALID_DATABASE', 'the database is read-only', {
+          hint: 'open it for writing: changes are captured in tables of their own',
+          cause: error,
+        });
+      }
+      if (resultCode(error) === 26) {
+        throw new RowcastError('INVALID_DATABASE', 'the file is not a SQLite database', { cause: error });
+      }
+      throw error;
+    }
+    this.#markVerified();
+    for (const table of this.list()) for (const text of table.warnings) warnings.push(['schema', text]);
+    for (const [code, message] of warnings) {
+      if (!warned.has(message)) this.#options.warn(code, message);
+      warned.add(message);
+    }
+    return fresh.map((table) => table.name);
+  }
+
+  /**
+   * Notices a schema change made by anyone, by SQLite's own counter, and brings the triggers up to date. Called before
+   * changes are read for shipping and before a batch is applied, so no change leaves that lacks a column unnoticed.
+   */
+  refresh(): void {
+    if (this.#currentVersion() === this.#schemaVersion) {
+      return;
+    }
+    const since = this.#verifiedUpTo;
+    const changed = this.#db.transaction(() => {
+      const tables: Table[] = [];
+      for (const known of this.#options.tables) {
+        try {
+          tables.push(describeTable(this.#db, known));
+        } catch (error) {
+          if (!(error instanceof RowcastError)) throw error;
+          this.#options.warn('table-lost', `${messageOf(error)}; its changes are parked until it is back`);
+        }
+      }
+      const before = new Map(this.#tables);
+      this.#installTriggers(tables);
+      this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
+      for (const table of tables) {
+        const known = before.get(fold(table.name));
+        if (!known || hasNewColumn(known, table)) recapture(this.#db, table, since);
+      }
+      return tables.some(
+        (table) => !before.has(fold(table.name)) || hasNewColumn(before.get(fold(table.name)) as Table, table),
+      );
+    });
+    this.#markVerified();
+    if (changed) this.#options.onRefresh();
+  }
+
+  /** Remembers how far the triggers are known to have been complete; a no-op when the schema has moved meanwhile. */
+  markRead(changeId: number): void {
+    this.#verifiedUpTo = Math.max(this.#verifiedUpTo, changeId);
+  }
+
+  /** True while every trigger is there with the text it should have, and capture is not gated off for good. */
+  intact(): boolean {
+    const wanted = new Map(this.list().flatMap((table) => triggersFor(table).map(({ name, sql }) => [name, sql])));
+    const there = this.#ownTriggers();
+    const flag = this.#db.get("SELECT value FROM _meta WHERE key = 'syncing'")?.value;
+    return (
+      this.list().length === this.#options.tables.length &&
+      there.length === wanted.size &&
+      there.every(({ name, sql }) => wanted.get(name) === sql) &&
+      flag !== 1
+    );
+  }
+
+  uninstall(): void {
+    this.#db.transaction(() => {
+      for (const { name } of this.#ownTriggers()) this.#db.exec(`DROP TRIGGER ${quote(name)}`);
+    });
+  }
+
+  /** Returns the tables that had no triggers of ours before. */
+  #installTriggers(tables: Table[]): Table[] {
+    const wanted = new Map(tables.flatMap((table) => triggersFor(table).map((t): [string, Trigger] => [t.name, t])));
+    const there = this.#ownTriggers();
+    const fresh = tables.filter((table) => !there.some((t) => fold(t.tbl_name) === fold(table.name)));
+    for (const { name, sql } of there) {
+      if (wanted.get(name)?.sql === sql) wanted.delete(name);
+      else this.#db.exec(`DROP TRIGGER ${quote(name)}`);
+    }
+    for (const { sql } of wanted.values()) this.#db.exec(sql);
+    return fresh;
+  }
+
+  #ownTriggers(): { name: string; sql: string; tbl_name: string }[] {
+    return this.#db.all(
+      `SELECT name, sql, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`,
+    );
+  }
+
+  #currentVersion(): number {
+    return Number(this.#db.get('PRAGMA main.schema_version')?.schema_version);
+  }
+
+  #markVerified(): void {
+    this.#schemaVersion = this.#currentVersion();
+    this.#verifiedUpTo = Number(this.#db.get('SELECT coalesce(max(change_id), 0) AS n FROM _changes')?.n);
+  }
+}
+
+/**
+ * Rows written between an ALTER TABLE and the moment it was noticed were captured without the new column. They are
+ * written once more, a version later, by the triggers that know it.
+ */
+function recapture(db: Connection, table: Table, since: number): void {
+  const t = quote(table.updatedAt);
+  db.run(
+    `UPDATE ${quote(table.name)} SET ${t} = ${t} + 1 WHERE ${quote(table.id)} IN ` +
+      `(SELECT row_id FROM _changes WHERE change_id > ? AND table_name = ${literal(table.name)}) AND ${t} < ${TIMESTAMP_MAX}`,
+    since,
+  );
+}
+
+/** Rows from before the first attach may have no usable time; without one they have no version. */
+function stampInvalid(db: Connection, table: Table): void {
+  const t = quote(table.updatedAt);
+  db.exec(
+    `UPDATE ${quote(table.name)} SET ${t} = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) ` +
+      `WHERE typeof(${t}) <> 'integer' OR ${t} NOT BETWEEN -${TIMESTAMP_MAX} AND ${TIMESTAMP_MAX}`,
+  );
+}
+
+/** Another implementation's capture triggers would record every write twice, or fail on a `_changes` that is now ours. */
+function dropForeignCapture(db: Connection, table: Table, warnings: [string, string][]): void {
+  const triggers = db.all<{ name: string; sql: string }>(
+    "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE",
+    table.name,
+  );
+  for (const { name, sql } of triggers) {
+    if (name.startsWith(TRIGGER_PREFIX) || !/\binto\s+["`[]?_changes\b/i.test(sql)) continue;
+    db.exec(`DROP TRIGGER ${quote(name)}`);
+    warnings.push(['foreign-trigger', `trigger "${name}" also wrote to _changes and was replaced by Rowcast's own`]);
+  }
+}
+
+function hasNewColumn(before: Table, now: Table): boolean {
+  const known = new Set(before.columns.map((column) => fold(column.name)));
+  return now.columns.some((column) => !known.has(fold(column.name)));
+}
+
+function requireVersion(db: Connection): void {
+  const version = String(db.get('SELECT sqlite_version() AS v')?.v);
+  const parts = version.split('.').map(Number);
+  const order =
+    SQLITE_VERSION_MIN.map((least, i) => (parts[i] ?? 0) - least).find((difference) => difference !== 0) ?? 0;
+  if (order >= 0) return;
+  throw new RowcastError('INVALID_DATABASE', `SQLite ${version} is too old`, {
+    hint: `Rowcast needs ${SQLITE_VERSION_MIN.join('.')} or newer: update the binding`,
+  });
+}
+
+function probes(db: Connection, sql: string): boolean {
+  try {
+    return db.get(sql) !== undefined;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,229 @@
+/**
+ * Which SQL runs on the application's write: one pure function from a table's description to the text of its triggers.
+ *
+ * Every local write must end up in `_changes` with a version above every version the row has had. On an honest clock
+ * that is already so, and all a write pays is one INSERT. The other cases (`updated_at` forgotten, invalid or not above
+ * the last version; an id that was deleted before; a row hidden by REPLACE) go through a second trigger that advances
+ * `updated_at` with an UPDATE of its own. That UPDATE fires the capture trigger, which is never on the stack at that
+ * moment, so it works whether `recursive_triggers` is on or off, and each write is captured by exactly one of them.
+ */
+import type { Table } from './schema.ts';
+import { fold, literal, quote, TRIGGER_PREFIX } from './schema.ts';
+import { rowJson } from './values.ts';
+
+export interface Trigger {
+  name: string;
+  sql: string;
+}
+
+/** The range of a JavaScript Date, in milliseconds. */
+export const TIMESTAMP_MAX = 8_640_000_000_000_000;
+
+/** A missing flag row means capture: losing a change is worse than sending one too many. */
+const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
+
+/** SQLite's clock, in milliseconds; julianday works in every version, and only the rare paths ask for the time. */
+const NOW = "CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)";
+
+const valid = (x: string): string =>
+  `(typeof(${x}) = 'integer' AND ${x} BETWEEN -${TIMESTAMP_MAX} AND ${TIMESTAMP_MAX})`;
+
+export function triggersFor(table: Table): Trigger[] {
+  return [
+    captureInsert(table),
+    advanceInsert(table),
+    floorBeforeReplace(table),
+    captureUpdate(table),
+    advanceUpdate(table),
+    floorBeforeRename(table),
+    captureRename(table),
+    captureDelete(table),
+    ...captureReplaced(table),
+  ];
+}
+
+function captureInsert(table: Table): Trigger {
+  return trigger(table, 'insert', 'AFTER INSERT', `${valid(`NEW.${ts(table)}`)} AND ${NOT_SYNCING}`, [
+    record(table, 'INSERT', 'NEW'),
+  ]);
+}
+
+/** An insert without a usable time, or at or below what its id has already been: a tombstone, or a row just replaced. */
+function advanceInsert(table: Table): Trigger {
+  const t = ts(table);
+  const floor = floorOf(table, 'NEW');
+  return trigger(
+    table,
+    'insert_advance',
+    'AFTER INSERT',
+    `(NOT ${valid(`NEW.${t}`)} OR EXISTS (SELECT 1 FROM _tombstones WHERE table_name = ${literal(table.name)} ` +
+      `AND row_id = NEW.${quote(table.id)} AND version >= NEW.${t})) AND ${NOT_SYNCING}`,
+    [
+      `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, CASE WHEN ${valid(t)} THEN max(${t}, coalesce(${floor} + 1, ${t})) ` +
+        `ELSE max(${NOW}, coalesce(${floor} + 1, -${TIMESTAMP_MAX})) END) WHERE ${table.rowKey} = NEW.${table.rowKey} ` +
+        `AND (NOT ${valid(t)} OR ${t} <= ${floor})`,
+      `DELETE FROM _tombstones WHERE table_name = ${literal(table.name)} AND row_id = NEW.${quote(table.id)}`,
+    ],
+  );
+}
+
+/**
+ * INSERT OR REPLACE removes the old row without firing a DELETE trigger, and its version with it. Before that happens the
+ * old version is noted as a floor, but only where the new row would not be above it anyway. A floor is meaningful between
+ * this trigger and the AFTER trigger of the same row; those that an ignored or upserted row leaves behind are swept up
+ * by the outbox.
+ */
+function floorBeforeReplace(table: Table): Trigger {
+  const notAbove = `NOT (typeof(NEW.${ts(table)}) = 'integer' AND ${ts(table)} < NEW.${ts(table)})`;
+  const there = `FROM ${quote(table.name)} WHERE ${quote(table.id)} = NEW.${quote(table.id)} AND ${notAbove}`;
+  return trigger(table, 'insert_floor', 'BEFORE INSERT', `EXISTS (SELECT 1 ${there}) AND ${NOT_SYNCING}`, [
+    noteFloor(table, there),
+  ]);
+}
+
+function captureUpdate(table: Table): Trigger {
+  return trigger(table, 'update', 'AFTER UPDATE', `${advances(table)} AND ${NOT_SYNCING}`, [
+    record(table, 'UPDATE', 'NEW'),
+  ]);
+}
+
+/** The exact complement of captureUpdate: `updated_at` forgotten, invalid, or not above the row's last version. */
+function advanceUpdate(table: Table): Trigger {
+  const t = ts(table);
+  const above = `coalesce(CASE WHEN ${valid(`OLD.${t}`)} THEN OLD.${t} + 1 END, -${TIMESTAMP_MAX})`;
+  return trigger(table, 'update_advance', 'AFTER UPDATE', `NOT ${advances(table)} AND ${NOT_SYNCING}`, [
+    // A trigger of the application may have moved the row on already; then there is nothing left to advance.
+    `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, CASE WHEN ${valid(t)} AND ${t} IS NOT OLD.${t} THEN ${above} ` +
+      `ELSE max(${NOW}, ${above}) END) WHERE ${table.rowKey} = NEW.${table.rowKey} ` +
+      `AND NOT (${valid(t)} AND ${t} >= ${above})`,
+  ]);
+}
+
+function captureDelete(table: Table): Trigger {
+  return trigger(table, 'delete', 'AFTER DELETE', NOT_SYNCING, [recordDelete(table), bury(table)]);
+}
+
+/** `SET id = ...` is the end of one row and the beginning of another: captureUpdate has the new one, this adds the old. */
+function captureRename(table: Table): Trigger {
+  const t = ts(table);
+  const id = quote(table.id);
+  const floor = floorOf(table, 'NEW');
+  return trigger(table, 'rename', `AFTER UPDATE OF ${id}`, `OLD.${id} IS NOT NEW.${id} AND ${NOT_SYNCING}`, [
+    recordDelete(table),
+    bury(table),
+    `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, ${floor} + 1) WHERE ${table.rowKey} = NEW.${table.rowKey} ` +
+      `AND ${t} <= ${floor}`,
+    `DELETE FROM _tombstones WHERE table_name = ${literal(table.name)} AND row_id = NEW.${id}`,
+  ]);
+}
+
+/** UPDATE OR REPLACE can take over the id of a living row; the same floor as for INSERT OR REPLACE. */
+function floorBeforeRename(table: Table): Trigger {
+  const id = quote(table.id);
+  const there = `FROM ${quote(table.name)} WHERE ${id} = NEW.${id}`;
+  return trigger(
+    table,
+    'rename_floor',
+    `BEFORE UPDATE OF ${id}`,
+    `OLD.${id} IS NOT NEW.${id} AND EXISTS (SELECT 1 ${there}) AND ${NOT_SYNCING}`,
+    [noteFloor(table, there)],
+  );
+}
+
+/**
+ * With a second UNIQUE constraint, REPLACE also removes rows with other ids, and no trigger of theirs fires. They are
+ * noted before the write and, if they are gone after it, recorded as deleted.
+ */
+function captureReplaced(table: Table): Trigger[] {
+  if (table.uniques.length === 0) return [];
+  const name = literal(table.name);
+  const id = quote(table.id);
+  const columns = [...new Set(table.uniques.flatMap((unique) => unique.columns.map((column) => quote(column.name))))];
+  const clash = table.uniques
+    .map((unique) =>
+      unique.columns
+        .map((c) => `t.${quote(c.name)} = NEW.${quote(c.name)} COLLATE ${quote(c.collation)}`)
+        .join(' AND '),
+    )
+    .map((all) => `(${all})`)
+    .join(' OR ');
+  const victims = (own: string): string =>
+    `FROM ${quote(table.name)} AS t WHERE (${clash}) AND t.${id} IS NOT ${own}.${id}`;
+  const note = (own: string): string =>
+    `INSERT INTO _replaced (table_name, row_id, version, row_data) SELECT ${name}, t.${id}, t.${ts(table)}, ` +
+    `${rowJson(table, 't')} ${victims(own)} ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version, row_data = excluded.row_data`;
+  const gone = `FROM _replaced AS r WHERE r.table_name = ${name} AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${id} = r.row_id)`;
+  const settle = [
+    `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'DELETE', ${name}, r.row_id, r.row_data ${gone}`,
+    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${name}, r.row_id, 1, r.version ${gone} ` +
+      'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+    `DELETE FROM _replaced WHERE table_name = ${name}`,
+  ];
+  const noted = `EXISTS (SELECT 1 FROM _replaced WHERE table_name = ${name}) AND ${NOT_SYNCING}`;
+  const updates = `UPDATE OF ${columns.join(', ')}`;
+  return [
+    trigger(table, 'insert_clash', 'BEFORE INSERT', `EXISTS (SELECT 1 ${victims('NEW')}) AND ${NOT_SYNCING}`, [
+      note('NEW'),
+    ]),
+    trigger(table, 'insert_replaced', 'AFTER INSERT', noted, settle),
+    trigger(table, 'update_clash', `BEFORE ${updates}`, `EXISTS (SELECT 1 ${victims('OLD')}) AND ${NOT_SYNCING}`, [
+      note('OLD'),
+    ]),
+    trigger(table, 'update_replaced', `AFTER ${updates}`, noted, settle),
+  ];
+}
+
+function trigger(table: Table, kind: string, event: string, when: string, body: string[]): Trigger {
+  const name = `${TRIGGER_PREFIX}${fold(table.name)}_${kind}`;
+  return {
+    name,
+    sql: `CREATE TRIGGER ${quote(name)} ${event} ON ${quote(table.name)} FOR EACH ROW WHEN ${when} BEGIN ${body.join('; ')}; END`,
+  };
+}
+
+/** True where the update itself already carries a version above the row's last one. */
+function advances(table: Table): string {
+  const t = ts(table);
+  return `(${valid(`NEW.${t}`)} AND (NEW.${t} > OLD.${t} OR NOT ${valid(`OLD.${t}`)} OR NEW.${t} = ${TIMESTAMP_MAX}))`;
+}
+
+function record(table: Table, op: 'INSERT' | 'UPDATE', source: 'NEW'): string {
+  return (
+    'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
+    `('${op}', ${literal(table.name)}, ${source}.${quote(table.id)}, ${rowJson(table, source)})`
+  );
+}
+
+/** A deleted row that never had a usable time gets the present one, or no peer could place the deletion. */
+function recordDelete(table: Table): string {
+  return (
+    'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
+    `('DELETE', ${literal(table.name)}, OLD.${quote(table.id)}, ${rowJson(table, 'OLD', { [table.updatedAt]: deletedAt(table) })})`
+  );
+}
+
+function bury(table: Table): string {
+  return (
+    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${literal(table.name)}, OLD.${quote(table.id)}, 1, ` +
+    `${deletedAt(table)} WHERE OLD.${quote(table.id)} IS NOT NULL ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`
+  );
+}
+
+function deletedAt(table: Table): string {
+  return `CASE WHEN ${valid(`OLD.${ts(table)}`)} THEN OLD.${ts(table)} ELSE ${NOW} END`;
+}
+
+function noteFloor(table: Table, there: string): string {
+  return (
+    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${literal(table.name)}, ${quote(table.id)}, 0, ` +
+    `CASE WHEN ${valid(ts(table))} THEN ${ts(table)} ELSE ${NOW} END ${there} ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`
+  );
+}
+
+function floorOf(table: Table, source: 'NEW'): string {
+  return `(SELECT max(version) FROM _tombstones WHERE table_name = ${literal(table.name)} AND row_id = ${source}.${quote(table.id)})`;
+}
+
+function ts(table: Table): string {
+  return quote(table.updatedAt);
+}

@@ -1,0 +1,114 @@
+/** The options of attach, checked one by one: a misspelt or ill-typed option is an error that names it. */
+import type { Clock } from './clock.ts';
+import { RowcastError } from './errors.ts';
+import type { Fetch } from './ship.ts';
+import { BATCH_CHANGES_MAX } from './wire.ts';
+
+export interface Config {
+  /** This node's id, sent with every batch. */
+  id: string;
+  /** Base URLs of the peers; `/sync` is appended. */
+  peers: string[];
+  /** How often to look for changes, in milliseconds. Default 50. */
+  batchMs?: number;
+  /** Most changes per batch; at most 10,000. Default 2,000. */
+  batchSize?: number;
+  /** Most bytes per batch sent; a single larger change still goes, alone. Default 4 MiB. */
+  maxBatchBytes?: number;
+  /** Most bytes of a body received. Default 64 MiB. */
+  maxBodyBytes?: number;
+  /** How long a peer may take to answer, in milliseconds. Default 30,000. */
+  requestTimeoutMs?: number;
+  /** Seams for tests and simulations: time, network and chance come from outside. */
+  clock?: Clock;
+  fetch?: Fetch;
+  random?: () => number;
+}
+
+export type CheckedConfig = Required<Omit<Config, 'clock' | 'fetch' | 'random'>> &
+  Pick<Config, 'clock' | 'fetch' | 'random'>;
+
+const NUMBERS = {
+  batchMs: { default: 50, min: 1, max: 3_600_000 },
+  // Measured: about 2,000 five-column rows keep the receiver's transaction, and with it its event loop, under 10 ms.
+  batchSize: { default: 2_000, min: 1, max: BATCH_CHANGES_MAX },
+  maxBatchBytes: { default: 4 * 1024 * 1024, min: 1_024, max: 512 * 1024 * 1024 },
+  maxBodyBytes: { default: 64 * 1024 * 1024, min: 1_024, max: 512 * 1024 * 1024 },
+  requestTimeoutMs: { default: 30_000, min: 1, max: 3_600_000 },
+} as const;
+
+const KNOWN = ['id', 'peers', ...Object.keys(NUMBERS), 'clock', 'fetch', 'random'];
+
+export function checkConfig(config: Config): CheckedConfig {
+  if (typeof config !== 'object' || config === null) throw wrong('config must be an object {id, peers, ...}');
+  for (const key of Object.keys(config)) {
+    if (!KNOWN.includes(key)) throw wrong(`unknown option "${key}"`, `the options are ${KNOWN.join(', ')}`);
+  }
+  if (typeof config.id !== 'string' || config.id.trim() === '') throw wrong('option "id" must be a non-empty string');
+  // It travels as an HTTP header.
+  if (!/^[\x21-\x7e]{1,200}$/.test(config.id)) {
+    throw wrong('option "id" must be at most 200 printable ASCII characters without spaces');
+  }
+  if (!Array.isArray(config.peers)) throw wrong('option "peers" must be an array of URLs');
+  const numbers = Object.fromEntries(
+    Object.entries(NUMBERS).map(([name, range]) => [
+      name,
+      checkNumber(name, config[name as keyof typeof NUMBERS], range),
+    ]),
+  ) as Record<keyof typeof NUMBERS, number>;
+  const { clock, fetch, random } = config;
+  if (clock !== undefined && (typeof clock?.now !== 'function' || typeof clock?.sleep !== 'function')) {
+    throw wrong('option "clock" must have now() and sleep()');
+  }
+  for (const [name, seam] of Object.entries({ fetch, random })) {
+    if (seam !== undefined && typeof seam !== 'function') throw wrong(`option "${name}" must be a function`);
+  }
+  return {
+    id: config.id,
+    peers: [...new Set(config.peers.map(normalisePeer))],
+    ...numbers,
+    ...(clock && { clock }),
+    ...(fetch && { fetch }),
+    ...(random && { random }),
+  };
+}
+
+export function checkTables(tables: string[]): string[] {
+  if (!Array.isArray(tables) || tables.length === 0) throw wrong('tables must be a non-empty array of table names');
+  for (const table of tables) {
+    if (typeof table !== 'string' || table === '') throw wrong(`tables must be names, not ${JSON.stringify(table)}`);
+  }
+  return [...new Set(tables)];
+}
+
+/** `http://Host:80/path/` and `http://host/path` are one peer, with one watermark. */
+export function normalisePeer(peer: string): string {
+  const refuse = (problem: string): RowcastError =>
+    new RowcastError('INVALID_PEER', `peer ${JSON.stringify(peer)} ${problem}`, {
+      hint: 'a peer is a base URL such as http://10.0.0.2:9001',
+    });
+  if (typeof peer !== 'string') throw refuse('is not a string');
+  let url: URL;
+  try {
+    url = new URL(peer);
+  } catch {
+    throw refuse('is not a URL');
+  }
+  if (url.protocol !== 'http:' && url.protocol !== 'https:')
+    throw refuse(`uses ${url.protocol} instead of http: or https:`);
+  if (url.username !== '' || url.password !== '') throw refuse('carries credentials');
+  if (url.search !== '' || url.hash !== '') throw refuse('has a query or a fragment');
+  return url.origin + url.pathname.replace(/\/+$/, '');
+}
+
+function checkNumber(name: string, value: unknown, range: { default: number; min: number; max: number }): number {
+  if (value === undefined) return range.default;
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < range.min || value > range.max) {
+    throw wrong(`option "${name}" must be an integer from ${range.min} to ${range.max}, not ${String(value)}`);
+  }
+  return value;
+}
+
+function wrong(message: string, hint?: string): RowcastError {
+  return new RowcastError('INVALID_OPTION', message, hint === undefined ? {} : { hint });
+}

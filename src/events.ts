@@ -1,0 +1,61 @@
+import { RowcastError } from './errors.ts';
+
+/** A row, named the way an application can look it up. */
+export interface RowRef {
+  op: 'INSERT' | 'UPDATE' | 'DELETE';
+  table: string;
+  id: string;
+}
+
+/** What the library tells its caller instead of logging. */
+export interface RowcastEvents {
+  /** A received batch is committed; `rows` are those it decided. */
+  applied: { from: string | undefined; applied: number; rows: RowRef[] };
+  /** A peer acknowledged a batch and the watermark moved. */
+  acked: { peer: string; batchId: number; changes: number };
+  'peer-up': { peer: string };
+  /** A whole round of attempts failed; the changes stay and the attempts go on. */
+  'peer-down': { peer: string; reason: string };
+  /** A peer refused a change for good; it is kept in `_dead_letter`. */
+  'dead-letter': { peer: string; reason: string; rows: RowRef[] };
+  /** A received change could not be applied; it is kept in `_dead_letter`. */
+  parked: { from: string | undefined; code: string; reason: string; row: RowRef };
+  warning: { code: string; message: string };
+  /** Something failed in the background; the loop goes on. */
+  error: RowcastError;
+}
+
+export type EventName = keyof RowcastEvents;
+export type Listener<E extends EventName> = (event: RowcastEvents[E]) => void;
+
+/**
+ * A typed emitter. Node's own EventEmitter throws on an 'error' nobody listens to and lets a listener's exception travel
+ * into the ship loop; neither may happen to a library that runs in the background of somebody's application.
+ */
+export class Emitter {
+  readonly #listeners = new Map<EventName, Set<(event: never) => void>>();
+
+  /** Returns the function that unsubscribes. */
+  on<E extends EventName>(name: E, listener: Listener<E>): () => void {
+    const set = this.#listeners.get(name) ?? new Set();
+    this.#listeners.set(name, set);
+    set.add(listener);
+    return () => void set.delete(listener);
+  }
+
+  has(name: EventName): boolean {
+    return (this.#listeners.get(name)?.size ?? 0) > 0;
+  }
+
+  emit<E extends EventName>(name: E, event: RowcastEvents[E]): void {
+    for (const listener of [...(this.#listeners.get(name) ?? [])]) {
+      try {
+        (listener as Listener<E>)(event);
+      } catch (cause) {
+        // An 'error' listener that throws has nobody left to tell.
+        if (name === 'error') continue;
+        this.emit('error', new RowcastError('LISTENER_FAILED', `a listener for '${name}' threw`, { cause }));
+      }
+    }
+  }
+}

@@ -1,0 +1,158 @@
+/** health(): the specification's six fields, and what an operator asks next. Bounded work, whatever the size of the data. */
+import type { Registry } from './capture/registry.ts';
+import { quote } from './capture/schema.ts';
+import type { Clock } from './clock.ts';
+import type { Connection } from './database.ts';
+import type { DeadLetters } from './dead-letters.ts';
+import { messageOf } from './errors.ts';
+import { pendingFor } from './outbox.ts';
+import type { PeerCondition, Shipper } from './ship.ts';
+
+export interface PeerHealth {
+  url: string;
+  state: PeerCondition;
+  pending: number;
+  last_acked: number;
+  /** A snapshot is under way: this peer is being given the state from before the changes it is sent. */
+  snapshot: boolean;
+  last_acked_at: number | null;
+  last_error: string | null;
+}
+
+export interface Health {
+  /** False when the database cannot be written or the triggers are gone. A peer that is down does not make it false. */
+  ok: boolean;
+  node_id: string;
+  /** Rows of all synced tables; exact up to 50,000 rows a table, as of the last count beyond. */
+  item_count: number;
+  pending_changes: number;
+  dead_letter: number;
+  peers: string[];
+  peer_states: PeerHealth[];
+  /** Age of the oldest change that some peer has not acknowledged, by its own updated_at. */
+  lag_ms: number;
+  /** Why `ok` is false. */
+  problems: string[];
+}
+
+/** Rows counted in one go; some three milliseconds. */
+const COUNT_AT_ONCE = 50_000;
+
+/** Counts large tables a slice at a time, between health() calls, because count(*) of a million rows blocks for 65 ms. */
+export class RowCounter {
+  readonly #db: Connection;
+  readonly #clock: Clock;
+  readonly #known = new Map<string, number>();
+  readonly #counting = new Set<string>();
+  #stopped = false;
+
+  constructor(db: Connection, clock: Clock) {
+    this.#db = db;
+    this.#clock = clock;
+  }
+
+  count(table: string, id: string): number {
+    const sql = `SELECT count(*) AS n FROM (SELECT 1 FROM ${quote(table)} LIMIT ${COUNT_AT_ONCE})`;
+    const few = Number(this.#db.get(sql)?.n);
+    if (few < COUNT_AT_ONCE) return few;
+    if (!this.#counting.has(table)) void this.#countSlowly(table, id);
+    return Math.max(this.#known.get(table) ?? 0, few);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  async #countSlowly(table: string, id: string): Promise<void> {
+    this.#counting.add(table);
+    const slice = (bound: string): string =>
+      `SELECT count(*) AS n, max(id) AS last FROM (SELECT ${quote(id)} AS id FROM ${quote(table)} WHERE ${quote(id)} ${bound} ORDER BY ${quote(id)} LIMIT 20000)`;
+    try {
+      let total = 0;
+      let found = this.#db.get<{ n: number; last: string | null }>(slice('IS NOT NULL'));
+      while (found && found.n > 0 && found.last !== null) {
+        total += found.n;
+        await this.#clock.sleep(1);
+        if (this.#stopped) return;
+        found = this.#db.get<{ n: number; last: string | null }>(slice('> ?'), found.last);
+      }
+      this.#known.set(table, total);
+    } catch {
+      // The table went away or the database was closed meanwhile: the next health() call says so.
+    } finally {
+      this.#counting.delete(table);
+    }
+  }
+}
+
+export function health(
+  nodeId: string,
+  db: Connection,
+  registry: Registry,
+  letters: DeadLetters,
+  shippers: Shipper[],
+  counter: RowCounter,
+  now: number,
+): Health {
+  const problems = problemsOf(db, registry);
+  const peers = shippers.map((shipper) => peerHealth(db, shipper));
+  return {
+    ok: problems.length === 0,
+    node_id: nodeId,
+    item_count: registry.list().reduce((sum, table) => sum + counter.count(table.name, table.id), 0),
+    pending_changes: pendingCount(db),
+    dead_letter: letters.count(),
+    peers: shippers.map((shipper) => shipper.peer),
+    peer_states: peers,
+    lag_ms: lagOf(db, now),
+    problems,
+  };
+}
+
+function problemsOf(db: Connection, registry: Registry): string[] {
+  const problems: string[] = [];
+  try {
+    if (!registry.intact()) problems.push('capture triggers are missing or changed: call attach again');
+  } catch (error) {
+    problems.push(`the database cannot be read: ${messageOf(error)}`);
+  }
+  try {
+    // Takes the write lock and gives it back; the application's own open transaction proves the same.
+    db.transaction(() => {});
+  } catch (error) {
+    const code = (error as { code?: string }).code;
+    if (code !== 'IN_TRANSACTION' && code !== 'DATABASE_BUSY')
+      problems.push(`the database cannot be written: ${messageOf(error)}`);
+  }
+  return problems;
+}
+
+function peerHealth(db: Connection, shipper: Shipper): PeerHealth {
+  const { pending, snapshot, lastAcked } = pendingFor(db, shipper.peer);
+  return {
+    url: shipper.peer,
+    state: shipper.condition,
+    pending,
+    last_acked: lastAcked,
+    snapshot,
+    last_acked_at: shipper.lastAckedAt ?? null,
+    last_error: shipper.lastError ?? null,
+  };
+}
+
+/** Ids have no gaps in a backlog of our own making, so a large one is measured by its ends. */
+function pendingCount(db: Connection): number {
+  const ends = db.get<{ low: number | null; high: number | null }>(
+    'SELECT (SELECT min(change_id) FROM _changes) AS low, (SELECT max(change_id) FROM _changes) AS high',
+  );
+  if (ends?.low == null || ends.high == null) return 0;
+  const span = ends.high - ends.low + 1;
+  return span > COUNT_AT_ONCE ? span : Number(db.get('SELECT count(*) AS n FROM _changes')?.n);
+}
+
+function lagOf(db: Connection, now: number): number {
+  const oldest = db.get<{ t: number | null }>(
+    "SELECT iif(json_valid(row_data), row_data ->> '$.updated_at', NULL) AS t FROM _changes ORDER BY change_id LIMIT 1",
+  );
+  return typeof oldest?.t === 'number' ? Math.max(0, now - oldest.t) : 0;
+}

@@ -1,0 +1,68 @@
+/** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
+import type { Manager } from '../attach.ts';
+import { encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
+
+export interface HttpOptions {
+  /** Largest body that is read at all. Default 64 MiB, as for `attach`. */
+  maxBodyBytes?: number;
+  /** A prefix before `/sync` and `/health`, such as `/replication`. */
+  prefix?: string;
+}
+
+/** A request, reduced to what matters here. */
+export interface Incoming {
+  method: string;
+  path: string;
+  header(name: string): string | null | undefined;
+  /** Reads the body, or says `too-large` without reading further. */
+  read(maxBytes: number): Promise<Uint8Array | 'too-large'>;
+}
+
+export interface Outgoing {
+  status: number;
+  headers: Record<string, string>;
+  body: string;
+}
+
+const MAX_BODY_BYTES = 64 * 1024 * 1024;
+const JSON_TYPE = { 'content-type': 'application/json' };
+
+export async function respond(manager: Manager, options: HttpOptions, incoming: Incoming): Promise<Outgoing> {
+  const path = withoutPrefix(incoming.path, options.prefix ?? '');
+  if (path === HEALTH_PATH) {
+    if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET');
+    return { status: 200, headers: JSON_TYPE, body: JSON.stringify(manager.health()) };
+  }
+  if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
+  if (incoming.method !== 'POST') return notAllowed('POST');
+  const type = incoming.header('content-type')?.split(';')[0]?.trim().toLowerCase();
+  if (type !== 'application/json')
+    return refused(415, `content-type must be application/json, not ${type ?? 'missing'}`);
+  const max = options.maxBodyBytes ?? MAX_BODY_BYTES;
+  if (Number(incoming.header('content-length') ?? 0) > max) return tooLarge(max);
+  const body = await incoming.read(max);
+  if (body === 'too-large') return tooLarge(max);
+  const result = manager.receive(body, { from: incoming.header(NODE_ID_HEADER) ?? undefined });
+  return {
+    status: result.status,
+    headers: JSON_TYPE,
+    body: result.status === 200 ? encodeAck(result.body) : JSON.stringify(result.body),
+  };
+}
+
+function withoutPrefix(path: string, prefix: string): string | undefined {
+  const clean = prefix.replace(/\/+$/, '');
+  return path.startsWith(clean) ? path.slice(clean.length) : undefined;
+}
+
+function tooLarge(max: number): Outgoing {
+  return refused(413, `the body is larger than ${max} bytes`);
+}
+
+function notAllowed(allow: string): Outgoing {
+  return { status: 405, headers: { ...JSON_TYPE, allow }, body: JSON.stringify({ error: `use ${allow}` }) };
+}
+
+function refused(status: number, error: string): Outgoing {
+  return { status, headers: JSON_TYPE, body: JSON.stringify({ error }) };
+}

@@ -1,0 +1,265 @@
+/** The library's outbox: `_changes` for what was written here, `_peer_state` for how far each peer is. */
+import type { Registry } from './capture/registry.ts';
+import { quote } from './capture/schema.ts';
+import { encode } from './capture/values.ts';
+import type { Connection } from './database.ts';
+import type { DeadLetters } from './dead-letters.ts';
+import type { RowRef } from './events.ts';
+import type { Outbox, Shipment } from './ship.ts';
+import { nextPage, type SnapshotPosition } from './snapshot.ts';
+
+/** Where a shipment ends: a change_id, or a place in the snapshot. */
+type End = { kind: 'tail'; changeId: number } | { kind: 'snapshot'; position: SnapshotPosition };
+
+interface PeerState {
+  last_acked: number;
+  /** Set while a snapshot is under way. */
+  tail_from: number | null;
+  snapshot_table: string | null;
+  snapshot_after: string | null;
+}
+
+export class PeerOutbox implements Outbox {
+  readonly #db: Connection;
+  readonly #registry: Registry;
+  readonly #letters: DeadLetters;
+  readonly #peer: string;
+  readonly #peers: string[];
+
+  /** `peers` are all the configured ones: a change is kept until every one of them has it. */
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, peer: string, peers: string[]) {
+    this.#db = db;
+    this.#registry = registry;
+    this.#letters = letters;
+    this.#peer = peer;
+    this.#peers = peers;
+  }
+
+  next(limit: { changes: number; bytes: number }, previous?: Shipment): Shipment | undefined {
+    if (!this.#hasMore(previous)) return undefined;
+    this.#registry.refresh();
+    return this.#db.transaction(
+      () => {
+        const shipment = this.#read(limit, previous);
+        // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
+        if (shipment) this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
+        return shipment;
+      },
+      { durable: true },
+    );
+  }
+
+  ack(shipment: Shipment): void {
+    this.#db.transaction(() => this.#advance(shipment));
+  }
+
+  bury(shipment: Shipment, reason: string, attempts: number): RowRef[] {
+    return this.#db.transaction(() => {
+      const changes = this.#db.all<{ op: string; tbl: string; id: string; r: string | null; change: string }>(
+        "SELECT value ->> '$.op' AS op, value ->> '$.table' AS tbl, coalesce(value ->> '$.old_id', value ->> '$.row.id') AS id, " +
+          "value -> '$.row' AS r, value AS change FROM json_each(CAST(? AS TEXT), '$.changes')",
+        shipment.body,
+      );
+      for (const { op, tbl, id, r, change } of changes) {
+        this.#letters.bury({ op, table: tbl, rowId: id, row: r, change }, this.#peer, reason, attempts);
+      }
+      this.#advance(shipment);
+      return changes.map(({ op, tbl, id }) => ({ op: op as RowRef['op'], table: tbl, id }));
+    });
+  }
+
+  single(shipment: Shipment, index: number): Shipment {
+    const change = this.#db.get<{ value: string }>(
+      "SELECT value FROM json_each(CAST(? AS TEXT), '$.changes') WHERE key = ?",
+      shipment.body,
+      index,
+    );
+    const body = new TextEncoder().encode(`{"batch_id":${shipment.batchId},"changes":[${change?.value}]}`);
+    return { ...shipment, body, count: 1 };
+  }
+
+  /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
+  #hasMore(previous: Shipment | undefined): boolean {
+    const state = this.#state();
+    if (state.tail_from !== null) return true;
+    const end = previous?.end as End | undefined;
+    const after = end?.kind === 'tail' ? end.changeId : state.last_acked;
+    return this.#db.get('SELECT 1 AS n FROM _changes WHERE change_id > ? LIMIT 1', after) !== undefined;
+  }
+
+  #read(limit: { changes: number; bytes: number }, previous: Shipment | undefined): Shipment | undefined {
+    const state = this.#state();
+    if (state.tail_from === null) {
+      const end = previous?.end as End | undefined;
+      return this.#readTail(end?.kind === 'tail' ? end.changeId : state.last_acked, limit);
+    }
+    const end = previous?.end as End | undefined;
+    const position =
+      end?.kind === 'snapshot' ? end.position : { section: state.snapshot_table, after: state.snapshot_after };
+    const page = nextPage(this.#db, this.#registry.list(), position, state.tail_from, limit);
+    if (page) {
+      return {
+        batchId: state.tail_from,
+        body: page.body,
+        count: page.count,
+        end: { kind: 'snapshot', position: page.end },
+      };
+    }
+    // The end of the snapshot counts as reached only when its last page is acknowledged.
+    if (previous) return undefined;
+    this.#db.run(
+      'UPDATE _peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, snapshot_table = NULL, snapshot_after = NULL WHERE peer_url = ?',
+      this.#peer,
+    );
+    this.#prune();
+    return this.#readTail(this.#state().last_acked, limit);
+  }
+
+  #readTail(after: number, limit: { changes: number; bytes: number }): Shipment | undefined {
+    const count = this.#fitting(after, limit);
+    const found = this.#db.get<{ body: Uint8Array; last: number; n: number; nameless: number }>(
+      SERIALISE,
+      after,
+      count,
+    );
+    if (!found || found.n === 0) return undefined;
+    if (found.nameless > 0) {
+      this.#setAsideNameless(after, found.last);
+      return this.#readTail(after, limit);
+    }
+    this.#registry.markRead(found.last);
+    return { batchId: found.last, body: found.body, count: found.n, end: { kind: 'tail', changeId: found.last } };
+  }
+
+  /** How many of the next changes fit into the limit of bytes: at least one, however large it is. */
+  #fitting(after: number, limit: { changes: number; bytes: number }): number {
+    const total = this.#db.get<{ bytes: number | null }>(
+      'SELECT sum(octet_length(row_data) + 150) AS bytes FROM (SELECT row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?)',
+      after,
+      limit.changes,
+    );
+    if ((total?.bytes ?? 0) <= limit.bytes) return limit.changes;
+    const fits = this.#db.get<{ n: number }>(
+      'SELECT count(*) AS n FROM (SELECT sum(octet_length(row_data) + 150) OVER (ORDER BY change_id) AS running ' +
+        'FROM (SELECT change_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?)) WHERE running <= ?',
+      after,
+      limit.changes,
+      limit.bytes,
+    );
+    return Math.max(1, fits?.n ?? 1);
+  }
+
+  /** A row whose id is NULL has no identity on another node; the application's write stands, and a letter says so. */
+  #setAsideNameless(after: number, last: number): void {
+    const where = 'WHERE change_id > ? AND change_id <= ? AND row_id IS NULL';
+    const rows = this.#db.all<{ op: string; tbl: string; r: string; id: number }>(
+      `SELECT change_id AS id, op, table_name AS tbl, row_data AS r FROM _changes ${where}`,
+      after,
+      last,
+    );
+    for (const { op, tbl, r, id } of rows) {
+      const change = `{"op":"${op}","table":${JSON.stringify(tbl)},"row":${r},"old_id":null,"change_id":${id}}`;
+      this.#letters.bury(
+        { op, table: tbl, rowId: null, row: r, change },
+        '',
+        'the row has no id (NULL): give it one',
+        0,
+      );
+    }
+    this.#db.run(`DELETE FROM _changes ${where}`, after, last);
+  }
+
+  #advance(shipment: Shipment): void {
+    const end = shipment.end as End;
+    if (end.kind === 'snapshot') {
+      this.#db.run(
+        'UPDATE _peer_state SET snapshot_table = ?, snapshot_after = ?, snapshot_sent = snapshot_sent + ? WHERE peer_url = ?',
+        end.position.section,
+        end.position.after,
+        shipment.count,
+        this.#peer,
+      );
+      return;
+    }
+    this.#db.run('UPDATE _peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ?', end.changeId, this.#peer);
+    this.#prune();
+  }
+
+  /** Deletes what every configured peer has; a peer that is no longer configured holds nothing back. */
+  #prune(): void {
+    this.#db.run(
+      `DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked) FROM _peer_state WHERE peer_url IN (${this.#peers.map(() => '?').join(', ')}))`,
+      ...this.#peers,
+    );
+    this.#db.run('DELETE FROM _tombstones WHERE is_delete = 0');
+  }
+
+  #state(): PeerState {
+    const state = this.#db.get<PeerState & Record<string, never>>(
+      'SELECT last_acked, tail_from, snapshot_table, snapshot_after FROM _peer_state WHERE peer_url = ?',
+      this.#peer,
+    );
+    if (!state) throw new Error(`no state for peer ${this.#peer}`);
+    return state;
+  }
+}
+
+/**
+ * Makes room for the configured peers. One that is new, or that has missed changes which are gone (it was removed from
+ * the configuration for a while), begins with a snapshot of everything; so does every peer when a table is new here.
+ */
+export function enrolPeers(db: Connection, registry: Registry, peers: string[], newTables: string[]): void {
+  db.transaction(() => {
+    const latest = Number(db.get("SELECT coalesce(max(seq), 0) AS n FROM sqlite_sequence WHERE name = '_changes'")?.n);
+    const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM _changes', latest + 1)?.n);
+    const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM _meta WHERE key = 'adopted_upto'")?.n);
+    const anything = registry.list().some((table) => hasRows(db, table.name));
+    for (const peer of peers) {
+      const state = db.get<{ last_acked: number; tail_from: number | null }>(
+        'SELECT last_acked, tail_from FROM _peer_state WHERE peer_url = ?',
+        peer,
+      );
+      if (!state) {
+        const tail = oldest <= adopted ? 0 : latest;
+        db.run(
+          'INSERT INTO _peer_state (peer_url, last_acked, tail_from) VALUES (?, 0, CAST(? AS INTEGER))',
+          peer,
+          anything ? tail : null,
+        );
+        continue;
+      }
+      const missed = state.last_acked < oldest - 1;
+      const behind = newTables.some((name) => hasRows(db, name));
+      if (state.tail_from === null && (missed || behind)) {
+        db.run(
+          'UPDATE _peer_state SET tail_from = last_acked, snapshot_table = NULL, snapshot_after = NULL, snapshot_sent = 0 WHERE peer_url = ?',
+          peer,
+        );
+      }
+    }
+  });
+}
+
+function hasRows(db: Connection, table: string): boolean {
+  const rows = db.get(`SELECT 1 AS n FROM ${quote(table)} LIMIT 1`);
+  return (rows ?? db.get('SELECT 1 AS n FROM _tombstones WHERE table_name = ? LIMIT 1', table)) !== undefined;
+}
+
+/** The position of everything that has been written, for `flush` and health. */
+export function pendingFor(db: Connection, peer: string): { pending: number; snapshot: boolean; lastAcked: number } {
+  const state = db.get<{ last_acked: number; tail_from: number | null }>(
+    'SELECT last_acked, tail_from FROM _peer_state WHERE peer_url = ?',
+    peer,
+  );
+  const lastAcked = state?.last_acked ?? 0;
+  const latest = Number(db.get('SELECT max(change_id) AS n FROM _changes')?.n ?? 0);
+  const from = Math.max(lastAcked, state?.tail_from ?? 0);
+  return { pending: Math.max(0, latest - from), snapshot: (state?.tail_from ?? null) !== null, lastAcked };
+}
+
+/** The whole request body is made by SQLite, as bytes: no row ever becomes a JavaScript object or string. */
+const SERIALISE =
+  `SELECT CAST('{"batch_id":' || max(change_id) || ',"changes":[' || group_concat('{"op":"' || op || '","table":' || json_quote(table_name) || ` +
+  `',"row":' || coalesce(row_data, 'null') || ',"old_id":' || iif(op = 'DELETE', json_quote(${encode('row_id', 'TEXT')}), 'null') || '}') || ']}' AS BLOB) AS body, ` +
+  'max(change_id) AS last, count(*) AS n, sum(row_id IS NULL) AS nameless ' +
+  'FROM (SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?)';

@@ -1,0 +1,324 @@
+/**
+ * The loop of one peer: outbox -> POST -> verdict -> ack | retry | isolate | bury.
+ *
+ * It knows nothing of SQLite. The library and the hub each bring an Outbox; the loop, the backoff and the verdict table
+ * are the same. One loop per peer, so that a slow or dead peer never delays another.
+ */
+import type { Clock } from './clock.ts';
+import { messageOf, RowcastError } from './errors.ts';
+import type { Emitter, RowRef } from './events.ts';
+import { judge, type Verdict } from './verdict.ts';
+import { NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
+
+/** Changes on their way to one peer, serialised once. */
+export interface Shipment {
+  batchId: number;
+  body: Uint8Array;
+  count: number;
+  /** Where the outbox continues after it; the loop does not look inside. */
+  end: unknown;
+}
+
+export interface Outbox {
+  /**
+   * The next changes for the peer: after `previous`, or after what has been acknowledged. What it returns is on disk here
+   * already, so that a power cut cannot take back a write that a peer has.
+   */
+  next(limit: { changes: number; bytes: number }, previous?: Shipment): Shipment | undefined;
+  /** The peer has it. */
+  ack(shipment: Shipment): void;
+  /** The peer will not have it: keep it aside for a person, and go on after it. */
+  bury(shipment: Shipment, reason: string, attempts: number): RowRef[];
+  /** The same shipment reduced to its change number `index`. */
+  single(shipment: Shipment, index: number): Shipment;
+}
+
+/** The part of `fetch` that shipping needs; the global one fits. */
+export type Fetch = (
+  url: string,
+  init: {
+    method: 'POST';
+    headers: Record<string, string>;
+    body: Uint8Array;
+    redirect: 'manual';
+    signal: AbortSignal;
+  },
+) => Promise<{ status: number; text(): Promise<string> }>;
+
+export interface ShipperOptions {
+  nodeId: string;
+  peer: string;
+  outbox: Outbox;
+  fetch: Fetch;
+  clock: Clock;
+  random: () => number;
+  events: Emitter;
+  batchMs: number;
+  batchSize: number;
+  batchBytes: number;
+  requestTimeoutMs: number;
+}
+
+/** The delays after the first to the fifth failure; the sixth attempt belongs to the next tick. */
+export const BACKOFF_MS = [50, 100, 200, 400, 800];
+export const ATTEMPTS = BACKOFF_MS.length;
+
+/** Single changes, spread over the batch, by which a peer that refuses everything is told from a poisoned change. */
+const PROBES = 8;
+
+export type PeerCondition = 'unknown' | 'up' | 'down';
+
+/** How one pass over the outbox ended. */
+type Pass = 'empty' | 'unreachable' | 'stopped';
+
+export class Shipper {
+  readonly peer: string;
+  condition: PeerCondition = 'unknown';
+  lastError: string | undefined;
+  lastAckedAt: number | undefined;
+  readonly #o: ShipperOptions;
+  readonly #stop = new AbortController();
+  /** Aborted to end the pause between two passes early, and replaced. */
+  #wake = new AbortController();
+  /** Those who wait for the end of the present or next pass. */
+  #waiting: ((pass: Pass) => void)[] = [];
+  #nudged = false;
+  /** Smaller than batchSize after the peer has said 413. */
+  #changesMax: number;
+  #running: Promise<void> | undefined;
+
+  constructor(options: ShipperOptions) {
+    this.#o = options;
+    this.peer = options.peer;
+    this.#changesMax = options.batchSize;
+  }
+
+  start(): void {
+    this.#running ??= this.#run();
+  }
+
+  /** Ends the loop and resolves when nothing of it is left: no timer, no request. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    this.#wake.abort();
+    await this.#running;
+  }
+
+  /** Does not wait for the tick. */
+  nudge(): void {
+    this.#nudged = true;
+    this.#wake.abort();
+  }
+
+  /** Ships now; true when the peer has everything that was pending, false when it cannot be reached. */
+  async flush(): Promise<boolean> {
+    if (this.#stop.signal.aborted) return false;
+    const pass = new Promise<Pass>((resolve) => this.#waiting.push(resolve));
+    this.nudge();
+    return (await pass) === 'empty';
+  }
+
+  async #run(): Promise<void> {
+    // Loops of several peers, or of many nodes started together, do not tick in step.
+    await this.#pause(this.#o.random() * this.#o.batchMs);
+    while (!this.#stop.signal.aborted) {
+      this.#nudged = false;
+      const waiting = this.#waiting;
+      this.#waiting = [];
+      const pass = await this.#guardedPass();
+      for (const resolve of waiting) resolve(pass);
+      await this.#pause(this.#o.batchMs);
+    }
+    for (const resolve of this.#waiting) resolve('stopped');
+  }
+
+  async #pause(ms: number): Promise<void> {
+    if (this.#nudged || this.#stop.signal.aborted) return;
+    this.#wake = new AbortController();
+    await this.#o.clock.sleep(ms, this.#wake.signal);
+  }
+
+  /** Whatever fails on our own side (a locked or full database) is reported and tried again on the next tick. */
+  async #guardedPass(): Promise<Pass> {
+    try {
+      return await this.#drain();
+    } catch (error) {
+      // The application is in the middle of a transaction: its changes are not ours to read yet.
+      if (error instanceof RowcastError && error.code === 'IN_TRANSACTION') return 'unreachable';
+      const known = error instanceof RowcastError;
+      this.#o.events.emit(
+        'error',
+        known
+          ? error
+          : new RowcastError('DATABASE_FAILED', `shipping to ${this.peer} failed: ${messageOf(error)}`, {
+              cause: error,
+            }),
+      );
+      return 'unreachable';
+    }
+  }
+
+  async #drain(): Promise<Pass> {
+    let current = this.#next();
+    let failures = 0;
+    while (current && !this.#stop.signal.aborted) {
+      const sending = this.#send(current);
+      // While the peer works, the next batch is made ready.
+      const ahead = failures === 0 ? this.#readAhead(current) : undefined;
+      const verdict = await sending;
+      if (verdict.kind === 'acked') {
+        this.#acked(current);
+        failures = 0;
+        current = ahead ?? this.#next();
+        continue;
+      }
+      if (verdict.kind === 'too-large' && current.count > 1) {
+        this.#changesMax = current.count >> 1;
+        current = this.#next();
+        continue;
+      }
+      failures += 1;
+      if (verdict.kind === 'unreachable') {
+        this.lastError = verdict.reason;
+        await this.#backOff(failures);
+        if (failures < ATTEMPTS) continue;
+        this.#down(verdict.reason);
+        return 'unreachable';
+      }
+      const reason = verdict.kind === 'refused' ? verdict.reason : 'HTTP 413 for a single change';
+      this.lastError = reason;
+      if (failures < ATTEMPTS) {
+        await this.#backOff(failures);
+        continue;
+      }
+      if ((await this.#isolate(current, reason)) === 'unreachable') return 'unreachable';
+      failures = 0;
+      current = this.#next();
+    }
+    return this.#stop.signal.aborted ? 'stopped' : 'empty';
+  }
+
+  #next(previous?: Shipment): Shipment | undefined {
+    return this.#o.outbox.next({ changes: this.#changesMax, bytes: this.#o.batchBytes }, previous);
+  }
+
+  /** A request is out: whatever keeps us from reading on must not keep us from hearing its answer. */
+  #readAhead(current: Shipment): Shipment | undefined {
+    try {
+      return this.#next(current);
+    } catch {
+      return undefined;
+    }
+  }
+
+  async #backOff(failures: number): Promise<void> {
+    await this.#o.clock.sleep(BACKOFF_MS[failures - 1] as number, this.#stop.signal);
+  }
+
+  /** Finds the changes of a refused shipment that are to blame, delivers the others, and buries only those. */
+  async #isolate(refused: Shipment, reason: string): Promise<'done' | 'unreachable'> {
+    if (refused.count === 1) {
+      this.#bury(refused, reason);
+      return 'done';
+    }
+    if (refused.count > PROBES) {
+      const probed = await this.#refusesEverything(refused);
+      if (probed === 'unreachable') return probed;
+      if (probed) {
+        this.#bury(refused, reason);
+        return 'done';
+      }
+    }
+    return this.#split(refused.count);
+  }
+
+  async #refusesEverything(refused: Shipment): Promise<boolean | 'unreachable'> {
+    for (let i = 0; i < PROBES; i++) {
+      const index = Math.round((i * (refused.count - 1)) / (PROBES - 1));
+      const verdict = await this.#send(this.#o.outbox.single(refused, index));
+      if (verdict.kind === 'unreachable') return 'unreachable';
+      if (verdict.kind === 'acked') return false;
+    }
+    return true;
+  }
+
+  /** The next `count` changes were refused together: send the halves. A half that is the only suspect left is not sent whole. */
+  async #split(count: number): Promise<'done' | 'unreachable'> {
+    const left = await this.#deliver(count >> 1);
+    if (left === 'unreachable') return left;
+    const rest = count - (count >> 1);
+    if (left === 'acked' && rest > 1) return this.#split(rest);
+    const right = await this.#deliver(rest);
+    return right === 'unreachable' ? right : 'done';
+  }
+
+  /** Sends the next `count` changes once; what is refused is split further, down to single changes, which are buried. */
+  async #deliver(count: number): Promise<'acked' | 'done' | 'unreachable'> {
+    const piece = this.#o.outbox.next({ changes: count, bytes: Number.MAX_SAFE_INTEGER });
+    if (!piece) return 'done';
+    const verdict = await this.#send(piece);
+    if (verdict.kind === 'unreachable') {
+      this.lastError = verdict.reason;
+      return 'unreachable';
+    }
+    if (verdict.kind === 'acked') {
+      this.#acked(piece);
+      return 'acked';
+    }
+    if (piece.count > 1) return this.#split(piece.count);
+    this.#bury(piece, verdict.kind === 'refused' ? verdict.reason : 'HTTP 413 for a single change');
+    return 'done';
+  }
+
+  async #send(shipment: Shipment): Promise<Verdict> {
+    const request = new AbortController();
+    const cancel = (): void => request.abort();
+    this.#stop.signal.addEventListener('abort', cancel, { once: true });
+    const timer = new AbortController();
+    let timedOut = false;
+    void this.#o.clock.sleep(this.#o.requestTimeoutMs, timer.signal).then(() => {
+      if (timer.signal.aborted) return;
+      timedOut = true;
+      request.abort();
+    });
+    try {
+      if (this.#stop.signal.aborted) return { kind: 'unreachable', reason: 'stopped' };
+      const response = await this.#o.fetch(this.peer + SYNC_PATH, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', [NODE_ID_HEADER]: this.#o.nodeId },
+        body: shipment.body,
+        redirect: 'manual',
+        signal: request.signal,
+      });
+      return judge({ status: response.status, body: await response.text() }, shipment.batchId);
+    } catch (error) {
+      const reason = timedOut ? `no answer within ${this.#o.requestTimeoutMs} ms` : messageOf(error);
+      return { kind: 'unreachable', reason };
+    } finally {
+      timer.abort();
+      this.#stop.signal.removeEventListener('abort', cancel);
+    }
+  }
+
+  #acked(shipment: Shipment): void {
+    this.#o.outbox.ack(shipment);
+    this.lastAckedAt = this.#o.clock.now();
+    this.lastError = undefined;
+    if (this.condition !== 'up') {
+      this.condition = 'up';
+      this.#o.events.emit('peer-up', { peer: this.peer });
+    }
+    this.#o.events.emit('acked', { peer: this.peer, batchId: shipment.batchId, changes: shipment.count });
+  }
+
+  #bury(shipment: Shipment, reason: string): void {
+    const rows = this.#o.outbox.bury(shipment, reason, ATTEMPTS);
+    this.#o.events.emit('dead-letter', { peer: this.peer, reason, rows });
+  }
+
+  #down(reason: string): void {
+    if (this.condition === 'down') return;
+    this.condition = 'down';
+    this.#o.events.emit('peer-down', { peer: this.peer, reason });
+  }
+}

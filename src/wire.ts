@@ -1,0 +1,60 @@
+/** The protocol: what travels, within which limits, and what is wrong with it when something is. */
+
+export type Op = 'INSERT' | 'UPDATE' | 'DELETE';
+
+export interface Change {
+  op: Op;
+  table: string;
+  /** Column name to value. A DELETE carries the full old row, because the receiver needs its `updated_at`. */
+  row: Record<string, unknown> | null;
+  old_id: string | null;
+}
+
+export interface Batch {
+  batch_id: number;
+  changes: Change[];
+}
+
+/** Why one change of a batch was set aside. */
+export interface Rejection {
+  index: number;
+  code: ParkCode;
+  message: string;
+}
+
+export interface Ack {
+  applied: number;
+  /** The request's batch_id; a decimal string where a JavaScript number would not be exact. */
+  ack: number | string;
+  rejected?: Rejection[];
+}
+
+export type ParkCode =
+  | 'bad-change'
+  | 'bad-op'
+  | 'bad-row'
+  | 'bad-id'
+  | 'bad-timestamp'
+  | 'unknown-table'
+  | 'unknown-column'
+  | 'constraint';
+
+/** The specification's ceiling for one batch, on both sides of the wire. */
+export const BATCH_CHANGES_MAX = 10_000;
+
+export const SYNC_PATH = '/sync';
+export const HEALTH_PATH = '/health';
+export const NODE_ID_HEADER = 'x-node-id';
+
+/** An acknowledgement as JSON text; an `ack` beyond 2^53 is still printed as the integer it is. */
+export function encodeAck(ack: Ack): string {
+  const { ack: id, ...rest } = ack;
+  return `${JSON.stringify({ applied: rest.applied })?.slice(0, -1)},"ack":${id}${
+    rest.rejected ? `,"rejected":${JSON.stringify(rest.rejected)}` : ''
+  }}`;
+}
+
+/** True where `ack` is the echo of `batchId`: as a number, or as a decimal string from a peer that prints 64-bit so. */
+export function acknowledges(ack: unknown, batchId: number): boolean {
+  return ack === batchId || ack === String(batchId);
+}

@@ -1,0 +1,42 @@
+/** The binding under test. One set of test files runs once per lane; a test opens its database here and nowhere else. */
+import { createRequire } from 'node:module';
+import type { Database } from '../../src/database.ts';
+
+export type LaneName = 'better-sqlite3' | 'node-sqlite' | 'bun-sqlite';
+
+export const lane: LaneName =
+  process.versions.bun !== undefined
+    ? 'bun-sqlite'
+    : process.env.ROWCAST_LANE === 'node-sqlite'
+      ? 'node-sqlite'
+      : 'better-sqlite3';
+
+/** A database as a test wants it: Rowcast's own contract and `close`. */
+export interface TestDatabase extends Database {
+  close(): void;
+}
+
+/** node:sqlite and better-sqlite3 13 are not there on Node 20, and bun:sqlite only on Bun: required by name, at run time. */
+const require = createRequire(import.meta.url);
+
+export async function openDatabase(path = ':memory:', options: { readonly?: boolean } = {}): Promise<TestDatabase> {
+  if (lane === 'bun-sqlite') {
+    const { Database: Bun } = require('bun:sqlite');
+    return new Bun(path, options.readonly ? { readonly: true } : { create: true, readwrite: true });
+  }
+  if (lane === 'node-sqlite') {
+    const { DatabaseSync } = require('node:sqlite');
+    const { fromNodeSqlite } = await import('../../src/adapters/node-sqlite.ts');
+    const db = new DatabaseSync(path, { readOnly: options.readonly ?? false });
+    return Object.assign(fromNodeSqlite(db), { close: () => db.close() });
+  }
+  const BetterSqlite3 = require(betterSqlite3());
+  return new BetterSqlite3(path, { readonly: options.readonly ?? false });
+}
+
+/** Version 12 is compiled for Node 20; on newer ones the test lane's own version 13 is used. */
+export function betterSqlite3(): string {
+  return Number(process.versions.node.split('.')[0]) >= 22
+    ? require.resolve('better-sqlite3', { paths: [new URL('../lanes', import.meta.url).pathname] })
+    : 'better-sqlite3';
+}

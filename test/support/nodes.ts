@@ -1,0 +1,116 @@
+/** Nodes for tests: a database, a manager, and, where wanted, a real HTTP server on loopback. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach } from 'vitest';
+import { createListener } from '../../src/http/index.ts';
+import { attach, type Config, type Manager } from '../../src/index.ts';
+import { openDatabase, type TestDatabase } from './lane.ts';
+
+export const ITEMS =
+  'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)';
+
+type Cleanup = () => unknown;
+const cleanups: Cleanup[] = [];
+
+/** Runs after the test, latest first. */
+export function cleanUp(action: Cleanup): void {
+  cleanups.push(action);
+}
+
+afterEach(async () => {
+  for (const action of cleanups.splice(0).reverse()) await action();
+});
+
+/** A folder that is gone after the test. */
+export function scratchFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'rowcast-'));
+  cleanUp(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A database with the given schema, closed after the test. */
+export async function database(schema = ITEMS, path = ':memory:'): Promise<TestDatabase> {
+  const db = await openDatabase(path);
+  db.exec('PRAGMA busy_timeout = 5000');
+  if (path !== ':memory:') db.exec('PRAGMA journal_mode = WAL');
+  db.exec(schema);
+  cleanUp(() => db.close());
+  return db;
+}
+
+export interface TestNode {
+  db: TestDatabase;
+  manager: Manager;
+  all(sql: string, ...params: unknown[]): Record<string, unknown>[];
+}
+
+export interface NodeOptions extends Partial<Config> {
+  schema?: string;
+  path?: string;
+  tables?: string[];
+}
+
+/** A node without a server: for capture and apply. With no peers its changes stay in `_changes`. */
+export async function node(options: NodeOptions = {}): Promise<TestNode> {
+  const { schema, path, tables, ...config } = options;
+  const db = await database(schema, path);
+  const manager = attach(db, { id: 'node', peers: [], ...config }, tables ?? ['items']);
+  cleanUp(() => manager.stop());
+  return { db, manager, all: (sql, ...params) => rowsOf(db, sql, ...params) };
+}
+
+/** Rows as plain objects, whatever the binding makes of them. */
+export function rowsOf(db: TestDatabase, sql: string, ...params: unknown[]): Record<string, unknown>[] {
+  return db
+    .prepare(sql)
+    .all(...params)
+    .map((row) => ({ ...(row as object) }));
+}
+
+/** What was captured: op, row_id and the row, in order. */
+export function captured(db: TestDatabase): { op: string; row_id: unknown; row: Record<string, unknown> }[] {
+  return rowsOf(db, 'SELECT op, row_id, row_data FROM _changes ORDER BY change_id').map((change) => ({
+    op: change.op as string,
+    row_id: change.row_id,
+    row: JSON.parse(change.row_data as string),
+  }));
+}
+
+/** Serves `listener` on a free loopback port until the test ends. */
+export async function serve(listener: http.RequestListener, port = 0): Promise<string> {
+  const server = http.createServer(listener);
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+  cleanUp(() => {
+    server.closeAllConnections();
+    return new Promise((resolve) => server.close(resolve));
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+/** Serves a manager's `/sync` and `/health`. */
+export function serveManager(manager: Manager): Promise<string> {
+  return serve(createListener(manager));
+}
+
+/** Waits for something that another loop will bring about; the limit is a safety net, not a measurement. */
+export async function until(
+  what: string,
+  condition: () => boolean | Promise<boolean>,
+  limitMs = 30_000,
+): Promise<void> {
+  const end = Date.now() + limitMs;
+  while (!(await condition())) {
+    if (Date.now() > end) throw new Error(`gave up waiting until ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** A table's rows with the storage class of every value, so that 1, 1.0 and '1' differ. */
+export function exactRows(db: TestDatabase, table: string): string[] {
+  const columns = rowsOf(db, 'SELECT name FROM pragma_table_info(?)', table).map(({ name }) => name as string);
+  const parts = columns.map((name) => `typeof("${name}") || ':' || quote("${name}")`).join(" || '|' || ");
+  return rowsOf(db, `SELECT ${parts} AS line FROM "${table}" ORDER BY id`).map(({ line }) => line as string);
+}
