@@ -1,27 +1,13 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 import type { Manager } from '../attach.ts';
 import { encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
+import type { Incoming, Outgoing } from './bridge.ts';
 
 export interface HttpOptions {
   /** Largest body that is read at all. Default 64 MiB, as for `attach`. */
   maxBodyBytes?: number;
   /** A prefix before `/sync` and `/health`, such as `/replication`. */
   prefix?: string;
-}
-
-/** A request, reduced to what matters here. */
-export interface Incoming {
-  method: string;
-  path: string;
-  header(name: string): string | null | undefined;
-  /** Reads the body, or says `too-large` without reading further. */
-  read(maxBytes: number): Promise<Uint8Array | 'too-large'>;
-}
-
-export interface Outgoing {
-  status: number;
-  headers: Record<string, string>;
-  body: string;
 }
 
 const MAX_BODY_BYTES = 64 * 1024 * 1024;

@@ -1,0 +1,74 @@
+/** One answer function, two ways to be asked: the Web's Request -> Response, and node:http's listener. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+/** A request, reduced to what a route needs. */
+export interface Incoming {
+  method: string;
+  path: string;
+  header(name: string): string | null | undefined;
+  /** Reads the body, or says `too-large` without reading further. */
+  read(maxBytes: number): Promise<Uint8Array | 'too-large'>;
+}
+
+export interface Outgoing {
+  status: number;
+  headers: Record<string, string>;
+  body: string;
+}
+
+export type Answer = (incoming: Incoming) => Promise<Outgoing>;
+
+export function toHandler(answer: Answer): (request: Request) => Promise<Response> {
+  return async (request) => {
+    const { status, headers, body } = await answer({
+      method: request.method,
+      path: new URL(request.url).pathname,
+      header: (name) => request.headers.get(name),
+      read: (max) => readStream(request.body, max),
+    });
+    return new Response(request.method === 'HEAD' ? null : body, { status, headers });
+  };
+}
+
+/** Without the cost of a Web Request around every message. */
+export function toListener(answer: Answer): (request: IncomingMessage, response: ServerResponse) => void {
+  return (request, response) => {
+    answer({
+      method: request.method ?? 'GET',
+      path: (request.url ?? '/').split('?')[0] as string,
+      header: (name) => request.headers[name] as string | undefined,
+      read: (max) => readMessage(request, max),
+    }).then(
+      ({ status, headers, body }) => {
+        // An unread remainder would otherwise be taken for the next request on this connection.
+        if (!request.complete) response.setHeader('connection', 'close');
+        response.writeHead(status, headers);
+        response.end(request.method === 'HEAD' ? undefined : body);
+      },
+      // The client went away in the middle of its body: there is nobody to answer.
+      () => response.destroy(),
+    );
+  };
+}
+
+async function readStream(stream: ReadableStream<Uint8Array> | null, max: number): Promise<Uint8Array | 'too-large'> {
+  if (!stream) return new Uint8Array();
+  return collect(stream as unknown as AsyncIterable<Uint8Array>, max);
+}
+
+async function readMessage(request: IncomingMessage, max: number): Promise<Uint8Array | 'too-large'> {
+  // A body parser before us (express.json) has consumed the stream; what it made of it is no longer exact.
+  if (request.readableEnded) throw new Error('the body was already read: mount Rowcast before any body parser');
+  return collect(request as AsyncIterable<Uint8Array>, max);
+}
+
+async function collect(chunks: AsyncIterable<Uint8Array>, max: number): Promise<Uint8Array | 'too-large'> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of chunks) {
+    size += chunk.byteLength;
+    if (size > max) return 'too-large';
+    parts.push(chunk);
+  }
+  return parts.length === 1 ? (parts[0] as Uint8Array) : Buffer.concat(parts);
+}
