@@ -6,7 +6,7 @@
  * group is halved until that row is alone. A poisoned change in ten thousand costs some thirty statements, not ten thousand.
  */
 
-import type { Merged } from './apply.ts';
+import type { Merged } from './apply-fast.ts';
 import type { Registry } from './capture/registry.ts';
 import { fold, quote, type Table } from './capture/schema.ts';
 import { TIMESTAMP_MAX } from './capture/triggers.ts';
@@ -19,6 +19,7 @@ import {
   deleteSql,
   entombSql,
   type Shape,
+  type Source,
   settledDeletesSql,
   settledUpsertsSql,
   updateSql,
@@ -357,7 +358,11 @@ export class CarefulApply {
 }
 
 /** The changes of the current group, as the merge statements want them. */
-const STAGED = 'SELECT idx, id, ua, r FROM temp._rowcast_stage WHERE grp = 1 ORDER BY idx LIMIT -1';
+const STAGED: Source = {
+  sql: 'SELECT idx, id, ua, r FROM temp._rowcast_stage WHERE grp = 1 ORDER BY idx LIMIT -1',
+  id: 's.id',
+  ua: 's.ua',
+};
 
 /** Matches the row's keys to columns, without regard to case as SQLite does. */
 function shapeOf(table: Table, keys: string[]): { shape: Shape; extra: string[] } {

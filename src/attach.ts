@@ -69,6 +69,8 @@ class Attached implements Manager {
   readonly #counter: RowCounter;
   readonly #shippers: Shipper[];
   readonly #transport: Transport;
+  readonly #stopped = new AbortController();
+  readonly #retrying: Promise<void>;
   #stopping: Promise<void> | undefined;
 
   constructor(db: Connection, config: CheckedConfig, tables: string[]) {
@@ -101,6 +103,7 @@ class Attached implements Manager {
       discard: (id) => this.#letters.discard(id),
     };
     for (const shipper of this.#shippers) shipper.start();
+    this.#retrying = this.#retryParked();
   }
 
   applyChanges(changes: Change[]): number {
@@ -165,9 +168,7 @@ class Attached implements Manager {
     const known = error instanceof RowcastError ? error : undefined;
     if (known?.code === 'INVALID_BATCH') return { status: 400, body: { error: known.message } };
     if (known?.code === 'BODY_TOO_LARGE') return { status: 413, body: { error: known.message } };
-    const failure =
-      known ??
-      new RowcastError('DATABASE_FAILED', `the batch could not be applied: ${messageOf(error)}`, { cause: error });
+    const failure = known ?? asFailure(error);
     if (failure.code !== 'STOPPED') this.#events.emit('error', failure);
     return { status: 503, body: { error: failure.message } };
   }
@@ -195,9 +196,26 @@ class Attached implements Manager {
     });
   }
 
+  /** A slow loop beside the fast ones: most of what a constraint has forbidden becomes possible by itself. */
+  async #retryParked(): Promise<void> {
+    let delay = RETRY_MS;
+    while (!this.#stopped.signal.aborted) {
+      await this.#clock.sleep(delay, this.#stopped.signal);
+      if (this.#stopped.signal.aborted) return;
+      try {
+        const result = this.#replayer.retryConstraints();
+        if (result) this.#events.emit('applied', result.event);
+        delay = result ? RETRY_MS : Math.min(delay * 2, RETRY_MS_MAX);
+      } catch (error) {
+        if (!(error instanceof RowcastError)) this.#events.emit('error', asFailure(error));
+      }
+    }
+  }
+
   async #end(): Promise<void> {
     this.#counter.stop();
-    await Promise.all(this.#shippers.map((shipper) => shipper.stop()));
+    this.#stopped.abort();
+    await Promise.all([this.#retrying, ...this.#shippers.map((shipper) => shipper.stop())]);
     this.#transport.close();
     this.#applier.release();
     this.#db.release();
@@ -207,6 +225,14 @@ class Attached implements Manager {
     if (!this.#stopping) return;
     throw new RowcastError('STOPPED', 'this manager was stopped', { hint: 'call attach again' });
   }
+}
+
+/** How often parked changes are tried again: every second at first, every minute when nothing has come of it. */
+const RETRY_MS = 1_000;
+const RETRY_MS_MAX = 64_000;
+
+function asFailure(cause: unknown): RowcastError {
+  return new RowcastError('DATABASE_FAILED', `changes could not be applied: ${messageOf(cause)}`, { cause });
 }
 
 /** A bigint in a row given to applyChanges travels as the decimal string that the wire format has for it. */

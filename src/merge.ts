@@ -2,19 +2,28 @@
  * Where a conflict is decided: the version order, as SQL.
  *
  * A row's version is (updated_at, is_delete, content) and the greater one wins, on every node, in any order of arrival.
- * That makes applying changes commutative, associative and idempotent, so a batch can be merged set by set (deletions
- * first, because they only ever make room) instead of change by change, and the outcome is the same.
- *
- * Each function takes a `source`: a SELECT that yields `idx, id, ua, r`, one line per change of one table, `id` decoded,
- * `ua` the change's updated_at and `r` its row as JSON. Fast path and careful path differ in their source alone.
+ * That makes applying changes commutative, associative and idempotent, so a batch can be merged set by set instead of
+ * change by change, and the outcome is the same.
  */
 import type { Column, Table } from './capture/schema.ts';
 import { literal, quote } from './capture/schema.ts';
 import { content, decode } from './capture/values.ts';
 
-/** Which key of the wire row goes into which column; every row that a statement reads has exactly these keys. */
+/** Which key of the wire row goes into which column. */
 export interface Shape {
   fields: { key: string; column: Column }[];
+}
+
+/**
+ * The changes a statement works on. `sql` yields one line per change with at least `idx` and `r`, its row as JSON; `id`,
+ * `ua` (the change's updated_at) and `where` are expressions over that line, named `s`, which also has each field of the
+ * shape as `s.v0`, `s.v1` and so on.
+ */
+export interface Source {
+  sql: string;
+  id: string;
+  ua: string;
+  where?: string;
 }
 
 /** The shape of a row from a peer with the same schema. */
@@ -23,19 +32,21 @@ export function fullShape(table: Table): Shape {
 }
 
 /** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
-export function entombSql(table: Table, source: string): string {
+export function entombSql(table: Table, source: Source): string {
   return (
-    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${literal(table.name)}, s.id, 1, s.ua ` +
-    `FROM (${source}) AS s WHERE NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} = s.id ` +
-    `AND t.${quote(table.updatedAt)} > s.ua) ON CONFLICT DO UPDATE SET version = excluded.version WHERE excluded.version > version`
+    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${literal(table.name)}, ${source.id}, 1, ${source.ua} ` +
+    `FROM (${extracted(keyShape(table), source)}) AS s WHERE ${source.where ?? 'true'} AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t ` +
+    `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua}) ` +
+    'ON CONFLICT DO UPDATE SET version = excluded.version WHERE excluded.version > version'
   );
 }
 
 /** Removes the live rows that a deletion of this batch beats. A DELETE wins a tie against a live row. */
-export function deleteSql(table: Table, source: string): string {
+export function deleteSql(table: Table, source: Source): string {
   return (
-    `DELETE FROM ${quote(table.name)} WHERE ${quote(table.id)} IN (SELECT s.id FROM (${source}) AS s ` +
-    `JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = s.id WHERE (t.${quote(table.updatedAt)} > s.ua) IS NOT 1)`
+    `DELETE FROM ${quote(table.name)} WHERE ${quote(table.id)} IN (SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
+    `JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = ${source.id} ` +
+    `WHERE ${source.where ?? 'true'} AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)`
   );
 }
 
@@ -43,7 +54,7 @@ export function deleteSql(table: Table, source: string): string {
  * Writes the rows that beat what is there. Never INSERT OR REPLACE: that would cascade through foreign keys, drop rows
  * that share another unique value, and reset the columns that the sender does not have.
  */
-export function upsertSql(table: Table, shape: Shape, source: string): string {
+export function upsertSql(table: Table, shape: Shape, source: Source): string {
   const target = quote(table.name);
   const columns = shape.fields.map(({ column }) => quote(column.name));
   const assignments = columns.filter((name) => name !== quote(table.id)).map((name) => `${name} = excluded.${name}`);
@@ -52,97 +63,151 @@ export function upsertSql(table: Table, shape: Shape, source: string): string {
     `(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
     `AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
   return (
-    `INSERT OR ABORT INTO ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape)} FROM (${extracted(shape, source)}) AS s ` +
-    `WHERE ${presence(shape)} AND NOT ${entombed(table)} ` +
+    `INSERT OR ABORT INTO ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape).join(', ')} ` +
+    `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} AND NOT ${entombed(table, source)} ` +
     `ON CONFLICT (${quote(table.id)}) DO UPDATE SET ${assignments.join(', ')} WHERE ${beats}`
   );
 }
 
 /** For a row that exists: SQLite would check NOT NULL of the missing columns before it looks at the conflict. */
-export function updateSql(table: Table, shape: Shape, source: string): string {
+export function updateSql(table: Table, shape: Shape, source: Source): string {
   const target = quote(table.name);
   const updatedAt = quote(table.updatedAt);
   const assignments = shape.fields.map(({ column }, i) => `${quote(column.name)} = d.d${i}`);
-  const incoming = (column: Column): string => `d.d${shape.fields.findIndex((field) => field.column === column)}`;
   return (
-    `UPDATE OR ABORT ${target} SET ${assignments.join(', ')} FROM (SELECT ${decodedFields(shape, true)}, s.id AS id, s.ua AS ua ` +
-    `FROM (${extracted(shape, source)}) AS s WHERE ${presence(shape)} LIMIT -1) AS d WHERE ${target}.${quote(table.id)} = d.id ` +
-    `AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
-    `${content(columnsOf(shape), incoming)} > ${contentOf(shape, target)}))`
+    `UPDATE OR ABORT ${target} SET ${assignments.join(', ')} FROM (${decoded(shape, source)}) AS d ` +
+    `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
+    `${contentOfDecoded(shape)} > ${contentOf(shape, target)}))`
   );
 }
 
-/** The changes whose row is exactly as they say after the merge: `idx` and `id` of those that won or were in place. */
-export function settledUpsertsSql(table: Table, shape: Shape, source: string): string {
-  const incoming = (column: Column): string => `d.d${shape.fields.findIndex((field) => field.column === column)}`;
+/** The changes whose row is exactly as they say after the merge: `idx` of those that won or were in place. */
+export function settledUpsertsSql(table: Table, shape: Shape, source: Source): string {
   return (
-    `SELECT d.idx AS idx, d.id AS id FROM (SELECT ${decodedFields(shape, true)}, s.id AS id, s.ua AS ua, s.idx AS idx ` +
-    `FROM (${extracted(shape, source)}) AS s LIMIT -1) AS d ` +
-    `JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id WHERE t.${quote(table.updatedAt)} = d.ua ` +
-    `AND ${content(columnsOf(shape), incoming)} = ${contentOf(shape, 't')}`
+    `SELECT d.idx AS idx FROM (${decoded(shape, source)}) AS d JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id ` +
+    `WHERE ${upsertInPlace(table, shape)}`
   );
 }
 
-export function settledDeletesSql(table: Table, source: string): string {
+export function settledDeletesSql(table: Table, source: Source): string {
   return (
-    `SELECT s.idx AS idx, s.id AS id FROM (${source}) AS s JOIN _tombstones AS g ON g.table_name = ${literal(table.name)} ` +
-    `AND g.row_id = s.id AND g.is_delete = 1 WHERE g.version = s.ua ` +
-    `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} = s.id)`
+    `SELECT d.idx AS idx FROM (${decoded(keyShape(table), source)}) AS d LEFT JOIN ${quote(table.name)} AS t ` +
+    `ON t.${quote(table.id)} = d.id WHERE ${deleteInPlace(table)}`
   );
 }
 
-/** Is there a row in the source that lacks one of the shape's keys? */
-export function misshapenSql(shape: Shape, source: string): string {
-  return `SELECT EXISTS (SELECT 1 FROM (${extracted(shape, source)}) AS s WHERE NOT (${presence(shape)})) AS n`;
+/**
+ * Over all changes of a table: how many are deletions, `regular` by the given condition, and `applied`. A row whose
+ * newest version in this batch is the one that stands counts with all its changes, so the same batch gets the same answer
+ * however often it is sent.
+ */
+export function tallySql(table: Table, shape: Shape, source: Source, regular: string): string {
+  return (
+    'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied, coalesce(sum(regular), 0) AS regular, ' +
+    'coalesce(sum(deletions), 0) AS deletions FROM (SELECT count(*) AS n, ' +
+    `max(${inPlace(table, shape)}) AS placed, sum(d.regular) AS regular, sum(d.op = 'DELETE') AS deletions FROM (${decoded(shape, source, regular)}) AS d ` +
+    `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id GROUP BY d.id)`
+  );
+}
+
+/** The changes that `tallySql` counts as applied, with their op and id. */
+export function settledRowsSql(table: Table, shape: Shape, source: Source): string {
+  return (
+    `SELECT op, ${literal(table.name)} AS "table", id FROM (SELECT d.idx AS idx, d.op AS op, d.id AS id, ` +
+    `max(${inPlace(table, shape)}) OVER (PARTITION BY d.id) AS placed FROM (${decoded(shape, source, 'true')}) AS d ` +
+    `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id) WHERE placed ORDER BY idx`
+  );
+}
+
+/** True where the row has every key of the shape. A NULL is either a JSON null or a missing key; only then is the object asked. */
+export function hasAllFields(shape: Shape): string {
+  const checks = shape.fields.map(({ key }, i) => {
+    const there = isPathSafe(key)
+      ? `json_type(s.r, ${literal(`$."${key}"`)}) IS NOT NULL`
+      : `EXISTS (SELECT 1 FROM json_each(s.r) WHERE key = ${literal(key)})`;
+    return `(s.v${i} IS NOT NULL OR ${there})`;
+  });
+  const groups: string[] = [];
+  // SQLite limits the depth of an expression: brackets make it shallow.
+  for (let i = 0; i < checks.length; i += 100) groups.push(`(${checks.slice(i, i + 100).join(' AND ')})`);
+  return groups.join(' AND ');
+}
+
+/** The two columns that every deletion has. */
+export function keyShape(table: Table): Shape {
+  return {
+    fields: table.columns
+      .filter(({ name }) => name === table.id || name === table.updatedAt)
+      .map((column) => ({ key: column.name, column })),
+  };
+}
+
+/** Where a column of the shape stands among `s.v0`, `s.v1`, ... */
+export function fieldOf(shape: Shape, column: string): string {
+  return `s.v${shape.fields.findIndex((f) => f.column.name === column)}`;
+}
+
+/** LIMIT -1 keeps SQLite from flattening the subquery, which would extract every value again wherever it is named. */
+function extracted(shape: Shape, source: Source): string {
+  const fields = shape.fields.map(({ key }, i) => `${extract('q.r', key)} AS v${i}`);
+  return `SELECT q.*, ${fields.join(', ')} FROM (${source.sql}) AS q LIMIT -1`;
 }
 
 /** Reads a key of a JSON object as an SQL value; a quote or backslash in the name is more than a JSON path can spell. */
-export function field(json: string, key: string): string {
-  if (/["\\]/.test(key)) return `(SELECT value FROM json_each(${json}) WHERE key = ${literal(key)})`;
-  return `${json} ->> ${literal(`$."${key}"`)}`;
+function extract(json: string, key: string): string {
+  if (isPathSafe(key)) return `${json} ->> ${literal(`$."${key}"`)}`;
+  return `(SELECT value FROM json_each(${json}) WHERE key = ${literal(key)})`;
+}
+
+function isPathSafe(key: string): boolean {
+  return !/["\\]/.test(key);
+}
+
+function decodedFields(shape: Shape): string[] {
+  return shape.fields.map((_, i) => decode(`s.v${i}`));
+}
+
+/** The changes with their fields as SQL values `d.d0`, `d.d1`, ..., and `d.id`, `d.ua`, `d.idx`. */
+function decoded(shape: Shape, source: Source, regular?: string): string {
+  const fields = decodedFields(shape).map((value, i) => `${value} AS d${i}`);
+  const checked = regular === undefined ? '' : `, s.op AS op, coalesce(${regular}, 0) AS regular`;
+  return (
+    `SELECT ${fields.join(', ')}, ${source.id} AS id, ${source.ua} AS ua, s.idx AS idx${checked} ` +
+    `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} LIMIT -1`
+  );
+}
+
+function inPlace(table: Table, shape: Shape): string {
+  return `iif(d.op = 'DELETE', ${deleteInPlace(table)}, coalesce(${upsertInPlace(table, shape)}, 0))`;
+}
+
+function upsertInPlace(table: Table, shape: Shape): string {
+  return `(t.${quote(table.updatedAt)} = d.ua AND ${contentOfDecoded(shape)} = ${contentOf(shape, 't')})`;
+}
+
+function deleteInPlace(table: Table): string {
+  return (
+    `(t.${quote(table.id)} IS NULL AND EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
+    'AND g.row_id = d.id AND g.is_delete = 1 AND g.version = d.ua))'
+  );
 }
 
 function columnsOf(shape: Shape): Column[] {
   return shape.fields.map(({ column }) => column);
 }
 
-/** LIMIT -1 keeps SQLite from flattening the subquery, which would extract every value again wherever it is named. */
-function extracted(shape: Shape, source: string): string {
-  const fields = shape.fields.map(({ key }, i) => `${field('q.r', key)} AS v${i}`);
-  return `SELECT q.idx AS idx, q.id AS id, q.ua AS ua, q.r AS r, ${fields.join(', ')} FROM (${source}) AS q LIMIT -1`;
-}
-
-function decodedFields(shape: Shape, named = false): string {
-  return shape.fields.map((_, i) => (named ? `${decode(`s.v${i}`)} AS d${i}` : decode(`s.v${i}`))).join(', ');
-}
-
-/** A NULL is either a JSON null or a missing key; only then is the object asked. */
-function presence(shape: Shape): string {
-  const checks = shape.fields.map(({ key }, i) => {
-    const there = /["\\]/.test(key)
-      ? `EXISTS (SELECT 1 FROM json_each(s.r) WHERE key = ${literal(key)})`
-      : `json_type(s.r, ${literal(`$."${key}"`)}) IS NOT NULL`;
-    return `(s.v${i} IS NOT NULL OR ${there})`;
-  });
-  return balanced(checks);
-}
-
-/** A conjunction as a shallow tree: SQLite limits the depth of an expression. */
-function balanced(terms: string[]): string {
-  if (terms.length <= 100) return terms.join(' AND ');
-  const groups: string[] = [];
-  for (let i = 0; i < terms.length; i += 100) groups.push(`(${terms.slice(i, i + 100).join(' AND ')})`);
-  return groups.join(' AND ');
-}
-
 function contentOf(shape: Shape, source: string): string {
   return content(columnsOf(shape), (column) => `${source}.${quote(column.name)}`);
 }
 
+function contentOfDecoded(shape: Shape): string {
+  return content(columnsOf(shape), (column) => `d.d${shape.fields.findIndex((field) => field.column === column)}`);
+}
+
 /** An INSERT or UPDATE at or below a tombstone is stale. */
-function entombed(table: Table): string {
+function entombed(table: Table, source: Source): string {
   return (
-    `EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = s.id ` +
-    'AND g.is_delete = 1 AND g.version >= s.ua)'
+    `EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id} ` +
+    `AND g.is_delete = 1 AND g.version >= ${source.ua})`
   );
 }

@@ -1,5 +1,5 @@
 /** Second chances: dead letters tried again, by hand or because the schema has caught up. */
-import type { Applier } from './apply.ts';
+import type { Applied, Applier } from './apply.ts';
 import type { Registry } from './capture/registry.ts';
 import { fold, quote } from './capture/schema.ts';
 import { decode } from './capture/values.ts';
@@ -8,6 +8,9 @@ import type { DeadLetter, DeadLetters } from './dead-letters.ts';
 
 /** What came of a retry. `queued`: on its way to the peers again. `kept`: it failed again and stays a letter. */
 export type RetryResult = { outcome: 'queued' | 'applied' | 'kept'; reason?: string };
+
+/** Letters in one automatic attempt: a bounded transaction, however many there are. */
+const RETRIES_AT_ONCE = 200;
 
 export class Replayer {
   readonly #db: Connection;
@@ -34,6 +37,27 @@ export class Replayer {
       .filter(({ table }) => table !== null && this.#registry.get(table) !== undefined)
       .sort((a, b) => timeOf(a.change) - timeOf(b.change));
     for (const { id } of ready) this.retry(id);
+  }
+
+  /**
+   * Tries the changes that a constraint forbade once more, as one batch. What is in the way is often gone by then: the
+   * deletion that frees a UNIQUE value can come from another sender, and later than the insert that needs it.
+   */
+  retryConstraints(): Applied | undefined {
+    const letters = this.#letters.parked(['constraint']).slice(0, RETRIES_AT_ONCE);
+    if (letters.length === 0) return undefined;
+    const result = this.#applier.apply(
+      `{"batch_id":0,"changes":[${letters.map(({ change }) => change).join(',')}]}`,
+      undefined,
+      true,
+    );
+    const still = new Set(result.ack.rejected?.map(({ index }) => index));
+    const settled = letters.filter((_, index) => !still.has(index));
+    if (settled.length === 0) return undefined;
+    this.#db.transaction(() => {
+      for (const { id } of settled) this.#letters.remove(id);
+    });
+    return { ...result, parked: [] };
   }
 
   /** It goes to every peer once more; those that have it already find it in place. */

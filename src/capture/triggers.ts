@@ -5,7 +5,9 @@
  * that is already so, and all a write pays is one INSERT. The other cases (`updated_at` forgotten, invalid or not above
  * the last version; an id that was deleted before; a row hidden by REPLACE) go through a second trigger that advances
  * `updated_at` with an UPDATE of its own. That UPDATE fires the capture trigger, which is never on the stack at that
- * moment, so it works whether `recursive_triggers` is on or off, and each write is captured by exactly one of them.
+ * moment, so it works whether `recursive_triggers` is on or off. An UPDATE is recorded by exactly one of the two. An INSERT
+ * that has to be advanced may be recorded at its own version as well: that version is below the other everywhere and
+ * changes nothing, and asking first would cost every insert a second look-up.
  */
 import type { Table } from './schema.ts';
 import { fold, literal, quote, TRIGGER_PREFIX } from './schema.ts';

@@ -1,5 +1,6 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 import type { Manager } from '../attach.ts';
+import { messageOf } from '../errors.ts';
 import { encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 
@@ -17,7 +18,7 @@ export async function respond(manager: Manager, options: HttpOptions, incoming: 
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
   if (path === HEALTH_PATH) {
     if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET');
-    return { status: 200, headers: JSON_TYPE, body: JSON.stringify(manager.health()) };
+    return healthOf(manager);
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
   if (incoming.method !== 'POST') return notAllowed('POST');
@@ -34,6 +35,15 @@ export async function respond(manager: Manager, options: HttpOptions, incoming: 
     headers: JSON_TYPE,
     body: result.status === 200 ? encodeAck(result.body) : JSON.stringify(result.body),
   };
+}
+
+/** A stopped manager has no health to report; a load balancer reads 503 as "not here". */
+function healthOf(manager: Manager): Outgoing {
+  try {
+    return { status: 200, headers: JSON_TYPE, body: JSON.stringify(manager.health()) };
+  } catch (error) {
+    return refused(503, messageOf(error));
+  }
 }
 
 function withoutPrefix(path: string, prefix: string): string | undefined {

@@ -1,0 +1,216 @@
+/**
+ * The fast way to apply a batch: SQLite merges it straight from the body, with a handful of statements per table, and no
+ * row ever becomes a JavaScript object. It is for batches in which every change is regular and has exactly the columns of
+ * its table; it finds out whether that is so while it merges, and takes everything back where it is not.
+ */
+import type { Registry } from './capture/registry.ts';
+import { literal, type Table } from './capture/schema.ts';
+import { TIMESTAMP_MAX } from './capture/triggers.ts';
+import { type Connection, isRowFault } from './database.ts';
+import type { RowcastEvents, RowRef } from './events.ts';
+import {
+  deleteSql,
+  entombSql,
+  fieldOf,
+  fullShape,
+  hasAllFields,
+  keyShape,
+  type Shape,
+  settledRowsSql,
+  tallySql,
+  upsertSql,
+} from './merge.ts';
+import type { Rejection } from './wire.ts';
+
+/** A body that is a batch. */
+export interface Document {
+  /** As SQLite reads it fastest: JSONB, or the text itself where SQLite is too old for it. */
+  json: Uint8Array | string;
+  batchId: number | string;
+  count: number;
+  /** How often `":` occurs in it: at least once for every key of every object. */
+  keys: number;
+}
+
+/** What one way through a batch yields. */
+export interface Merged {
+  applied: number;
+  rows: RowRef[];
+  rejected: Rejection[];
+  parked: RowcastEvents['parked'][];
+}
+
+/** A table of the batch, and what the batch's outside says of its changes. */
+interface Part {
+  table: Table;
+  /** The first change is a write: most likely all of them are. */
+  writes: boolean;
+  /** Too few keys for whole rows: regular only if all are deletions, which need no more than id and time. */
+  deletionsOnly: boolean;
+}
+
+interface Tally {
+  applied: number;
+  regular: number;
+  deletions: number;
+}
+
+interface Statements {
+  entomb: string;
+  remove: string;
+  write: string;
+  tally: string;
+  settled: string;
+}
+
+export class FastApply {
+  readonly #db: Connection;
+  readonly #registry: Registry;
+  readonly #statements = new WeakMap<Table, Statements>();
+
+  constructor(db: Connection, registry: Registry) {
+    this.#db = db;
+    this.#registry = registry;
+  }
+
+  /** Undefined where the batch holds anything out of the ordinary: then nothing has been decided yet. */
+  merge(document: Document, wantRows: boolean): Merged | undefined {
+    if (!this.#registry.features.jsonb) return undefined;
+    try {
+      // A savepoint, so that the careful way starts from the state before the batch.
+      return this.#db.savepoint(() => {
+        const parts = this.#parts(document);
+        let regular = 0;
+        const merged: Merged = { applied: 0, rows: [], rejected: [], parked: [] };
+        for (const part of parts) {
+          const tally = this.#mergePart(document, part);
+          regular += tally.regular;
+          merged.applied += tally.applied;
+          if (wantRows) merged.rows.push(...this.#db.all<RowRef>(this.#of(part.table).settled, document.json));
+        }
+        if (regular !== document.count) throw new NotRegular();
+        return merged;
+      });
+    } catch (error) {
+      if (error instanceof NotRegular || isRowFault(error)) return undefined;
+      throw error;
+    }
+  }
+
+  /**
+   * The tables of the batch. Every key of every object is accounted for: more keys than the columns explain means a
+   * column that is not known here. That none is missing is checked by the statements themselves.
+   */
+  #parts(document: Document): Part[] {
+    const ends = this.#db.get<{ first: unknown; last: unknown; op: unknown }>(
+      "SELECT d ->> '$.changes[0].table' AS first, d ->> '$.changes[#-1].table' AS last, d ->> '$.changes[0].op' AS op FROM (SELECT ? AS d LIMIT -1)",
+      document.json,
+    );
+    // Nearly every batch is about one table, and its two ends tell which. Where they deceive, the count comes out short.
+    const sole = typeof ends?.first === 'string' && ends.first === ends.last;
+    const found = sole
+      ? [{ tbl: ends.first, n: document.count }]
+      : this.#db.all<{ tbl: unknown; n: number }>(
+          `SELECT tbl, count(*) AS n FROM (${CHANGES}) GROUP BY tbl`,
+          document.json,
+        );
+    let whole = 2;
+    const tables = found.map(({ tbl, n }) => {
+      const table = typeof tbl === 'string' ? this.#registry.get(tbl) : undefined;
+      if (!table || table.name !== tbl) throw new NotRegular();
+      whole += n * (4 + table.columns.length);
+      return table;
+    });
+    if (document.keys > whole) throw new NotRegular();
+    return tables.map((table) => ({
+      table,
+      writes: sole && ends.op !== 'DELETE',
+      deletionsOnly: document.keys < whole,
+    }));
+  }
+
+  #mergePart(document: Document, part: Part): { applied: number; regular: number } {
+    const { write } = this.#of(part.table);
+    // Deletions first: they only ever make room for others.
+    if (!part.writes) this.#mergeDeletions(document, part.table);
+    if (!part.deletionsOnly) {
+      this.#db.run(write, document.json);
+      // Every single change was regular and won: the ordinary case, and the end of it.
+      if (this.#db.changes() === document.count) return { applied: document.count, regular: document.count };
+    }
+    let tally = this.#tally(document, part.table);
+    if (part.writes && tally.deletions > 0) {
+      this.#mergeDeletions(document, part.table);
+      tally = this.#tally(document, part.table);
+    }
+    if (part.deletionsOnly && tally.deletions < tally.regular) throw new NotRegular();
+    return tally;
+  }
+
+  #mergeDeletions(document: Document, table: Table): void {
+    const { entomb, remove } = this.#of(table);
+    this.#db.run(entomb, document.json);
+    this.#db.run(remove, document.json);
+  }
+
+  #tally(document: Document, table: Table): Tally {
+    return this.#db.get<Tally & Record<string, never>>(this.#of(table).tally, document.json) as Tally;
+  }
+
+  /** The texts are long; they are made once per table and schema. */
+  #of(table: Table): Statements {
+    const known = this.#statements.get(table);
+    if (known) return known;
+    const made = statementsFor(table);
+    this.#statements.set(table, made);
+    return made;
+  }
+}
+
+class NotRegular extends Error {}
+
+/** One line per change. A change that is not an object makes SQLite complain, and the careful way takes over. */
+const CHANGES = changes('');
+const CHANGES_WITH_OLD_ID = changes(", value ->> '$.old_id' AS old_id");
+
+function changes(more: string): string {
+  return (
+    `SELECT key AS idx, value ->> '$.op' AS op, value ->> '$.table' AS tbl, jsonb_extract(value, '$.row') AS r${more} ` +
+    "FROM jsonb_each(?, '$.changes') LIMIT -1"
+  );
+}
+
+function statementsFor(table: Table): Statements {
+  const shape = fullShape(table);
+  const whole = plain(table, shape);
+  const key = plain(table, keyShape(table));
+  const isWrite = `s.op IN ('INSERT', 'UPDATE') AND ${hasAllFields(shape)}`;
+  const isDeletion = (id: string): string => `s.op = 'DELETE' AND s.old_id = ${id} AND typeof(s.r) = 'blob'`;
+  const deletions = { sql: CHANGES_WITH_OLD_ID, ...key, where: `${isDeletion(key.id)} AND ${key.where}` };
+  const all = { sql: CHANGES_WITH_OLD_ID, id: whole.id, ua: whole.ua, where: `s.tbl = ${literal(table.name)}` };
+  const regular = `(${whole.where} AND iif(s.op = 'DELETE', ${isDeletion(whole.id)}, ${isWrite}))`;
+  return {
+    entomb: entombSql(table, deletions),
+    remove: deleteSql(table, deletions),
+    write: upsertSql(table, shape, { sql: CHANGES, ...whole, where: `${isWrite} AND ${whole.where}` }),
+    tally: tallySql(table, shape, all, regular),
+    settled: settledRowsSql(table, shape, all),
+  };
+}
+
+/**
+ * What makes a change regular: an id that is plain text (nested JSON reads as text beginning with a bracket, encoded ids
+ * begin with `$`) and a time that is an integer in range (true and false read as 1 and 0).
+ */
+function plain(table: Table, shape: Shape): { id: string; ua: string; where: string } {
+  const id = fieldOf(shape, table.id);
+  const ua = fieldOf(shape, table.updatedAt);
+  return {
+    id,
+    ua,
+    where:
+      `s.tbl = ${literal(table.name)} AND typeof(${id}) = 'text' AND NOT (${id} >= '$' AND ${id} < '%') ` +
+      `AND NOT (${id} >= '[' AND ${id} < '\\') AND NOT (${id} >= '{' AND ${id} < '|') AND typeof(${ua}) = 'integer' ` +
+      `AND (${ua} BETWEEN 2 AND ${TIMESTAMP_MAX} OR ${ua} BETWEEN -${TIMESTAMP_MAX} AND -1)`,
+  };
+}
