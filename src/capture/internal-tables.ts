@@ -47,32 +47,40 @@ function continueIds(db: Connection): void {
       'SELECT max((SELECT coalesce(max(change_id), 0) FROM _changes), (SELECT coalesce(max(last_acked), 0) FROM _peer_state)) AS n',
     )?.n,
   );
-  const sequence = db.get<{ seq: number }>("SELECT seq FROM sqlite_sequence WHERE name = '_changes'");
-  if (!sequence) db.run("INSERT INTO sqlite_sequence (name, seq) VALUES ('_changes', CAST(? AS INTEGER))", least);
-  else if (sequence.seq < least)
-    db.run("UPDATE sqlite_sequence SET seq = CAST(? AS INTEGER) WHERE name = '_changes'", least);
+  raiseSequence(db, least);
 }
 
+function sequenceOf(db: Connection, table: string): number {
+  const known = db.get("SELECT 1 AS n FROM sqlite_schema WHERE name = 'sqlite_sequence'");
+  return known ? Number(db.get('SELECT coalesce(max(seq), 0) AS n FROM sqlite_sequence WHERE name = ?', table)?.n) : 0;
+}
+
+function raiseSequence(db: Connection, least: number): void {
+  const there = db.get("SELECT seq FROM sqlite_sequence WHERE name = '_changes'") !== undefined;
+  if (!there) db.run("INSERT INTO sqlite_sequence (name, seq) VALUES ('_changes', CAST(? AS INTEGER))", least);
+  else db.run("UPDATE sqlite_sequence SET seq = CAST(? AS INTEGER) WHERE name = '_changes' AND seq < ?", least, least);
+}
+
+/** By way of a temporary copy: renaming a table would rewrite every trigger that names it, the application's own included. */
 function rebuild(db: Connection, name: string, sql: string, syncedTables: string[]): void {
-  const before = `${name}_before_rowcast`;
+  const before = 'temp._rowcast_before';
   const columns = columnsOf(db, name);
-  db.exec(`ALTER TABLE ${quote(name)} RENAME TO ${quote(before)}`);
+  const sequence = sequenceOf(db, name);
+  db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT * FROM main.${quote(name)}`);
+  db.exec(`DROP TABLE main.${quote(name)}`);
   db.exec(sql);
-  const common = columnsOf(db, name).filter((column) => columns.includes(column));
-  const list = common.map(quote).join(', ');
-  if (common.length > 0)
-    db.exec(
-      `INSERT INTO ${quote(name)} (${list}) SELECT ${list} FROM ${quote(before)} WHERE true ON CONFLICT DO NOTHING`,
-    );
+  const list = columnsOf(db, name)
+    .filter((column) => columns.includes(column))
+    .map(quote)
+    .join(', ');
+  if (list !== '') {
+    db.exec(`INSERT INTO ${quote(name)} (${list}) SELECT ${list} FROM ${before} WHERE true ON CONFLICT DO NOTHING`);
+  }
   if (name === '_changes') {
-    db.run(
-      "INSERT INTO sqlite_sequence (name, seq) SELECT '_changes', seq FROM sqlite_sequence WHERE name = ? " +
-        "AND NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_changes')",
-      before,
-    );
+    raiseSequence(db, sequence);
     adoptChanges(db, before, columns, syncedTables);
   }
-  db.exec(`DROP TABLE ${quote(before)}`);
+  db.exec(`DROP TABLE ${before}`);
 }
 
 /**
@@ -84,7 +92,7 @@ function adoptChanges(db: Connection, before: string, columns: string[], syncedT
   const named = ['table', 'tbl', 'tbl_name', 'tablename'].find((column) => columns.includes(column));
   if (named && !columns.includes('table_name')) {
     db.exec(
-      `UPDATE _changes SET table_name = (SELECT b.${quote(named)} FROM ${quote(before)} AS b WHERE b.change_id = _changes.change_id)`,
+      `UPDATE _changes SET table_name = (SELECT b.${quote(named)} FROM ${before} AS b WHERE b.change_id = _changes.change_id)`,
     );
   }
   const [only] = syncedTables;

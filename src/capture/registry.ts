@@ -130,13 +130,10 @@ export class Registry {
 
   /** True while every trigger is there with the text it should have, and capture is not gated off for good. */
   intact(): boolean {
-    const wanted = new Map(this.list().flatMap((table) => triggersFor(table).map(({ name, sql }) => [name, sql])));
-    const there = this.#ownTriggers();
     const flag = this.#db.get("SELECT value FROM _meta WHERE key = 'syncing'")?.value;
     return (
       this.list().length === this.#options.tables.length &&
-      there.length === wanted.size &&
-      there.every(({ name, sql }) => wanted.get(name) === sql) &&
+      sameTriggers(this.list().flatMap(triggersFor), this.#ownTriggers()) &&
       flag !== 1
     );
   }
@@ -149,14 +146,20 @@ export class Registry {
 
   /** Returns the tables that had no triggers of ours before. */
   #installTriggers(tables: Table[]): Table[] {
-    const wanted = new Map(tables.flatMap((table) => triggersFor(table).map((t): [string, Trigger] => [t.name, t])));
     const there = this.#ownTriggers();
-    const fresh = tables.filter((table) => !there.some((t) => fold(t.tbl_name) === fold(table.name)));
-    for (const { name, sql } of there) {
-      if (wanted.get(name)?.sql === sql) wanted.delete(name);
-      else this.#db.exec(`DROP TRIGGER ${quote(name)}`);
+    const isOn = (table: Table) => (trigger: { tbl_name: string }) => fold(trigger.tbl_name) === fold(table.name);
+    for (const trigger of there) {
+      if (!tables.some((table) => isOn(table)(trigger))) this.#db.exec(`DROP TRIGGER ${quote(trigger.name)}`);
     }
-    for (const { sql } of wanted.values()) this.#db.exec(sql);
+    for (const table of tables) {
+      const wanted = triggersFor(table);
+      const installed = there.filter(isOn(table));
+      // All or none: they fire in the order of their creation.
+      if (sameTriggers(wanted, installed)) continue;
+      for (const { name } of installed) this.#db.exec(`DROP TRIGGER ${quote(name)}`);
+      for (const { sql } of wanted) this.#db.exec(sql);
+    }
+    const fresh = tables.filter((table) => !there.some(isOn(table)));
     return fresh;
   }
 
@@ -209,6 +212,11 @@ function dropForeignCapture(db: Connection, table: Table, warnings: [string, str
     db.exec(`DROP TRIGGER ${quote(name)}`);
     warnings.push(['foreign-trigger', `trigger "${name}" also wrote to _changes and was replaced by Rowcast's own`]);
   }
+}
+
+function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
+  const texts = new Map(there.map(({ name, sql }) => [name, sql]));
+  return wanted.length === there.length && wanted.every(({ name, sql }) => texts.get(name) === sql);
 }
 
 function hasNewColumn(before: Table, now: Table): boolean {

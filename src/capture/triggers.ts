@@ -30,17 +30,21 @@ const NOW = "CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)"
 const valid = (x: string): string =>
   `(typeof(${x}) = 'integer' AND ${x} BETWEEN -${TIMESTAMP_MAX} AND ${TIMESTAMP_MAX})`;
 
+/**
+ * In the order of their creation. SQLite fires the youngest first, so what records a row as written comes before what
+ * advances it, and the last change recorded of a row is the one that stands. Nothing breaks if it ever does otherwise.
+ */
 export function triggersFor(table: Table): Trigger[] {
   return [
-    captureInsert(table),
-    advanceInsert(table),
     floorBeforeReplace(table),
-    captureUpdate(table),
-    advanceUpdate(table),
     floorBeforeRename(table),
-    captureRename(table),
-    captureDelete(table),
     ...captureReplaced(table),
+    advanceInsert(table),
+    captureRename(table),
+    advanceUpdate(table),
+    captureInsert(table),
+    captureUpdate(table),
+    captureDelete(table),
   ];
 }
 
