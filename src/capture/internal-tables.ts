@@ -8,7 +8,6 @@ import { quote } from './schema.ts';
  */
 const DEFINITIONS: Record<string, string> = {
   _meta: '(key TEXT PRIMARY KEY, value) WITHOUT ROWID',
-  _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
   // is_delete 1: the row was deleted at this version. 0: a floor, see floorBeforeReplace in triggers.ts.
   _tombstones:
     '(table_name TEXT, row_id TEXT, is_delete INTEGER, version INTEGER, PRIMARY KEY (table_name, row_id, is_delete)) WITHOUT ROWID',
@@ -22,6 +21,8 @@ const DEFINITIONS: Record<string, string> = {
   // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it.
   _peer_state:
     '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, snapshot_table TEXT, snapshot_after TEXT, snapshot_sent INTEGER DEFAULT 0)',
+  // Last, because adopting another implementation's changes may write dead letters.
+  _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
 };
 
 /** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
@@ -109,14 +110,16 @@ function adoptChanges(db: Connection, before: string, columns: string[], syncedT
       ...rivals,
     );
   }
+  const latest = Number(db.get('SELECT coalesce(max(dead_id), 0) AS n FROM _dead_letter')?.n);
   db.exec(
     "INSERT INTO _dead_letter (op, row_id, row_data, failed_at) SELECT op, row_id, row_data, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) " +
       'FROM _changes WHERE table_name IS NULL ORDER BY change_id',
   );
-  db.exec(
+  db.run(
     "INSERT INTO _dead_letter_info (dead_id, direction, code, reason) SELECT dead_id, 'out', 'unknown-table', " +
       "'adopted from another implementation; which table it belongs to cannot be told' FROM _dead_letter " +
-      'WHERE dead_id NOT IN (SELECT dead_id FROM _dead_letter_info)',
+      'WHERE dead_id > ?',
+    latest,
   );
   db.exec('DELETE FROM _changes WHERE table_name IS NULL');
   // Their deletions left no tombstones here, so a new peer must be sent these changes besides the snapshot.

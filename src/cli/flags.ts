@@ -1,0 +1,169 @@
+/**
+ * Flags for every command: `-id a`, `-id=a`, `--id a`, `--id=a`, or ROWCAST_ID in the environment. The command line wins.
+ *
+ * A command describes its flags once; parsing, checking and the help text all come from that description.
+ */
+
+/** What one flag means. `parse` returns the value or throws a UsageError that says what is allowed. */
+export interface Flag<T> {
+  /** Stands for the value in the help text: `-peer <url>`. */
+  placeholder: string;
+  help: string;
+  parse(text: string): T;
+  /** As text, the way a user would write it. A flag without one is required, or, when repeatable, empty. */
+  default?: string;
+  repeatable?: boolean;
+}
+
+export type Flags = Record<string, Flag<unknown>>;
+
+export type Values<F extends Flags> = {
+  [K in keyof F]: F[K] extends { repeatable: true }
+    ? ReturnType<F[K]['parse']>[]
+    : F[K] extends { parse(text: string): infer T }
+      ? T
+      : never;
+};
+
+/** The command line is wrong: told to the person who typed it, without a stack, with exit code 2. */
+export class UsageError extends Error {}
+
+export type Environment = Record<string, string | undefined>;
+
+export function text<const O extends Partial<Flag<string>>>(placeholder: string, help: string, options?: O) {
+  return { placeholder, help, parse: (value: string): string => value, ...(options as O) };
+}
+
+export function integer(help: string, range: { default: number; min: number; max: number }) {
+  return {
+    placeholder: 'n',
+    help,
+    default: String(range.default),
+    parse(value: string): number {
+      const n = Number(value);
+      if (/^\d+$/.test(value) && n >= range.min && n <= range.max) return n;
+      throw new UsageError(`must be a whole number from ${range.min} to ${range.max}, not ${JSON.stringify(value)}`);
+    },
+  };
+}
+
+export function choice<const C extends string>(choices: readonly C[], help: string) {
+  return {
+    placeholder: choices.join('|'),
+    help,
+    default: choices[0] as string,
+    parse(value: string): C {
+      const found = choices.find((one) => one === value);
+      if (found !== undefined) return found;
+      throw new UsageError(
+        `must be one of ${choices.join(', ')}, not ${JSON.stringify(value)}${suggest(value, choices)}`,
+      );
+    },
+  };
+}
+
+/** Reads the values of `flags`, or says `help` when that was asked for. */
+export function parseFlags<F extends Flags>(flags: F, args: string[], env: Environment): Values<F> | 'help' {
+  const names = new Map(Object.keys(flags).map((key) => [flagName(key), key]));
+  const given = new Map<string, string[]>();
+  for (let i = 0; i < args.length; i++) {
+    const arg = args[i] as string;
+    if (/^--?(h|help)$/.test(arg)) return 'help';
+    const [, name, inline] = /^--?([^-=][^=]*)(?:=(.*))?$/s.exec(arg) ?? [];
+    if (name === undefined) throw new UsageError(`unexpected argument ${JSON.stringify(arg)}: every option is a flag`);
+    const key = names.get(name);
+    if (key === undefined) throw unknownFlag(name, [...names.keys()]);
+    const value = inline ?? args[++i];
+    if (value === undefined || (inline === undefined && isFlag(value, names))) {
+      throw new UsageError(`-${name} needs a value: -${name} <${flags[key]?.placeholder}>`);
+    }
+    const values = given.get(key) ?? [];
+    if (values.length > 0 && !flags[key]?.repeatable) throw new UsageError(`-${name} is given twice`);
+    given.set(key, [...values, value]);
+  }
+  const values = Object.entries(flags).map(([key, flag]) => [key, valueOf(key, flag, given.get(key), env)]);
+  return Object.fromEntries(values) as Values<F>;
+}
+
+/** The flags as aligned lines for the help text: name, meaning, default, environment name. */
+export function describeFlags(flags: Flags): string {
+  return Object.entries(flags)
+    .map(([key, flag]) => {
+      const notes = [
+        flag.default !== undefined ? `default ${flag.default}` : flag.repeatable ? 'repeatable' : 'required',
+        `env ${envName(key)}${flag.repeatable ? ', comma separated' : ''}`,
+      ];
+      const lines = `${flag.help}\n(${notes.join('; ')})`.split('\n');
+      return `  -${flagName(key)} <${flag.placeholder}>\n${lines.map((line) => `        ${line}`).join('\n')}`;
+    })
+    .join('\n');
+}
+
+/** `; did you mean ...?` where one of the known words is near. */
+export function suggest(word: string, known: readonly string[]): string {
+  const near = known
+    .map((candidate) => ({ candidate, distance: editDistance(word.toLowerCase(), candidate) }))
+    .filter(({ candidate, distance }) => distance <= 2 && distance < candidate.length)
+    .sort((a, b) => a.distance - b.distance)[0];
+  const longer = near ?? known.map((candidate) => ({ candidate })).find(({ candidate }) => candidate.startsWith(word));
+  return longer ? `; did you mean ${longer.candidate}?` : '';
+}
+
+function valueOf(key: string, flag: Flag<unknown>, given: string[] | undefined, env: Environment): unknown {
+  const variable = env[envName(key)];
+  // An empty variable is an unset one: shells and service files make no difference either.
+  const fromEnv = variable === undefined || variable.trim() === '' ? undefined : variable;
+  const source = given ? `-${flagName(key)}` : envName(key);
+  const parse = (value: string): unknown => {
+    if (value.trim() === '') throw new UsageError(`${source} is empty`);
+    try {
+      return flag.parse(value);
+    } catch (error) {
+      throw error instanceof UsageError ? new UsageError(`${source} ${error.message}`) : error;
+    }
+  };
+  if (flag.repeatable) {
+    const fromList = fromEnv
+      ?.split(',')
+      .map((one) => one.trim())
+      .filter((one) => one !== '');
+    return (given ?? fromList ?? []).map(parse);
+  }
+  const value = given?.[0] ?? fromEnv ?? flag.default;
+  if (value === undefined) {
+    throw new UsageError(`-${flagName(key)} is required: -${flagName(key)} <${flag.placeholder}>, or ${envName(key)}`);
+  }
+  return parse(value);
+}
+
+function unknownFlag(name: string, known: string[]): UsageError {
+  const hint = suggest(name, known).replace(/mean (\S+)\?/, 'mean -$1?');
+  return new UsageError(`unknown flag -${name}${hint}\nallowed: ${known.map((one) => `-${one}`).join(' ')}`);
+}
+
+/** `-id -listen x`: the value was forgotten. A value that merely begins with a dash is still a value. */
+function isFlag(arg: string, names: Map<string, string>): boolean {
+  const name = /^--?([^=]+)/.exec(arg)?.[1];
+  return name !== undefined && (names.has(name) || name === 'help');
+}
+
+function flagName(key: string): string {
+  return key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+function envName(key: string): string {
+  return `ROWCAST_${flagName(key).replaceAll('-', '_').toUpperCase()}`;
+}
+
+function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const change = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min(change, (row[j] as number) + 1, (next[j - 1] as number) + 1));
+    }
+    row = next;
+  }
+  return row[b.length] as number;
+}

@@ -1,0 +1,74 @@
+/**
+ * The log of a running program: one JSON object per line on standard output, written when a state changes and not per
+ * request or tick. It names tables, peers and counts; values and ids of rows are never written.
+ */
+import type { Manager } from '../attach.ts';
+import type { Clock } from '../clock.ts';
+import type { RowcastEvents } from '../events.ts';
+
+export type Level = 'info' | 'warn' | 'error';
+export type Log = (level: Level, event: string, fields?: Record<string, unknown>) => void;
+
+/** A failure that goes on (a full disk) comes with every tick; it is written once in this time, with a count. */
+const REPEAT_MS = 60_000;
+const REMEMBERED_MAX = 100;
+
+export function createLog(node: string, clock: Clock, write: (line: string) => void): Log {
+  return (level, event, fields = {}) => {
+    const time = new Date(clock.now()).toISOString();
+    write(`${JSON.stringify({ time, level, event, node, ...fields })}\n`);
+  };
+}
+
+/** Writes the manager's events to the log. */
+export function logEvents(manager: Pick<Manager, 'on'>, log: Log, clock: Clock): void {
+  const sparing = sparingly(log, clock);
+  manager.on('peer-up', ({ peer }) => log('info', 'peer-up', { peer }));
+  manager.on('peer-down', ({ peer, reason }) => log('warn', 'peer-down', { peer, reason: withoutAnswer(reason) }));
+  manager.on('dead-letter', ({ peer, reason, rows }) => {
+    const tables = [...new Set(rows.map((row) => row.table))];
+    log('error', 'dead-letter', { peer, reason: withoutAnswer(reason), tables, changes: rows.length });
+  });
+  manager.on('parked', countParked(log));
+  manager.on('warning', ({ code, message }) => sparing('warn', 'warning', { code, message }));
+  manager.on('error', ({ code, message }) => sparing('error', 'error', { code, message }));
+}
+
+/** The same line at most once a minute, with the number of those held back since. */
+export function sparingly(log: Log, clock: Clock): Log {
+  const seen = new Map<string, { at: number; held: number }>();
+  return (level, event, fields = {}) => {
+    const key = JSON.stringify([event, fields]);
+    const now = clock.now();
+    const last = seen.get(key);
+    if (last && now - last.at < REPEAT_MS) {
+      last.held += 1;
+      return;
+    }
+    if (!last && seen.size >= REMEMBERED_MAX) seen.delete(seen.keys().next().value as string);
+    seen.set(key, { at: now, held: 0 });
+    log(level, event, last && last.held > 0 ? { ...fields, repeated: last.held } : fields);
+  };
+}
+
+/** A batch may park thousands of changes at once: one line per sender, cause and table says it. */
+function countParked(log: Log): (event: RowcastEvents['parked']) => void {
+  const counts = new Map<string, { from: string | undefined; code: string; table: string; changes: number }>();
+  return ({ from, code, row }) => {
+    if (counts.size === 0) {
+      queueMicrotask(() => {
+        for (const count of counts.values()) log('error', 'parked', count);
+        counts.clear();
+      });
+    }
+    const key = JSON.stringify([from, code, row.table]);
+    const count = counts.get(key) ?? { from, code, table: row.table, changes: 0 };
+    count.changes += 1;
+    counts.set(key, count);
+  };
+}
+
+/** A peer's answer may quote the rows it was sent. */
+function withoutAnswer(reason: string): string {
+  return (/^HTTP \d+( without JSON)?/.exec(reason)?.[0] ?? reason).slice(0, 200);
+}
