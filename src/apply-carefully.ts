@@ -8,7 +8,7 @@
 
 import type { Merged } from './apply-fast.ts';
 import type { Registry } from './capture/registry.ts';
-import { fold, quote, type Table } from './capture/schema.ts';
+import { fold, literal, quote, type Table } from './capture/schema.ts';
 import { TIMESTAMP_MAX } from './capture/triggers.ts';
 import { decode } from './capture/values.ts';
 import { type Connection, isRowFault } from './database.ts';
@@ -102,9 +102,10 @@ export class CarefulApply {
 
   /** Decides for every change what is to be done with it, before anything is written. */
   #classify(): Outcome {
+    // Read as text: an integer beyond 2^53 in the wrong place makes node:sqlite throw.
     const staged = this.#db.all<Staged>(
-      "SELECT idx, kind, c ->> '$.op' AS op, json_type(c, '$.op') AS op_type, c ->> '$.table' AS tbl, json_type(c, '$.table') AS tbl_type, " +
-        "json_type(c, '$.row') AS row_type, c ->> '$.old_id' AS old_id, json_type(c, '$.old_id') AS old_type, " +
+      "SELECT idx, kind, CAST(c ->> '$.op' AS TEXT) AS op, json_type(c, '$.op') AS op_type, CAST(c ->> '$.table' AS TEXT) AS tbl, json_type(c, '$.table') AS tbl_type, " +
+        "json_type(c, '$.row') AS row_type, CAST(c ->> '$.old_id' AS TEXT) AS old_id, json_type(c, '$.old_id') AS old_type, " +
         '(SELECT json_group_array(key) FROM json_each(r)) AS keys ' +
         "FROM (SELECT idx, kind, iif(kind = 'object', change, NULL) AS c, r FROM temp._rowcast_stage) ORDER BY idx",
     );
@@ -279,7 +280,7 @@ export class CarefulApply {
     const id = `(SELECT ${decode('v')} FROM (SELECT ? AS v))`;
     const where = `WHERE ${quote(table.id)} = ${id}`;
     this.#db.run(
-      `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT '${table.name.replaceAll("'", "''")}', ${quote(table.id)}, 1, ` +
+      `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${quote(table.id)}, ` +
         `${quote(table.updatedAt)} FROM ${quote(table.name)} ${where} ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`,
       plan.id,
     );

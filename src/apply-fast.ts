@@ -102,8 +102,9 @@ export class FastApply {
    * column that is not known here. That none is missing is checked by the statements themselves.
    */
   #parts(document: Document): Part[] {
-    const ends = this.#db.get<{ first: unknown; last: unknown; op: unknown }>(
-      "SELECT d ->> '$.changes[0].table' AS first, d ->> '$.changes[#-1].table' AS last, d ->> '$.changes[0].op' AS op FROM (SELECT ? AS d LIMIT -1)",
+    const ends = this.#db.get<{ first: unknown; last: unknown; deletes: number }>(
+      "SELECT CAST(d ->> '$.changes[0].table' AS TEXT) AS first, CAST(d ->> '$.changes[#-1].table' AS TEXT) AS last, " +
+        "d ->> '$.changes[0].op' IS 'DELETE' AS deletes FROM (SELECT ? AS d LIMIT -1)",
       document.json,
     );
     // Nearly every batch is about one table, and its two ends tell which. Where they deceive, the count comes out short.
@@ -111,7 +112,7 @@ export class FastApply {
     const found = sole
       ? [{ tbl: ends.first, n: document.count }]
       : this.#db.all<{ tbl: unknown; n: number }>(
-          `SELECT tbl, count(*) AS n FROM (${CHANGES}) GROUP BY tbl`,
+          `SELECT CAST(tbl AS TEXT) AS tbl, count(*) AS n FROM (${CHANGES}) GROUP BY 1`,
           document.json,
         );
     let whole = 2;
@@ -124,7 +125,7 @@ export class FastApply {
     if (document.keys > whole) throw new NotRegular();
     return tables.map((table) => ({
       table,
-      writes: sole && ends.op !== 'DELETE',
+      writes: sole && ends.deletes === 0,
       deletionsOnly: document.keys < whole,
     }));
   }

@@ -203,6 +203,8 @@ class Attached implements Manager {
       await this.#clock.sleep(delay, this.#stopped.signal);
       if (this.#stopped.signal.aborted) return;
       try {
+        // With no peers and nothing received, nobody else would notice a schema change.
+        this.#registry.refresh();
         const result = this.#replayer.retryConstraints();
         if (result) this.#events.emit('applied', result.event);
         delay = result ? RETRY_MS : Math.min(delay * 2, RETRY_MS_MAX);
@@ -217,8 +219,12 @@ class Attached implements Manager {
     this.#stopped.abort();
     await Promise.all([this.#retrying, ...this.#shippers.map((shipper) => shipper.stop())]);
     this.#transport.close();
-    this.#applier.release();
-    this.#db.release();
+    try {
+      this.#applier.release();
+      this.#db.release();
+    } catch {
+      // The application has closed the database already: then there is nothing left to let go of.
+    }
   }
 
   #refuseIfStopped(): void {

@@ -95,16 +95,34 @@ export function health(
   now: number,
 ): Health {
   const problems = problemsOf(db, registry);
-  const peers = shippers.map((shipper) => peerHealth(db, shipper));
+  // Whatever cannot be read is one more problem to report, never a reason to say nothing at all.
+  const read = <T>(what: string, otherwise: T, query: () => T): T => {
+    try {
+      return query();
+    } catch (error) {
+      problems.push(`${what} cannot be read: ${messageOf(error)}`);
+      return otherwise;
+    }
+  };
+  const tables = registry.list();
+  const counts = {
+    item_count: read('a synced table', 0, () =>
+      tables.reduce((sum, table) => sum + counter.count(table.name, table.id), 0),
+    ),
+    pending_changes: read('_changes', 0, () => pendingCount(db)),
+    dead_letter: read('_dead_letter', 0, () => letters.count()),
+    peer_states: read('_peer_state', [], () => shippers.map((shipper) => peerHealth(db, shipper))),
+    lag_ms: read('_changes', 0, () => lagOf(db, now)),
+  };
   return {
     ok: problems.length === 0,
     node_id: nodeId,
-    item_count: registry.list().reduce((sum, table) => sum + counter.count(table.name, table.id), 0),
-    pending_changes: pendingCount(db),
-    dead_letter: letters.count(),
+    item_count: counts.item_count,
+    pending_changes: counts.pending_changes,
+    dead_letter: counts.dead_letter,
     peers: shippers.map((shipper) => shipper.peer),
-    peer_states: peers,
-    lag_ms: lagOf(db, now),
+    peer_states: counts.peer_states,
+    lag_ms: counts.lag_ms,
     problems,
   };
 }

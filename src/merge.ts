@@ -34,7 +34,7 @@ export function fullShape(table: Table): Shape {
 /** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
 export function entombSql(table: Table, source: Source): string {
   return (
-    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${literal(table.name)}, ${source.id}, 1, ${source.ua} ` +
+    `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${source.id}, ${source.ua} ` +
     `FROM (${extracted(keyShape(table), source)}) AS s WHERE ${source.where ?? 'true'} AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t ` +
     `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua}) ` +
     'ON CONFLICT DO UPDATE SET version = excluded.version WHERE excluded.version > version'
@@ -55,7 +55,8 @@ export function deleteSql(table: Table, source: Source): string {
  * that share another unique value, and reset the columns that the sender does not have.
  */
 export function upsertSql(table: Table, shape: Shape, source: Source): string {
-  const target = quote(table.name);
+  // Under an alias: a table may itself be named "excluded".
+  const target = '_present';
   const columns = shape.fields.map(({ column }) => quote(column.name));
   const assignments = columns.filter((name) => name !== quote(table.id)).map((name) => `${name} = excluded.${name}`);
   const updatedAt = quote(table.updatedAt);
@@ -63,7 +64,7 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
     `(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
     `AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
   return (
-    `INSERT OR ABORT INTO ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape).join(', ')} ` +
+    `INSERT OR ABORT INTO ${quote(table.name)} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape).join(', ')} ` +
     `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} AND NOT ${entombed(table, source)} ` +
     `ON CONFLICT (${quote(table.id)}) DO UPDATE SET ${assignments.join(', ')} WHERE ${beats}`
   );
@@ -188,7 +189,7 @@ function upsertInPlace(table: Table, shape: Shape): string {
 function deleteInPlace(table: Table): string {
   return (
     `(t.${quote(table.id)} IS NULL AND EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
-    'AND g.row_id = d.id AND g.is_delete = 1 AND g.version = d.ua))'
+    'AND g.row_id = d.id AND g.version = d.ua))'
   );
 }
 
@@ -208,6 +209,6 @@ function contentOfDecoded(shape: Shape): string {
 function entombed(table: Table, source: Source): string {
   return (
     `EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id} ` +
-    `AND g.is_delete = 1 AND g.version >= ${source.ua})`
+    `AND g.version >= ${source.ua})`
   );
 }

@@ -1,4 +1,5 @@
 /** The library's outbox: `_changes` for what was written here, `_peer_state` for how far each peer is. */
+import { isUtf8 } from 'node:buffer';
 import type { Registry } from './capture/registry.ts';
 import { quote } from './capture/schema.ts';
 import { encode } from './capture/values.ts';
@@ -6,7 +7,7 @@ import type { Connection } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import type { RowRef } from './events.ts';
 import type { Outbox, Shipment } from './ship.ts';
-import { nextPage, type SnapshotPosition } from './snapshot.ts';
+import { namelessRows, nextPage, type SnapshotPosition } from './snapshot.ts';
 
 /** Where a shipment ends: a change_id, or a place in the snapshot. */
 type End = { kind: 'tail'; changeId: number } | { kind: 'snapshot'; position: SnapshotPosition };
@@ -38,15 +39,16 @@ export class PeerOutbox implements Outbox {
   next(limit: { changes: number; bytes: number }, previous?: Shipment): Shipment | undefined {
     if (!this.#hasMore(previous)) return undefined;
     this.#registry.refresh();
-    return this.#db.transaction(
+    const shipment = this.#db.transaction(
       () => {
-        const shipment = this.#read(limit, previous);
+        const found = this.#read(limit, previous);
         // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
-        if (shipment) this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
-        return shipment;
+        if (found) this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
+        return found;
       },
       { durable: true },
     );
+    return shipment && { ...shipment, body: wellFormed(shipment.body) };
   }
 
   ack(shipment: Shipment): void {
@@ -107,6 +109,7 @@ export class PeerOutbox implements Outbox {
     }
     // The end of the snapshot counts as reached only when its last page is acknowledged.
     if (previous) return undefined;
+    for (const { op, tbl, r } of namelessRows(this.#db, this.#registry.list())) this.#setAside(op, tbl, r);
     this.#db.run(
       'UPDATE _peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, snapshot_table = NULL, snapshot_after = NULL WHERE peer_url = ?',
       this.#peer,
@@ -152,21 +155,18 @@ export class PeerOutbox implements Outbox {
   /** A row whose id is NULL has no identity on another node; the application's write stands, and a letter says so. */
   #setAsideNameless(after: number, last: number): void {
     const where = 'WHERE change_id > ? AND change_id <= ? AND row_id IS NULL';
-    const rows = this.#db.all<{ op: string; tbl: string; r: string; id: number }>(
-      `SELECT change_id AS id, op, table_name AS tbl, row_data AS r FROM _changes ${where}`,
+    const rows = this.#db.all<{ op: string; tbl: string; r: string }>(
+      `SELECT op, table_name AS tbl, row_data AS r FROM _changes ${where}`,
       after,
       last,
     );
-    for (const { op, tbl, r, id } of rows) {
-      const change = `{"op":"${op}","table":${JSON.stringify(tbl)},"row":${r},"old_id":null,"change_id":${id}}`;
-      this.#letters.bury(
-        { op, table: tbl, rowId: null, row: r, change },
-        '',
-        'the row has no id (NULL): give it one',
-        0,
-      );
-    }
+    for (const { op, tbl, r } of rows) this.#setAside(op, tbl, r);
     this.#db.run(`DELETE FROM _changes ${where}`, after, last);
+  }
+
+  #setAside(op: string, table: string, row: string): void {
+    const change = `{"op":"${op}","table":${JSON.stringify(table)},"row":${row},"old_id":null}`;
+    this.#letters.bury({ op, table, rowId: null, row, change }, '', 'the row has no id (NULL): give it one', 0);
   }
 
   #advance(shipment: Shipment): void {
@@ -191,7 +191,7 @@ export class PeerOutbox implements Outbox {
       `DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked) FROM _peer_state WHERE peer_url IN (${this.#peers.map(() => '?').join(', ')}))`,
       ...this.#peers,
     );
-    this.#db.run('DELETE FROM _tombstones WHERE is_delete = 0');
+    this.#db.run('DELETE FROM _floors');
   }
 
   #state(): PeerState {
@@ -243,6 +243,14 @@ export function enrolPeers(db: Connection, registry: Registry, peers: string[], 
 function hasRows(db: Connection, table: string): boolean {
   const rows = db.get(`SELECT 1 AS n FROM ${quote(table)} LIMIT 1`);
   return (rows ?? db.get('SELECT 1 AS n FROM _tombstones WHERE table_name = ? LIMIT 1', table)) !== undefined;
+}
+
+/**
+ * A JavaScript string can hold half of a surrogate pair, and some bindings store it as bytes that are not UTF-8. Peers
+ * refuse such a body; with U+FFFD in its place the row arrives.
+ */
+function wellFormed(body: Uint8Array): Uint8Array {
+  return isUtf8(body) ? body : new TextEncoder().encode(new TextDecoder().decode(body));
 }
 
 /** The position of everything that has been written, for `flush` and health. */

@@ -50,6 +50,16 @@ export function nextPage(
   return undefined;
 }
 
+/** Rows that no snapshot can send, because their id is NULL; a bounded number of them. */
+export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: string }[] {
+  return tables.flatMap((table) =>
+    db.all<{ op: string; tbl: string; r: string }>(
+      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, ${rowJson(table, 't')} AS r FROM ${quote(table.name)} AS t ` +
+        `WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
+    ),
+  );
+}
+
 function rowsOf(table: Table): (resumed: boolean) => string {
   const id = `t.${quote(table.id)}`;
   return (resumed) =>
@@ -63,6 +73,6 @@ function tombstonesOf(table: Table): (resumed: boolean) => string {
   return (resumed) =>
     `SELECT g.row_id AS id, '{"op":"DELETE","table":' || json_quote(${literal(table.name)}) || ',"row":' || ` +
     `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version) || ',"old_id":' || json_quote(${id}) || '}' AS change ` +
-    `FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.is_delete = 1 ${resumed ? 'AND g.row_id > ?' : ''} ` +
+    `FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? 'AND g.row_id > ?' : ''} ` +
     `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} = g.row_id) ORDER BY g.row_id LIMIT ?`;
 }

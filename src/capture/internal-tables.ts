@@ -8,9 +8,9 @@ import { quote } from './schema.ts';
  */
 const DEFINITIONS: Record<string, string> = {
   _meta: '(key TEXT PRIMARY KEY, value) WITHOUT ROWID',
-  // is_delete 1: the row was deleted at this version. 0: a floor, see floorBeforeReplace in triggers.ts.
-  _tombstones:
-    '(table_name TEXT, row_id TEXT, is_delete INTEGER, version INTEGER, PRIMARY KEY (table_name, row_id, is_delete)) WITHOUT ROWID',
+  _tombstones: '(table_name TEXT, row_id TEXT, version INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
+  // The least version that a row's next one must be above, while a statement is running; see triggers.ts.
+  _floors: '(table_name TEXT, row_id TEXT, version INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   _replaced:
     '(table_name TEXT, row_id TEXT, version INTEGER, row_data TEXT, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   _dead_letter:
@@ -33,8 +33,6 @@ export function installInternalTables(db: Connection, syncedTables: string[]): v
     if (!existing) db.exec(sql);
     else if (normalised(existing.sql) !== normalised(sql)) rebuild(db, name, sql, syncedTables);
   }
-  // The sweep of floors must not read through a million tombstones to find none.
-  db.exec('CREATE INDEX IF NOT EXISTS _tombstones_floors ON _tombstones (is_delete) WHERE is_delete = 0');
   db.exec(
     "INSERT INTO _meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
   );

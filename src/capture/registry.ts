@@ -1,7 +1,6 @@
 /** The synced tables as they are now: installs the triggers, notices schema changes, takes everything away again. */
-import type { Connection } from '../database.ts';
-import { resultCode } from '../database.ts';
-import { messageOf, RowcastError } from '../errors.ts';
+import { type Connection, resultCode } from '../database.ts';
+import { RowcastError } from '../errors.ts';
 import { installInternalTables } from './internal-tables.ts';
 import { describeTable, fold, literal, quote, type Table, TRIGGER_PREFIX } from './schema.ts';
 import { TIMESTAMP_MAX, type Trigger, triggersFor } from './triggers.ts';
@@ -57,7 +56,7 @@ export class Registry {
     let fresh: Table[] = [];
     try {
       this.#db.transaction(() => {
-        const tables = this.#options.tables.map((name) => describeTable(this.#db, name));
+        const tables = this.#describe();
         // First, because renaming a table that a foreign trigger names would rewrite that trigger.
         for (const table of tables) dropForeignCapture(this.#db, table, warnings);
         installInternalTables(
@@ -65,7 +64,10 @@ export class Registry {
           tables.map((table) => table.name),
         );
         fresh = this.#installTriggers(tables);
-        for (const table of fresh) stampInvalid(this.#db, table);
+        for (const table of tables) {
+          if (fresh.includes(table)) stampInvalid(this.#db, table);
+          else recapture(this.#db, table, 0);
+        }
         this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
       });
     } catch (error) {
@@ -98,29 +100,33 @@ export class Registry {
       return;
     }
     const since = this.#verifiedUpTo;
-    const changed = this.#db.transaction(() => {
-      const tables: Table[] = [];
-      for (const known of this.#options.tables) {
-        try {
-          tables.push(describeTable(this.#db, known));
-        } catch (error) {
-          if (!(error instanceof RowcastError)) throw error;
-          this.#options.warn('table-lost', `${messageOf(error)}; its changes are parked until it is back`);
-        }
-      }
-      const before = new Map(this.#tables);
-      this.#installTriggers(tables);
-      this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
-      for (const table of tables) {
-        const known = before.get(fold(table.name));
-        if (!known || hasNewColumn(known, table)) recapture(this.#db, table, since);
-      }
-      return tables.some(
-        (table) => !before.has(fold(table.name)) || hasNewColumn(before.get(fold(table.name)) as Table, table),
+    const before = this.#tables;
+    this.#db.transaction(() => {
+      const tables = this.#describe((error) =>
+        this.#options.warn('table-lost', `${error.message}; its changes are parked until it is back`),
       );
+      this.#installTriggers(tables);
+      for (const table of tables) recapture(this.#db, table, since);
+      this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
     });
+    const changed = this.list().some((table) => hasNewColumn(before.get(fold(table.name)), table));
     this.#markVerified();
     if (changed) this.#options.onRefresh();
+  }
+
+  /** The configured tables as they are; one that was named twice, in two spellings, is one table. */
+  #describe(onLost?: (error: RowcastError) => void): Table[] {
+    const tables = new Map<string, Table>();
+    for (const name of this.#options.tables) {
+      try {
+        const table = describeTable(this.#db, name);
+        tables.set(fold(table.name), table);
+      } catch (error) {
+        if (!onLost || !(error instanceof RowcastError)) throw error;
+        onLost(error);
+      }
+    }
+    return [...tables.values()];
   }
 
   /** Remembers how far the triggers are known to have been complete; a no-op when the schema has moved meanwhile. */
@@ -132,7 +138,7 @@ export class Registry {
   intact(): boolean {
     const flag = this.#db.get("SELECT value FROM _meta WHERE key = 'syncing'")?.value;
     return (
-      this.list().length === this.#options.tables.length &&
+      this.#options.tables.every((name) => this.get(name)) &&
       sameTriggers(this.list().flatMap(triggersFor), this.#ownTriggers()) &&
       flag !== 1
     );
@@ -180,14 +186,24 @@ export class Registry {
 }
 
 /**
- * Rows written between an ALTER TABLE and the moment it was noticed were captured without the new column. They are
- * written once more, a version later, by the triggers that know it.
+ * Rows written between a schema change and the moment it was noticed were captured by triggers that did not know of it.
+ * Two things can be amiss with them: the change lacks a column, or a trigger that the application has added moved the row
+ * below the version that was recorded. Such rows are written once more, above what was recorded, by the present triggers.
  */
 function recapture(db: Connection, table: Table, since: number): void {
   const t = quote(table.updatedAt);
+  const complete = table.columns
+    .filter((column) => !/["\\]/.test(column.name))
+    .map((column) => `json_type(row_data, ${literal(`$."${column.name}"`)}) IS NOT NULL`);
+  const groups: string[] = [];
+  for (let i = 0; i < complete.length; i += 100) groups.push(`(${complete.slice(i, i + 100).join(' AND ')})`);
+  // `complete` is that of the newest change of a row: beside max(), SQLite takes bare columns from the row that has it.
   db.run(
-    `UPDATE ${quote(table.name)} SET ${t} = ${t} + 1 WHERE ${quote(table.id)} IN ` +
-      `(SELECT row_id FROM _changes WHERE change_id > ? AND table_name = ${literal(table.name)}) AND ${t} < ${TIMESTAMP_MAX}`,
+    `UPDATE ${quote(table.name)} SET ${t} = c.version + 1 FROM (SELECT row_id, max(row_data ->> ${literal(`$."${table.updatedAt}"`)}) AS version, ` +
+      `${groups.join(' AND ')} AS complete FROM _changes WHERE change_id > ? AND table_name = ${literal(table.name)} ` +
+      "AND op <> 'DELETE' AND json_valid(row_data) GROUP BY row_id) AS c " +
+      `WHERE ${quote(table.name)}.${quote(table.id)} = c.row_id AND c.version < ${TIMESTAMP_MAX} ` +
+      `AND (NOT c.complete OR (${quote(table.name)}.${t} >= c.version) IS NOT 1)`,
     since,
   );
 }
@@ -219,7 +235,8 @@ function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
   return wanted.length === there.length && wanted.every(({ name, sql }) => texts.get(name) === sql);
 }
 
-function hasNewColumn(before: Table, now: Table): boolean {
+function hasNewColumn(before: Table | undefined, now: Table): boolean {
+  if (!before) return true;
   const known = new Set(before.columns.map((column) => fold(column.name)));
   return now.columns.some((column) => !known.has(fold(column.name)));
 }

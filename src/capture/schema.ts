@@ -27,6 +27,8 @@ export interface Table {
   /** An expression that names one physical row even while `id` is NULL, e.g. `rowid`. */
   rowKey: string;
   uniques: UniqueConstraint[];
+  /** How many triggers of the application may write to this table, or be fired by it; see triggers.ts. */
+  writers: number;
   warnings: string[];
 }
 
@@ -37,6 +39,7 @@ export const INTERNAL_TABLES = [
   '_dead_letter_info',
   '_peer_state',
   '_tombstones',
+  '_floors',
   '_replaced',
 ] as const;
 
@@ -116,6 +119,7 @@ export function describeTable(db: Connection, requested: string): Table {
     uniques: indexes
       .filter((index) => !index.primary && index.trackable)
       .map(({ columns: parts }) => ({ columns: parts })),
+    writers: writersOf(db, listed.name),
     warnings: [],
   };
   for (const index of indexes) {
@@ -168,6 +172,20 @@ function uniqueIndexes(db: Connection, table: string): UniqueIndex[] {
       columns: parts.map((part) => ({ name: part.name ?? 'an expression', collation: part.coll })),
     };
   });
+}
+
+/** More than this on one stack is nothing that anybody writes. */
+const WRITERS_MAX = 8;
+
+/** Every trigger that names the table, on whichever table it is, temporary ones included: a guess on the safe side. */
+function writersOf(db: Connection, table: string): number {
+  const triggers = db.all<{ name: string; sql: string | null }>(
+    "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'",
+  );
+  const naming = triggers.filter(
+    ({ name, sql }) => !name.startsWith(TRIGGER_PREFIX) && fold(sql ?? '').includes(fold(table)),
+  );
+  return Math.min(naming.length, WRITERS_MAX);
 }
 
 function unguardedTriggers(db: Connection, table: string): string[] {

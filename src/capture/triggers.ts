@@ -8,6 +8,12 @@
  * moment, so it works whether `recursive_triggers` is on or off. An UPDATE is recorded by exactly one of the two. An INSERT
  * that has to be advanced may be recorded at its own version as well: that version is below the other everywhere and
  * changes nothing, and asking first would cost every insert a second look-up.
+ *
+ * The application's own triggers may write to the row again, such as the popular one that sets `updated_at` on every
+ * update. Such a write can happen while an advancing trigger is on the stack, and SQLite does not fire a trigger within
+ * itself. Therefore a table that k triggers of the application can write to has k + 1 copies of the advancing trigger: on
+ * a stack with j of those k there are at most j advancing ones, so one is always free, and the last write to a row is
+ * always recorded. What the row's version was before each of these writes is kept as a floor until the outbox sweeps it.
  */
 import type { Table } from './schema.ts';
 import { fold, literal, quote, TRIGGER_PREFIX } from './schema.ts';
@@ -41,7 +47,7 @@ export function triggersFor(table: Table): Trigger[] {
     ...captureReplaced(table),
     advanceInsert(table),
     captureRename(table),
-    advanceUpdate(table),
+    ...advanceUpdate(table),
     captureInsert(table),
     captureUpdate(table),
     captureDelete(table),
@@ -57,18 +63,17 @@ function captureInsert(table: Table): Trigger {
 /** An insert without a usable time, or at or below what its id has already been: a tombstone, or a row just replaced. */
 function advanceInsert(table: Table): Trigger {
   const t = ts(table);
-  const floor = floorOf(table, 'NEW');
+  const floor = `max(coalesce(${floorOf(table)}, -${TIMESTAMP_MAX}), coalesce(${tombstoneOf(table)}, -${TIMESTAMP_MAX}))`;
+  const notAbove = (source: '_tombstones' | '_floors'): string =>
+    `EXISTS (SELECT 1 FROM ${source} WHERE table_name = ${literal(table.name)} AND row_id = NEW.${quote(table.id)} AND version >= NEW.${t})`;
   return trigger(
     table,
     'insert_advance',
     'AFTER INSERT',
-    `(NOT ${valid(`NEW.${t}`)} OR EXISTS (SELECT 1 FROM _tombstones WHERE table_name = ${literal(table.name)} ` +
-      `AND row_id = NEW.${quote(table.id)} AND version >= NEW.${t})) AND ${NOT_SYNCING}`,
+    `(NOT ${valid(`NEW.${t}`)} OR ${notAbove('_tombstones')} OR ${notAbove('_floors')}) AND ${NOT_SYNCING}`,
     [
-      `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, CASE WHEN ${valid(t)} THEN max(${t}, coalesce(${floor} + 1, ${t})) ` +
-        `ELSE max(${NOW}, coalesce(${floor} + 1, -${TIMESTAMP_MAX})) END) WHERE ${table.rowKey} = NEW.${table.rowKey} ` +
-        `AND (NOT ${valid(t)} OR ${t} <= ${floor})`,
-      `DELETE FROM _tombstones WHERE table_name = ${literal(table.name)} AND row_id = NEW.${quote(table.id)}`,
+      `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, max(iif(${valid(t)}, ${t}, ${NOW}), ${floor} + 1)) ` +
+        `WHERE ${table.rowKey} = NEW.${table.rowKey} AND NOT (${valid(t)} AND ${t} > ${floor})`,
     ],
   );
 }
@@ -94,15 +99,30 @@ function captureUpdate(table: Table): Trigger {
 }
 
 /** The exact complement of captureUpdate: `updated_at` forgotten, invalid, or not above the row's last version. */
-function advanceUpdate(table: Table): Trigger {
+function advanceUpdate(table: Table): Trigger[] {
   const t = ts(table);
-  const above = `coalesce(CASE WHEN ${valid(`OLD.${t}`)} THEN OLD.${t} + 1 END, -${TIMESTAMP_MAX})`;
-  return trigger(table, 'update_advance', 'AFTER UPDATE', `NOT ${advances(table)} AND ${NOT_SYNCING}`, [
+  const id = quote(table.id);
+  const last = `max(iif(${valid(`OLD.${t}`)}, OLD.${t}, -${TIMESTAMP_MAX}), coalesce(${floorOf(table)}, -${TIMESTAMP_MAX}))`;
+  const body = [
     // A trigger of the application may have moved the row on already; then there is nothing left to advance.
-    `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, CASE WHEN ${valid(t)} AND ${t} IS NOT OLD.${t} THEN ${above} ` +
-      `ELSE max(${NOW}, ${above}) END) WHERE ${table.rowKey} = NEW.${table.rowKey} ` +
-      `AND NOT (${valid(t)} AND ${t} >= ${above})`,
-  ]);
+    `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, max(iif(${valid(t)} AND ${t} IS NOT OLD.${t}, ${t}, ${NOW}), ${last} + 1)) ` +
+      `WHERE ${table.rowKey} = NEW.${table.rowKey} AND NOT (${valid(t)} AND ${t} > ${last})`,
+  ];
+  if (table.writers > 0) {
+    body.unshift(
+      `INSERT INTO _floors (table_name, row_id, version) SELECT ${literal(table.name)}, NEW.${id}, OLD.${t} ` +
+        `WHERE ${valid(`OLD.${t}`)} AND NEW.${id} IS NOT NULL ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`,
+    );
+  }
+  return Array.from({ length: table.writers + 1 }, (_, copy) =>
+    trigger(
+      table,
+      copy === 0 ? 'update_advance' : `update_advance_${copy + 1}`,
+      'AFTER UPDATE',
+      `NOT ${advances(table)} AND ${NOT_SYNCING}`,
+      body,
+    ),
+  );
 }
 
 function captureDelete(table: Table): Trigger {
@@ -113,13 +133,12 @@ function captureDelete(table: Table): Trigger {
 function captureRename(table: Table): Trigger {
   const t = ts(table);
   const id = quote(table.id);
-  const floor = floorOf(table, 'NEW');
+  const floor = `max(coalesce(${floorOf(table)}, -${TIMESTAMP_MAX}), coalesce(${tombstoneOf(table)}, -${TIMESTAMP_MAX}))`;
   return trigger(table, 'rename', `AFTER UPDATE OF ${id}`, `OLD.${id} IS NOT NEW.${id} AND ${NOT_SYNCING}`, [
     recordDelete(table),
     bury(table),
     `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, ${floor} + 1) WHERE ${table.rowKey} = NEW.${table.rowKey} ` +
       `AND ${t} <= ${floor}`,
-    `DELETE FROM _tombstones WHERE table_name = ${literal(table.name)} AND row_id = NEW.${id}`,
   ]);
 }
 
@@ -161,12 +180,14 @@ function captureReplaced(table: Table): Trigger[] {
   const gone = `FROM _replaced AS r WHERE r.table_name = ${name} AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${id} = r.row_id)`;
   const settle = [
     `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'DELETE', ${name}, r.row_id, r.row_data ${gone}`,
-    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${name}, r.row_id, 1, r.version ${gone} ` +
+    `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${name}, r.row_id, r.version ${gone} ` +
       'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
     `DELETE FROM _replaced WHERE table_name = ${name}`,
   ];
   const noted = `EXISTS (SELECT 1 FROM _replaced WHERE table_name = ${name}) AND ${NOT_SYNCING}`;
-  const updates = `UPDATE OF ${columns.join(', ')}`;
+  // An UPDATE OF a generated column never fires: it is the columns it is made from that are written.
+  const generated = columns.some((column) => !table.columns.some(({ name: stored }) => quote(stored) === column));
+  const updates = generated ? 'UPDATE' : `UPDATE OF ${columns.join(', ')}`;
   return [
     trigger(table, 'insert_clash', 'BEFORE INSERT', `EXISTS (SELECT 1 ${victims('NEW')}) AND ${NOT_SYNCING}`, [
       note('NEW'),
@@ -190,7 +211,9 @@ function trigger(table: Table, kind: string, event: string, when: string, body: 
 /** True where the update itself already carries a version above the row's last one. */
 function advances(table: Table): string {
   const t = ts(table);
-  return `(${valid(`NEW.${t}`)} AND (NEW.${t} > OLD.${t} OR NOT ${valid(`OLD.${t}`)} OR NEW.${t} = ${TIMESTAMP_MAX}))`;
+  // Without writers of the application's own, OLD is the last version; with them it may be what one of them put there.
+  const aboveFloor = table.writers > 0 ? ` AND (NEW.${t} <= ${floorOf(table)}) IS NOT 1` : '';
+  return `(${valid(`NEW.${t}`)} AND (NEW.${t} > OLD.${t} OR NOT ${valid(`OLD.${t}`)} OR NEW.${t} = ${TIMESTAMP_MAX})${aboveFloor})`;
 }
 
 function record(table: Table, op: 'INSERT' | 'UPDATE', source: 'NEW'): string {
@@ -204,13 +227,13 @@ function record(table: Table, op: 'INSERT' | 'UPDATE', source: 'NEW'): string {
 function recordDelete(table: Table): string {
   return (
     'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
-    `('DELETE', ${literal(table.name)}, OLD.${quote(table.id)}, ${rowJson(table, 'OLD', { [table.updatedAt]: deletedAt(table) })})`
+    `('DELETE', ${literal(table.name)}, OLD.${quote(table.id)}, ${rowJson(table, 'OLD', { column: table.updatedAt, by: deletedAt(table) })})`
   );
 }
 
 function bury(table: Table): string {
   return (
-    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${literal(table.name)}, OLD.${quote(table.id)}, 1, ` +
+    `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, OLD.${quote(table.id)}, ` +
     `${deletedAt(table)} WHERE OLD.${quote(table.id)} IS NOT NULL ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`
   );
 }
@@ -221,13 +244,17 @@ function deletedAt(table: Table): string {
 
 function noteFloor(table: Table, there: string): string {
   return (
-    `INSERT INTO _tombstones (table_name, row_id, is_delete, version) SELECT ${literal(table.name)}, ${quote(table.id)}, 0, ` +
+    `INSERT INTO _floors (table_name, row_id, version) SELECT ${literal(table.name)}, ${quote(table.id)}, ` +
     `CASE WHEN ${valid(ts(table))} THEN ${ts(table)} ELSE ${NOW} END ${there} ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`
   );
 }
 
-function floorOf(table: Table, source: 'NEW'): string {
-  return `(SELECT max(version) FROM _tombstones WHERE table_name = ${literal(table.name)} AND row_id = ${source}.${quote(table.id)})`;
+function floorOf(table: Table): string {
+  return `(SELECT version FROM _floors WHERE table_name = ${literal(table.name)} AND row_id = NEW.${quote(table.id)})`;
+}
+
+function tombstoneOf(table: Table): string {
+  return `(SELECT version FROM _tombstones WHERE table_name = ${literal(table.name)} AND row_id = NEW.${quote(table.id)})`;
 }
 
 function ts(table: Table): string {

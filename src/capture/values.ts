@@ -38,7 +38,8 @@ export function encode(x: string, affinity: Affinity): string {
 export function decode(x: string): string {
   return (
     `CASE WHEN ${dollar(x)} THEN CASE ` +
-    `WHEN ${x} GLOB '$text:*' THEN substr(${x}, 7) ` +
+    // By way of bytes: substr of text would stop at a NUL character.
+    `WHEN ${x} GLOB '$text:*' THEN CAST(substr(CAST(${x} AS BLOB), 7) AS TEXT) ` +
     `WHEN ${x} GLOB '$blob:*' AND ${isHex(`substr(${x}, 7)`)} THEN unhex(substr(${x}, 7)) ` +
     `WHEN ${x} GLOB '$int:*' THEN CAST(substr(${x}, 6) AS INTEGER) ` +
     `WHEN ${x} GLOB '$real:*' THEN CAST(substr(${x}, 7) AS REAL) ` +
@@ -50,11 +51,12 @@ export function decode(x: string): string {
  * The row as JSON text. `source` is NEW, OLD or a table alias; `replace` puts another expression in a column's place.
  * Wide tables are written as several objects joined into one, because of the limit on arguments.
  */
-export function rowJson(table: Table, source: string, replace: Record<string, string> = {}): string {
-  const pairs = table.columns.map(
-    (column) =>
-      `${literal(column.name)}, ${replace[column.name] ?? encode(`${source}.${quote(column.name)}`, column.affinity)}`,
-  );
+export function rowJson(table: Table, source: string, replace?: { column: string; by: string }): string {
+  const pairs = table.columns.map((column) => {
+    const value =
+      replace?.column === column.name ? replace.by : encode(`${source}.${quote(column.name)}`, column.affinity);
+    return `${literal(column.name)}, ${value}`;
+  });
   const objects: string[] = [];
   for (let i = 0; i < pairs.length; i += PAIRS_MAX)
     objects.push(`json_object(${pairs.slice(i, i + PAIRS_MAX).join(', ')})`);
