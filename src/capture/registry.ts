@@ -56,9 +56,8 @@ export class Registry {
     let fresh: Table[] = [];
     try {
       this.#db.transaction(() => {
+        for (const table of this.#describe()) dropForeignCapture(this.#db, table, warnings);
         const tables = this.#describe();
-        // First, because renaming a table that a foreign trigger names would rewrite that trigger.
-        for (const table of tables) dropForeignCapture(this.#db, table, warnings);
         installInternalTables(
           this.#db,
           tables.map((table) => table.name),
