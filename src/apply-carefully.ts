@@ -81,6 +81,17 @@ export class CarefulApply {
     }
   }
 
+  /** Sets every change of a batch aside without trying any of them. */
+  parkAll(json: string, from: string | undefined, code: ParkCode, reason: string): Merged {
+    this.#stage(json);
+    const outcome = this.#classify();
+    outcome.plans.forEach((_, index) => {
+      outcome.parked.set(index, { code, reason });
+      this.#letters.park(this.#asParked(index), code, reason, from);
+    });
+    return this.#report(outcome, from);
+  }
+
   /** Lets go of the temporary table. */
   release(): void {
     this.#db.exec('DROP TABLE IF EXISTS temp._rowcast_stage');
@@ -187,8 +198,11 @@ export class CarefulApply {
     outcome.plans.forEach((plan, idx) => {
       if (plan.kind !== 'delete-any') return;
       this.#mergeRun(outcome, start, idx);
-      this.#deleteAny(plan);
       start = idx + 1;
+      // It has no version of its own, so what the same batch says of the row later stands against it: otherwise the batch,
+      // sent again, would delete what it brought.
+      const later = outcome.plans.slice(start).some((next) => next.kind !== 'park' && sameRow(next, plan));
+      if (!later) this.#deleteAny(outcome, idx, plan);
     });
     this.#mergeRun(outcome, start, outcome.plans.length);
   }
@@ -211,14 +225,12 @@ export class CarefulApply {
     for (const [table, indexes] of deletions) {
       this.#bisect(outcome, indexes, [entombSql(table, STAGED), deleteSql(table, STAGED)]);
     }
-    for (const [shape, { table, indexes }] of writes) {
-      const supplied = new Set(shape.fields.map(({ column }) => column));
-      const incomplete = table.columns.some((column) => column.required && !supplied.has(column));
-      if (!incomplete) {
-        this.#bisect(outcome, indexes, [upsertSql(table, shape, STAGED)]);
-        continue;
-      }
-      // The row may exist and be updated, although it could not be inserted; one at a time, so that the order holds.
+    const groups = [...writes].map(([shape, group]) => ({ ...group, shape, whole: isInsertable(group.table, shape) }));
+    for (const { shape, table, indexes } of groups.filter(({ whole }) => whole)) {
+      this.#bisect(outcome, indexes, [upsertSql(table, shape, STAGED)]);
+    }
+    // These could not be inserted, but may update a row that exists, or that the others have just brought.
+    for (const { shape, table, indexes } of groups.filter(({ whole }) => !whole)) {
       for (const idx of indexes) {
         const exists = this.#db.get(
           `SELECT 1 AS n FROM ${quote(table.name)} WHERE ${quote(table.id)} = (SELECT id FROM temp._rowcast_stage WHERE idx = ?)`,
@@ -275,7 +287,16 @@ export class CarefulApply {
     }
   }
 
-  #deleteAny(plan: Extract<Plan, { kind: 'delete-any' }>): void {
+  #deleteAny(outcome: Outcome, idx: number, plan: Extract<Plan, { kind: 'delete-any' }>): void {
+    try {
+      this.#db.savepoint(() => this.#buryWhatIsThere(plan));
+    } catch (error) {
+      if (!isRowFault(error)) throw error;
+      outcome.parked.set(idx, { code: 'constraint', reason: messageOf(error) });
+    }
+  }
+
+  #buryWhatIsThere(plan: Extract<Plan, { kind: 'delete-any' }>): void {
     const { table } = plan;
     const id = `(SELECT ${decode('v')} FROM (SELECT ? AS v))`;
     const where = `WHERE ${quote(table.id)} = ${id}`;
@@ -375,6 +396,16 @@ function shapeOf(table: Table, keys: string[]): { shape: Shape; extra: string[] 
     else if (!shape.fields.some((f) => f.column === column)) shape.fields.push({ key, column });
   }
   return { shape, extra };
+}
+
+/** Has the shape every column without which the table takes no row? */
+function isInsertable(table: Table, shape: Shape): boolean {
+  const supplied = new Set(shape.fields.map(({ column }) => column));
+  return table.columns.every((column) => !column.required || supplied.has(column));
+}
+
+function sameRow(a: Exclude<Plan, { kind: 'park' }>, b: Exclude<Plan, { kind: 'park' }>): boolean {
+  return a.table === b.table && a.id === b.id;
 }
 
 function shown(value: unknown): string {

@@ -28,8 +28,8 @@ export interface Document {
   json: Uint8Array | string;
   batchId: number | string;
   count: number;
-  /** How often `":` occurs in it: at least once for every key of every object. */
-  keys: number;
+  /** The number of keys of all its objects; undefined where it is written so that they cannot be counted. */
+  keys: number | undefined;
 }
 
 /** What one way through a batch yields. */
@@ -122,11 +122,12 @@ export class FastApply {
       whole += n * (4 + table.columns.length);
       return table;
     });
-    if (document.keys > whole) throw new NotRegular();
+    if (document.keys === undefined || document.keys > whole) throw new NotRegular();
+    const deletionsOnly = document.keys < whole;
     return tables.map((table) => ({
       table,
       writes: sole && ends.deletes === 0,
-      deletionsOnly: document.keys < whole,
+      deletionsOnly,
     }));
   }
 
@@ -144,8 +145,7 @@ export class FastApply {
       this.#mergeDeletions(document, part.table);
       tally = this.#tally(document, part.table);
     }
-    if (part.deletionsOnly && tally.deletions < tally.regular) throw new NotRegular();
-    return tally;
+    return { applied: tally.applied, regular: part.deletionsOnly ? tally.deletions : tally.regular };
   }
 
   #mergeDeletions(document: Document, table: Table): void {
@@ -171,12 +171,12 @@ export class FastApply {
 class NotRegular extends Error {}
 
 /** One line per change. A change that is not an object makes SQLite complain, and the careful way takes over. */
-const CHANGES = changes('');
-const CHANGES_WITH_OLD_ID = changes(", value ->> '$.old_id' AS old_id");
+const CHANGES = changes("json_type(value, '$.old_id') AS old_type");
+const CHANGES_WITH_OLD_ID = changes("json_type(value, '$.old_id') AS old_type, value ->> '$.old_id' AS old_id");
 
 function changes(more: string): string {
   return (
-    `SELECT key AS idx, value ->> '$.op' AS op, value ->> '$.table' AS tbl, jsonb_extract(value, '$.row') AS r${more} ` +
+    `SELECT key AS idx, value ->> '$.op' AS op, value ->> '$.table' AS tbl, jsonb_extract(value, '$.row') AS r, ${more} ` +
     "FROM jsonb_each(?, '$.changes') LIMIT -1"
   );
 }
@@ -185,16 +185,18 @@ function statementsFor(table: Table): Statements {
   const shape = fullShape(table);
   const whole = plain(table, shape);
   const key = plain(table, keyShape(table));
-  const isWrite = `s.op IN ('INSERT', 'UPDATE') AND ${hasAllFields(shape)}`;
+  const isWrite = `s.op IN ('INSERT', 'UPDATE') AND s.old_type IS NOT NULL AND ${hasAllFields(shape)}`;
   const isDeletion = (id: string): string => `s.op = 'DELETE' AND s.old_id = ${id} AND typeof(s.r) = 'blob'`;
   const deletions = { sql: CHANGES_WITH_OLD_ID, ...key, where: `${isDeletion(key.id)} AND ${key.where}` };
   const all = { sql: CHANGES_WITH_OLD_ID, id: whole.id, ua: whole.ua, where: `s.tbl = ${literal(table.name)}` };
-  const regular = `(${whole.where} AND iif(s.op = 'DELETE', ${isDeletion(whole.id)}, ${isWrite}))`;
+  const deletion = `(${isDeletion(whole.id)} AND ${whole.where})`;
+  // A deletion with a short row is as good as any, but it would make room for an unknown column in the count of keys.
+  const regular = `(${whole.where} AND iif(s.op = 'DELETE', ${isDeletion(whole.id)} AND ${hasAllFields(shape)}, ${isWrite}))`;
   return {
     entomb: entombSql(table, deletions),
     remove: deleteSql(table, deletions),
     write: upsertSql(table, shape, { sql: CHANGES, ...whole, where: `${isWrite} AND ${whole.where}` }),
-    tally: tallySql(table, shape, all, regular),
+    tally: tallySql(table, shape, all, { regular, deletion }),
     settled: settledRowsSql(table, shape, all),
   };
 }

@@ -7,9 +7,9 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { CarefulApply } from './apply-carefully.ts';
-import { type Document, FastApply } from './apply-fast.ts';
+import { type Document, FastApply, type Merged } from './apply-fast.ts';
 import type { Registry } from './capture/registry.ts';
-import type { Connection } from './database.ts';
+import { type Connection, TransactionLost } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf, RowcastError } from './errors.ts';
 import type { RowcastEvents } from './events.ts';
@@ -46,7 +46,7 @@ export class Applier {
   apply(body: string | Uint8Array, from: string | undefined, wantRows: boolean): Applied {
     const document = this.#read(body);
     this.#registry.refresh();
-    const merged = this.syncing(() => this.#fast.merge(document, wantRows) ?? this.#careful.merge(document.json, from));
+    const merged = this.#merge(document, from, wantRows);
     return {
       ack: {
         applied: merged.applied,
@@ -56,6 +56,15 @@ export class Applier {
       event: { from, applied: merged.applied, rows: merged.rows },
       parked: merged.parked,
     };
+  }
+
+  #merge(document: Document, from: string | undefined, wantRows: boolean): Merged {
+    try {
+      return this.syncing(() => this.#fast.merge(document, wantRows) ?? this.#careful.merge(document.json, from));
+    } catch (error) {
+      if (error instanceof TransactionLost) return this.#applyInHalves(document, from, wantRows, error);
+      throw error;
+    }
   }
 
   /**
@@ -89,13 +98,12 @@ export class Applier {
     if (typeof body === 'string' && body.includes('\0'))
       throw invalid('the body is not JSON: it holds a NUL character');
     if (typeof body !== 'string' && body.includes(0)) throw invalid('the body is not JSON: it holds a NUL byte');
-    const jsonb = this.#registry.features.jsonb;
-    const parsed = this.#parse(body, jsonb);
+    const json = this.#parse(body);
     const head = this.#db.get<Record<string, string | number | null>>(
       `SELECT json_type(d) AS top, json_type(d, '$.batch_id') AS id_type, typeof(d ->> '$.batch_id') AS id_class, ` +
         `CAST(d ->> '$.batch_id' AS TEXT) AS id, json_type(d, '$.changes') AS changes_type, ` +
         `json_array_length(d, '$.changes') AS n FROM (SELECT ? AS d LIMIT -1)`,
-      parsed.json,
+      json,
     );
     if (head?.top !== 'object') throw invalid('the body must be a JSON object {batch_id, changes}');
     if (head.id_type !== 'integer' || head.id_class !== 'integer') throw invalid('batch_id must be a 64-bit integer');
@@ -104,24 +112,56 @@ export class Applier {
     const most = Math.min(this.#limits.batchChanges, BATCH_CHANGES_MAX);
     if (count > most) throw new RowcastError('BODY_TOO_LARGE', `the batch has ${count} changes, ${most} are allowed`);
     const id = String(head.id);
-    return { ...parsed, count, batchId: Number.isSafeInteger(Number(id)) ? Number(id) : id };
+    return { json, keys: countKeys(body), count, batchId: Number.isSafeInteger(Number(id)) ? Number(id) : id };
   }
 
   /** SQLite reads JSON5 as well; json_valid holds the body to JSON proper. */
-  #parse(body: string | Uint8Array, jsonb: boolean): { json: Uint8Array | string; keys: number } {
+  #parse(body: string | Uint8Array): string | Uint8Array {
+    const stored = this.#registry.features.jsonb ? 'jsonb(t)' : 't';
     try {
-      const row = this.#db.get<{ ok: number; keys: number; json: Uint8Array | string }>(
-        `SELECT json_valid(t) AS ok, (octet_length(t) - octet_length(replace(t, '":', ''))) / 2 AS keys, ` +
-          `${jsonb ? 'jsonb(t)' : 't'} AS json FROM (SELECT CAST(? AS TEXT) AS t LIMIT -1)`,
+      const row = this.#db.get<{ ok: number; json: Uint8Array | string }>(
+        `SELECT json_valid(t) AS ok, ${stored} AS json FROM (SELECT CAST(? AS TEXT) AS t LIMIT -1)`,
         body,
       );
       if (row?.ok !== 1) throw invalid('the body is not JSON');
-      return row;
+      return row.json;
     } catch (error) {
       if (error instanceof RowcastError) throw error;
       if (/JSON/i.test(messageOf(error))) throw invalid('the body is not JSON', error);
       throw error;
     }
+  }
+
+  /**
+   * A trigger of the application has rolled everything back, not only its own row. The batch is applied in halves, each
+   * in a transaction of its own, until the change that does this is alone; the order of changes does not matter.
+   */
+  #applyInHalves(document: Document, from: string | undefined, wantRows: boolean, lost: TransactionLost): Merged {
+    const changes = this.#db.all<{ change: string }>(
+      "SELECT json(value) AS change FROM json_each(?, '$.changes') ORDER BY key",
+      this.#registry.features.jsonb ? this.#asText(document.json) : document.json,
+    );
+    const half = (start: number, end: number): string =>
+      `{"batch_id":0,"changes":[${changes
+        .slice(start, end)
+        .map(({ change }) => change)
+        .join(',')}]}`;
+    if (changes.length === 1) {
+      return this.syncing(() => this.#careful.parkAll(half(0, 1), from, 'constraint', lost.message));
+    }
+    const middle = changes.length >> 1;
+    const left = this.#merge(this.#read(half(0, middle)), from, wantRows);
+    const right = this.#merge(this.#read(half(middle, changes.length)), from, wantRows);
+    return {
+      applied: left.applied + right.applied,
+      rows: [...left.rows, ...right.rows],
+      rejected: [...left.rejected, ...right.rejected.map((one) => ({ ...one, index: one.index + middle }))],
+      parked: [...left.parked, ...right.parked],
+    };
+  }
+
+  #asText(json: string | Uint8Array): string {
+    return String(this.#db.get('SELECT json(?) AS text', json)?.text);
   }
 }
 
@@ -130,4 +170,18 @@ const RESET_SYNCING = "UPDATE _meta SET value = 0 WHERE key = 'syncing'";
 
 function invalid(message: string, cause?: unknown): RowcastError {
   return new RowcastError('INVALID_BATCH', message, cause === undefined ? {} : { cause });
+}
+
+/**
+ * Every key of a JSON object ends in `":`, and inside a string the quote would be escaped; only one that belongs to an
+ * escaped quote is counted too many. White space before a colon is legal and makes the count meaningless.
+ */
+function countKeys(body: string | Uint8Array): number | undefined {
+  // One character per byte: what is looked for is ASCII, and nothing has to be decoded.
+  const text =
+    typeof body === 'string' ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('latin1');
+  if (/"[ \t\r\n]+:/.test(text)) return undefined;
+  let keys = 0;
+  for (let at = text.indexOf('":'); at >= 0; at = text.indexOf('":', at + 2)) keys += 1;
+  return keys;
 }

@@ -241,7 +241,8 @@ function asFailure(cause: unknown): RowcastError {
   return new RowcastError('DATABASE_FAILED', `changes could not be applied: ${messageOf(cause)}`, { cause });
 }
 
-/** A bigint in a row given to applyChanges travels as the decimal string that the wire format has for it. */
+/** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
 function exactIntegers(_key: string, value: unknown): unknown {
-  return typeof value === 'bigint' ? String(value) : value;
+  if (typeof value !== 'bigint') return value;
+  return Number.isSafeInteger(Number(value)) ? Number(value) : `$int:${value}`;
 }

@@ -110,8 +110,13 @@ export class Connection {
       this.exec('RELEASE rowcast');
       return result;
     } catch (error) {
-      this.exec('ROLLBACK TO rowcast');
-      this.exec('RELEASE rowcast');
+      try {
+        this.exec('ROLLBACK TO rowcast');
+        this.exec('RELEASE rowcast');
+      } catch {
+        // RAISE(ROLLBACK) in a trigger of the application, or SQLite itself, has ended the whole transaction.
+        throw new TransactionLost(error);
+      }
       throw error;
     }
   }
@@ -126,6 +131,7 @@ export class Connection {
     const known = this.#statements.get(sql);
     if (known) return known;
     const statement = this.#db.prepare(sql);
+    plainNumbers(statement);
     this.#statements.set(sql, statement);
     if (this.#statements.size > STATEMENTS_MAX) {
       const [oldest, stale] = this.#statements.entries().next().value as [string, Statement];
@@ -172,6 +178,13 @@ export class Connection {
     } catch {
       // SQLite has already rolled back by itself (a full disk, an I/O error): the original error is the one to report.
     }
+  }
+}
+
+/** The transaction was rolled back under us by the statement that failed; nothing of it is left. */
+export class TransactionLost extends Error {
+  constructor(cause: unknown) {
+    super(messageOf(cause), { cause });
   }
 }
 
@@ -233,6 +246,13 @@ function busy(cause: unknown): RowcastError {
     hint: 'keep write transactions of other processes short',
     cause,
   });
+}
+
+/** The application may have asked its handle for bigints everywhere; the numbers that we read ourselves are small. */
+function plainNumbers(statement: Statement): void {
+  const settings = statement as { safeIntegers?: (on: boolean) => void; setReadBigInts?: (on: boolean) => void };
+  settings.safeIntegers?.(false);
+  settings.setReadBigInts?.(false);
 }
 
 function finalize(statement: Statement): void {

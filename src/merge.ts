@@ -98,15 +98,21 @@ export function settledDeletesSql(table: Table, source: Source): string {
 }
 
 /**
- * Over all changes of a table: how many are deletions, `regular` by the given condition, and `applied`. A row whose
+ * Over all changes of a table: how many are `regular` and how many are plain `deletions`, by the given conditions, and how
+ * many are `applied`. A row whose
  * newest version in this batch is the one that stands counts with all its changes, so the same batch gets the same answer
  * however often it is sent.
  */
-export function tallySql(table: Table, shape: Shape, source: Source, regular: string): string {
+export function tallySql(
+  table: Table,
+  shape: Shape,
+  source: Source,
+  is: { regular: string; deletion: string },
+): string {
   return (
     'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied, coalesce(sum(regular), 0) AS regular, ' +
     'coalesce(sum(deletions), 0) AS deletions FROM (SELECT count(*) AS n, ' +
-    `max(${inPlace(table, shape)}) AS placed, sum(d.regular) AS regular, sum(d.op = 'DELETE') AS deletions FROM (${decoded(shape, source, regular)}) AS d ` +
+    `max(${inPlace(table, shape)}) AS placed, sum(d.regular) AS regular, sum(d.deletion) AS deletions FROM (${decoded(shape, source, is)}) AS d ` +
     `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id GROUP BY d.id)`
   );
 }
@@ -115,7 +121,7 @@ export function tallySql(table: Table, shape: Shape, source: Source, regular: st
 export function settledRowsSql(table: Table, shape: Shape, source: Source): string {
   return (
     `SELECT op, ${literal(table.name)} AS "table", id FROM (SELECT d.idx AS idx, d.op AS op, d.id AS id, ` +
-    `max(${inPlace(table, shape)}) OVER (PARTITION BY d.id) AS placed FROM (${decoded(shape, source, 'true')}) AS d ` +
+    `max(${inPlace(table, shape)}) OVER (PARTITION BY d.id) AS placed FROM (${decoded(shape, source, { regular: '1', deletion: '1' })}) AS d ` +
     `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id) WHERE placed ORDER BY idx`
   );
 }
@@ -128,9 +134,13 @@ export function hasAllFields(shape: Shape): string {
       : `EXISTS (SELECT 1 FROM json_each(s.r) WHERE key = ${literal(key)})`;
     return `(s.v${i} IS NOT NULL OR ${there})`;
   });
+  return conjunction(checks);
+}
+
+/** SQLite limits the depth of an expression: brackets make it shallow. */
+function conjunction(terms: string[]): string {
   const groups: string[] = [];
-  // SQLite limits the depth of an expression: brackets make it shallow.
-  for (let i = 0; i < checks.length; i += 100) groups.push(`(${checks.slice(i, i + 100).join(' AND ')})`);
+  for (let i = 0; i < terms.length; i += 100) groups.push(`(${terms.slice(i, i + 100).join(' AND ')})`);
   return groups.join(' AND ');
 }
 
@@ -169,9 +179,11 @@ function decodedFields(shape: Shape): string[] {
 }
 
 /** The changes with their fields as SQL values `d.d0`, `d.d1`, ..., and `d.id`, `d.ua`, `d.idx`. */
-function decoded(shape: Shape, source: Source, regular?: string): string {
+function decoded(shape: Shape, source: Source, is?: { regular: string; deletion: string }): string {
   const fields = decodedFields(shape).map((value, i) => `${value} AS d${i}`);
-  const checked = regular === undefined ? '' : `, s.op AS op, coalesce(${regular}, 0) AS regular`;
+  const checked = is
+    ? `, s.op AS op, coalesce(${is.regular}, 0) AS regular, coalesce(${is.deletion}, 0) AS deletion`
+    : '';
   return (
     `SELECT ${fields.join(', ')}, ${source.id} AS id, ${source.ua} AS ua, s.idx AS idx${checked} ` +
     `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} LIMIT -1`
@@ -182,8 +194,10 @@ function inPlace(table: Table, shape: Shape): string {
   return `iif(d.op = 'DELETE', ${deleteInPlace(table)}, coalesce(${upsertInPlace(table, shape)}, 0))`;
 }
 
+/** Compared column by column, because that gives the wire's value the column's affinity, as storing it did. */
 function upsertInPlace(table: Table, shape: Shape): string {
-  return `(t.${quote(table.updatedAt)} = d.ua AND ${contentOfDecoded(shape)} = ${contentOf(shape, 't')})`;
+  const same = shape.fields.map(({ column }, i) => `t.${quote(column.name)} COLLATE BINARY IS d.d${i}`);
+  return `(t.${quote(table.updatedAt)} = d.ua AND ${conjunction(same)})`;
 }
 
 function deleteInPlace(table: Table): string {

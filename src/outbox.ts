@@ -98,10 +98,15 @@ export class PeerOutbox implements Outbox {
     const end = previous?.end as End | undefined;
     const position =
       end?.kind === 'snapshot' ? end.position : { section: state.snapshot_table, after: state.snapshot_after };
-    const page = nextPage(this.#db, this.#registry.list(), position, state.tail_from, limit);
+    // Ids begin with 1; zero would look like a missing batch_id to a simple peer.
+    const batchId = Math.max(1, state.tail_from);
+    const page = nextPage(this.#db, this.#registry.list(), position, batchId, {
+      changes: limit.changes,
+      bytes: limit.bytes - ENVELOPE_BYTES,
+    });
     if (page) {
       return {
-        batchId: state.tail_from,
+        batchId,
         body: page.body,
         count: page.count,
         end: { kind: 'snapshot', position: page.end },
@@ -114,13 +119,13 @@ export class PeerOutbox implements Outbox {
       'UPDATE _peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, snapshot_table = NULL, snapshot_after = NULL WHERE peer_url = ?',
       this.#peer,
     );
-    this.#prune();
+    pruneChanges(this.#db, this.#peers);
     return this.#readTail(this.#state().last_acked, limit);
   }
 
   #readTail(after: number, limit: { changes: number; bytes: number }): Shipment | undefined {
     const count = this.#fitting(after, limit);
-    const found = this.#db.get<{ body: Uint8Array; last: number; n: number; nameless: number }>(
+    const found = this.#db.get<{ body: Uint8Array<ArrayBuffer>; last: number; n: number; nameless: number }>(
       SERIALISE,
       after,
       count,
@@ -136,18 +141,18 @@ export class PeerOutbox implements Outbox {
 
   /** How many of the next changes fit into the limit of bytes: at least one, however large it is. */
   #fitting(after: number, limit: { changes: number; bytes: number }): number {
-    const total = this.#db.get<{ bytes: number | null }>(
-      'SELECT sum(octet_length(row_data) + 150) AS bytes FROM (SELECT row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?)',
-      after,
-      limit.changes,
-    );
-    if ((total?.bytes ?? 0) <= limit.bytes) return limit.changes;
+    const bytes = limit.bytes - ENVELOPE_BYTES;
+    const next =
+      'SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?';
+    // First a bound that costs nothing to speak of: escaping makes a character six times as long at the most.
+    const atMost = 'octet_length(row_data) + 6 * (octet_length(table_name) + coalesce(octet_length(row_id), 0)) + 60';
+    const total = this.#db.get<{ n: number | null }>(`SELECT sum(${atMost}) AS n FROM (${next})`, after, limit.changes);
+    if ((total?.n ?? 0) <= bytes) return limit.changes;
     const fits = this.#db.get<{ n: number }>(
-      'SELECT count(*) AS n FROM (SELECT sum(octet_length(row_data) + 150) OVER (ORDER BY change_id) AS running ' +
-        'FROM (SELECT change_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?)) WHERE running <= ?',
+      `SELECT count(*) AS n FROM (SELECT sum(octet_length(${CHANGE}) + 1) OVER (ORDER BY change_id) AS running FROM (${next})) WHERE running <= ?`,
       after,
       limit.changes,
-      limit.bytes,
+      bytes,
     );
     return Math.max(1, fits?.n ?? 1);
   }
@@ -182,16 +187,7 @@ export class PeerOutbox implements Outbox {
       return;
     }
     this.#db.run('UPDATE _peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ?', end.changeId, this.#peer);
-    this.#prune();
-  }
-
-  /** Deletes what every configured peer has; a peer that is no longer configured holds nothing back. */
-  #prune(): void {
-    this.#db.run(
-      `DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked) FROM _peer_state WHERE peer_url IN (${this.#peers.map(() => '?').join(', ')}))`,
-      ...this.#peers,
-    );
-    this.#db.run('DELETE FROM _floors');
+    pruneChanges(this.#db, this.#peers);
   }
 
   #state(): PeerState {
@@ -228,16 +224,26 @@ export function enrolPeers(db: Connection, registry: Registry, peers: string[], 
         );
         continue;
       }
-      const missed = state.last_acked < oldest - 1;
+      const missed = (state.tail_from ?? state.last_acked) < oldest - 1;
       const behind = newTables.some((name) => hasRows(db, name));
-      if (state.tail_from === null && (missed || behind)) {
+      if (missed || behind) {
         db.run(
-          'UPDATE _peer_state SET tail_from = last_acked, snapshot_table = NULL, snapshot_after = NULL, snapshot_sent = 0 WHERE peer_url = ?',
+          'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, snapshot_after = NULL, snapshot_sent = 0 WHERE peer_url = ?',
           peer,
         );
       }
     }
+    if (peers.length > 0) pruneChanges(db, peers);
   });
+}
+
+/** Deletes what every configured peer has; a peer that is no longer configured holds nothing back. In a transaction. */
+function pruneChanges(db: Connection, peers: string[]): void {
+  db.run(
+    `DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked) FROM _peer_state WHERE peer_url IN (${peers.map(() => '?').join(', ')}))`,
+    ...peers,
+  );
+  db.run('DELETE FROM _floors');
 }
 
 function hasRows(db: Connection, table: string): boolean {
@@ -249,7 +255,7 @@ function hasRows(db: Connection, table: string): boolean {
  * A JavaScript string can hold half of a surrogate pair, and some bindings store it as bytes that are not UTF-8. Peers
  * refuse such a body; with U+FFFD in its place the row arrives.
  */
-function wellFormed(body: Uint8Array): Uint8Array {
+function wellFormed(body: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   return isUtf8(body) ? body : new TextEncoder().encode(new TextDecoder().decode(body));
 }
 
@@ -265,9 +271,16 @@ export function pendingFor(db: Connection, peer: string): { pending: number; sna
   return { pending: Math.max(0, latest - from), snapshot: (state?.tail_from ?? null) !== null, lastAcked };
 }
 
+/** `{"batch_id":` with the longest id, `,"changes":[` and `]}`. */
+export const ENVELOPE_BYTES = 50;
+
+/** One change of `_changes`, as it goes onto the wire. */
+const CHANGE =
+  `'{"op":"' || op || '","table":' || json_quote(table_name) || ',"row":' || coalesce(row_data, 'null') || ',"old_id":' || ` +
+  `iif(op = 'DELETE', json_quote(${encode('row_id', 'TEXT')}), 'null') || '}'`;
+
 /** The whole request body is made by SQLite, as bytes: no row ever becomes a JavaScript object or string. */
 const SERIALISE =
-  `SELECT CAST('{"batch_id":' || max(change_id) || ',"changes":[' || group_concat('{"op":"' || op || '","table":' || json_quote(table_name) || ` +
-  `',"row":' || coalesce(row_data, 'null') || ',"old_id":' || iif(op = 'DELETE', json_quote(${encode('row_id', 'TEXT')}), 'null') || '}') || ']}' AS BLOB) AS body, ` +
+  `SELECT CAST('{"batch_id":' || max(change_id) || ',"changes":[' || group_concat(${CHANGE}) || ']}' AS BLOB) AS body, ` +
   'max(change_id) AS last, count(*) AS n, sum(row_id IS NULL) AS nameless ' +
   'FROM (SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?)';

@@ -13,7 +13,7 @@ import { NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
 /** Changes on their way to one peer, serialised once. */
 export interface Shipment {
   batchId: number;
-  body: Uint8Array;
+  body: Uint8Array<ArrayBuffer>;
   count: number;
   /** Where the outbox continues after it; the loop does not look inside. */
   end: unknown;
@@ -39,7 +39,7 @@ export type Fetch = (
   init: {
     method: 'POST';
     headers: Record<string, string>;
-    body: Uint8Array;
+    body: Uint8Array<ArrayBuffer>;
     redirect: 'manual';
     signal: AbortSignal;
   },
@@ -160,15 +160,15 @@ export class Shipper {
 
   async #drain(): Promise<Pass> {
     let current = this.#next();
-    let failures = 0;
+    let failures = { unreachable: 0, refused: 0 };
     while (current && !this.#stop.signal.aborted) {
       const sending = this.#send(current);
       // While the peer works, the next batch is made ready.
-      const ahead = failures === 0 ? this.#readAhead(current) : undefined;
+      const ahead = failures.unreachable + failures.refused === 0 ? this.#readAhead(current) : undefined;
       const verdict = await sending;
       if (verdict.kind === 'acked') {
         this.#acked(current);
-        failures = 0;
+        failures = { unreachable: 0, refused: 0 };
         current = ahead ?? this.#next();
         continue;
       }
@@ -177,23 +177,21 @@ export class Shipper {
         current = this.#next();
         continue;
       }
-      failures += 1;
-      if (verdict.kind === 'unreachable') {
-        this.lastError = verdict.reason;
-        await this.#backOff(failures);
-        if (failures < ATTEMPTS) continue;
-        this.#down(verdict.reason);
-        return 'unreachable';
-      }
-      const reason = verdict.kind === 'refused' ? verdict.reason : 'HTTP 413 for a single change';
+      const reason = verdict.kind === 'too-large' ? 'HTTP 413 for a single change' : verdict.reason;
       this.lastError = reason;
-      if (failures < ATTEMPTS) {
-        await this.#backOff(failures);
+      // Only refusals lead to a dead letter, and only connection errors to "down": each needs five of its own.
+      const failed = verdict.kind === 'unreachable' ? 'unreachable' : 'refused';
+      failures[failed] += 1;
+      if (failures.refused === ATTEMPTS) {
+        if ((await this.#isolate(current, reason)) === 'unreachable') return 'unreachable';
+        failures = { unreachable: 0, refused: 0 };
+        current = this.#next();
         continue;
       }
-      if ((await this.#isolate(current, reason)) === 'unreachable') return 'unreachable';
-      failures = 0;
-      current = this.#next();
+      await this.#backOff(failures.unreachable + failures.refused);
+      if (failures.unreachable < ATTEMPTS) continue;
+      this.#down(reason);
+      return 'unreachable';
     }
     return this.#stop.signal.aborted ? 'stopped' : 'empty';
   }
@@ -212,7 +210,7 @@ export class Shipper {
   }
 
   async #backOff(failures: number): Promise<void> {
-    await this.#o.clock.sleep(BACKOFF_MS[failures - 1] as number, this.#stop.signal);
+    await this.#o.clock.sleep(BACKOFF_MS[Math.min(failures, ATTEMPTS) - 1] as number, this.#stop.signal);
   }
 
   /** Finds the changes of a refused shipment that are to blame, delivers the others, and buries only those. */
@@ -235,7 +233,7 @@ export class Shipper {
   async #refusesEverything(refused: Shipment): Promise<boolean | 'unreachable'> {
     for (let i = 0; i < PROBES; i++) {
       const index = Math.round((i * (refused.count - 1)) / (PROBES - 1));
-      const verdict = await this.#send(this.#o.outbox.single(refused, index));
+      const verdict = await this.#sendPatiently(this.#o.outbox.single(refused, index));
       if (verdict.kind === 'unreachable') return 'unreachable';
       if (verdict.kind === 'acked') return false;
     }
@@ -256,7 +254,7 @@ export class Shipper {
   async #deliver(count: number): Promise<'acked' | 'done' | 'unreachable'> {
     const piece = this.#o.outbox.next({ changes: count, bytes: Number.MAX_SAFE_INTEGER });
     if (!piece) return 'done';
-    const verdict = await this.#send(piece);
+    const verdict = await this.#sendPatiently(piece);
     if (verdict.kind === 'unreachable') {
       this.lastError = verdict.reason;
       return 'unreachable';
@@ -268,6 +266,15 @@ export class Shipper {
     if (piece.count > 1) return this.#split(piece.count);
     this.#bury(piece, verdict.kind === 'refused' ? verdict.reason : 'HTTP 413 for a single change');
     return 'done';
+  }
+
+  /** A connection error in the middle of a search must not throw away what is known of the refused changes. */
+  async #sendPatiently(shipment: Shipment): Promise<Verdict> {
+    for (let failures = 1; ; failures++) {
+      const verdict = await this.#send(shipment);
+      if (verdict.kind !== 'unreachable' || failures === ATTEMPTS || this.#stop.signal.aborted) return verdict;
+      await this.#backOff(failures);
+    }
   }
 
   async #send(shipment: Shipment): Promise<Verdict> {
@@ -302,6 +309,8 @@ export class Shipper {
 
   #acked(shipment: Shipment): void {
     this.#o.outbox.ack(shipment);
+    // What was too large may have been a few large rows: after a 413 the batches grow again, an eighth at a time.
+    this.#changesMax = Math.min(this.#o.batchSize, this.#changesMax + Math.max(1, this.#changesMax >> 3));
     this.lastAckedAt = this.#o.clock.now();
     this.lastError = undefined;
     if (this.condition !== 'up') {
@@ -317,7 +326,7 @@ export class Shipper {
   }
 
   #down(reason: string): void {
-    if (this.condition === 'down') return;
+    if (this.condition === 'down' || this.#stop.signal.aborted) return;
     this.condition = 'down';
     this.#o.events.emit('peer-down', { peer: this.peer, reason });
   }

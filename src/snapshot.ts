@@ -16,7 +16,7 @@ export interface SnapshotPosition {
 }
 
 interface Page {
-  body: Uint8Array;
+  body: Uint8Array<ArrayBuffer>;
   count: number;
   end: SnapshotPosition;
 }
@@ -29,7 +29,9 @@ export function nextPage(
   batchId: number,
   limit: { changes: number; bytes: number },
 ): Page | undefined {
-  const sections = tables.flatMap((table) => [
+  // By name, whatever the order of the configuration: a position must mean the same after a restart.
+  const ordered = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+  const sections = ordered.flatMap((table) => [
     { name: `rows:${table.name}`, select: rowsOf(table) },
     { name: `tombstones:${table.name}`, select: tombstonesOf(table) },
   ]);
@@ -37,7 +39,7 @@ export function nextPage(
   for (let i = Math.max(0, known); i < sections.length; i++) {
     const { name, select } = sections[i] as (typeof sections)[number];
     const after = name === position.section ? position.after : null;
-    const found = db.get<{ body: Uint8Array; n: number; last: string | Uint8Array }>(
+    const found = db.get<{ body: Uint8Array<ArrayBuffer>; n: number; last: string | Uint8Array }>(
       `SELECT CAST('{"batch_id":${batchId},"changes":[' || group_concat(change) || ']}' AS BLOB) AS body, count(*) AS n, max(id) AS last ` +
         'FROM (SELECT id, change, row_number() OVER w AS place, sum(octet_length(change) + 1) OVER w AS running ' +
         `FROM (${select(after !== null)}) WINDOW w AS (ORDER BY id)) WHERE place = 1 OR running <= ?`,

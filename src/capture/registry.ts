@@ -68,6 +68,7 @@ export class Registry {
           else recapture(this.#db, table, 0);
         }
         this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
+        this.#markVerified();
       });
     } catch (error) {
       if (resultCode(error) === 8) {
@@ -81,7 +82,6 @@ export class Registry {
       }
       throw error;
     }
-    this.#markVerified();
     for (const table of this.list()) for (const text of table.warnings) warnings.push(['schema', text]);
     for (const [code, message] of warnings) {
       if (!warned.has(message)) this.#options.warn(code, message);
@@ -100,6 +100,7 @@ export class Registry {
     }
     const since = this.#verifiedUpTo;
     const before = this.#tables;
+    // Everything inside the transaction, the version too: another process may change the schema at any moment.
     this.#db.transaction(() => {
       const tables = this.#describe((error) =>
         this.#options.warn('table-lost', `${error.message}; its changes are parked until it is back`),
@@ -107,9 +108,9 @@ export class Registry {
       this.#installTriggers(tables);
       for (const table of tables) recapture(this.#db, table, since);
       this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
+      this.#markVerified();
     });
     const changed = this.list().some((table) => hasNewColumn(before.get(fold(table.name)), table));
-    this.#markVerified();
     if (changed) this.#options.onRefresh();
   }
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /** `npm start`: three nodes as real processes, to write to, to kill, to cut off, and to watch. */
 import { mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -34,7 +33,8 @@ and restart nodes, cut and heal links. Without a terminal it takes lines: help.
 ${describeFlags(FLAGS)}
 `;
 
-process.exitCode = await main(process.argv.slice(2));
+// Standard input may still be open, and would keep the process.
+process.exit(await main(process.argv.slice(2)));
 
 async function main(args: string[]): Promise<number> {
   const scripted = args.some(isOnce);

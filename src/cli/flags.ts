@@ -81,7 +81,7 @@ export function parseFlags<F extends Flags>(flags: F, args: string[], env: Envir
     if (values.length > 0 && !flags[key]?.repeatable) throw new UsageError(`-${name} is given twice`);
     given.set(key, [...values, value]);
   }
-  const values = Object.entries(flags).map(([key, flag]) => [key, valueOf(key, flag, given.get(key), env)]);
+  const values = Object.entries(flags).map(([key, flag]) => [key, readValue(key, flag, given.get(key), env)]);
   return Object.fromEntries(values) as Values<F>;
 }
 
@@ -109,7 +109,7 @@ export function suggest(word: string, known: readonly string[]): string {
   return longer ? `; did you mean ${longer.candidate}?` : '';
 }
 
-function valueOf(key: string, flag: Flag<unknown>, given: string[] | undefined, env: Environment): unknown {
+function readValue(key: string, flag: Flag<unknown>, given: string[] | undefined, env: Environment): unknown {
   const variable = env[envName(key)];
   // An empty variable is an unset one: shells and service files make no difference either.
   const fromEnv = variable === undefined || variable.trim() === '' ? undefined : variable;

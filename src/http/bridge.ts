@@ -20,7 +20,7 @@ export type Answer = (incoming: Incoming) => Promise<Outgoing>;
 
 export function toHandler(answer: Answer): (request: Request) => Promise<Response> {
   return async (request) => {
-    const { status, headers, body } = await answer({
+    const { status, headers, body } = await answering(answer, {
       method: request.method,
       path: new URL(request.url).pathname,
       header: (name) => request.headers.get(name),
@@ -33,23 +33,32 @@ export function toHandler(answer: Answer): (request: Request) => Promise<Respons
 /** Without the cost of a Web Request around every message. */
 export function toListener(answer: Answer): (request: IncomingMessage, response: ServerResponse) => void {
   return (request, response) => {
-    answer({
+    void answering(answer, {
       method: request.method ?? 'GET',
       path: (request.url ?? '/').split('?')[0] as string,
       header: (name) => request.headers[name] as string | undefined,
       read: (max) => readMessage(request, max),
-    }).then(
-      ({ status, headers, body }) => {
-        // An unread remainder would otherwise be taken for the next request on this connection.
-        if (!request.complete) response.setHeader('connection', 'close');
-        response.writeHead(status, headers);
-        response.end(request.method === 'HEAD' ? undefined : body);
-      },
-      // The client went away in the middle of its body: there is nobody to answer.
-      () => response.destroy(),
-    );
+    }).then(({ status, headers, body }) => {
+      // An unread remainder would otherwise be taken for the next request on this connection.
+      if (!request.complete) response.setHeader('connection', 'close');
+      response.writeHead(status, headers);
+      response.end(request.method === 'HEAD' ? undefined : body);
+    });
   };
 }
+
+/** Whatever goes wrong becomes an answer: a rejection would be logged by a framework, or hang up without a word. */
+async function answering(answer: Answer, incoming: Incoming): Promise<Outgoing> {
+  try {
+    return await answer(incoming);
+  } catch (error) {
+    const wrongWiring = error instanceof AlreadyRead;
+    const body = JSON.stringify({ error: wrongWiring ? error.message : 'the body broke off' });
+    return { status: wrongWiring ? 500 : 400, headers: { 'content-type': 'application/json' }, body };
+  }
+}
+
+class AlreadyRead extends Error {}
 
 async function readStream(stream: ReadableStream<Uint8Array> | null, max: number): Promise<Uint8Array | 'too-large'> {
   if (!stream) return new Uint8Array();
@@ -58,7 +67,7 @@ async function readStream(stream: ReadableStream<Uint8Array> | null, max: number
 
 async function readMessage(request: IncomingMessage, max: number): Promise<Uint8Array | 'too-large'> {
   // A body parser before us (express.json) has consumed the stream; what it made of it is no longer exact.
-  if (request.readableEnded) throw new Error('the body was already read: mount Rowcast before any body parser');
+  if (request.readableEnded) throw new AlreadyRead('the body was already read: mount Rowcast before any body parser');
   return collect(request as AsyncIterable<Uint8Array>, max);
 }
 

@@ -17,7 +17,7 @@ const JSON_TYPE = { 'content-type': 'application/json' };
 export async function respond(manager: Manager, options: HttpOptions, incoming: Incoming): Promise<Outgoing> {
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
   if (path === HEALTH_PATH) {
-    if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET');
+    if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
     return healthOf(manager);
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };

@@ -7,7 +7,7 @@ import { uuidv7 } from './uuid.ts';
 export const ITEMS_TABLE = 'items';
 export const LIST_MAX = 100;
 
-const COLUMNS = ['id', 'name', 'value', 'created_at', 'updated_at'];
+export const ITEM_COLUMNS = ['id', 'name', 'value', 'created_at', 'updated_at'];
 const TABLE =
   'CREATE TABLE IF NOT EXISTS items ' +
   '(id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)';
@@ -15,27 +15,28 @@ const TABLE =
 const INDEX = 'CREATE INDEX IF NOT EXISTS items_latest ON items (created_at, id)';
 
 /** Another program's rows may hold anything in these columns; json_object refuses BLOBs alone. */
-const ITEM = `json_object(${COLUMNS.map(
+const ITEM = `json_object(${ITEM_COLUMNS.map(
   (name) => `'${name}', iif(typeof(${name}) = 'blob', '$blob:' || hex(${name}), ${name})`,
 ).join(', ')})`;
 
 export const LATEST = `SELECT ${ITEM} AS item FROM items ORDER BY created_at DESC, id DESC LIMIT ${LIST_MAX}`;
 
-/** Creates the table where it is missing, and the index. */
+/** Creates the table where there is none of that name. */
 export function createItems(db: Database): void {
   db.exec(TABLE);
-  db.exec(INDEX);
 }
 
-/** True where a table called items has every column that the routes need; it gets the index. */
-export function adoptItems(db: Database): boolean {
+/** True where the table called items has every column that the routes need. */
+export function hasItemColumns(db: Database): boolean {
   const found = db.prepare(`SELECT lower(name) AS name FROM pragma_table_info('${ITEMS_TABLE}')`).all() as {
     name: string;
   }[];
   const names = new Set(found.map(({ name }) => name));
-  if (!COLUMNS.every((name) => names.has(name))) return false;
+  return ITEM_COLUMNS.every((name) => names.has(name));
+}
+
+export function indexItems(db: Database): void {
   db.exec(INDEX);
-  return true;
 }
 
 export class ItemStore {
@@ -51,7 +52,7 @@ export class ItemStore {
   }
 
   create(item: NewItem): string {
-    return this.#insert(item, this.#clock.now());
+    return this.connection.transaction(() => this.#insert(item, this.#clock.now()));
   }
 
   /** All or none. */
@@ -102,16 +103,16 @@ export class ItemStore {
 
   #insert(item: NewItem, now: number): string {
     const id = item.id ?? this.#newId();
+    if (item.id !== undefined && this.#exists(id)) throw new Refused(`id ${id} exists already`);
     this.connection.run(
       'INSERT INTO items (id, name, value, created_at, updated_at) ' +
-        'VALUES (?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS INTEGER)) ON CONFLICT DO NOTHING',
+        'VALUES (?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS INTEGER))',
       id,
       item.name,
       item.value,
       String(now),
       String(now),
     );
-    if (this.connection.changes() === 0) throw new Refused(`id ${id} exists already`);
     return this.#read(id);
   }
 
@@ -122,8 +123,10 @@ export class ItemStore {
 
   /** Ids are kept in lower case when they come through these routes, and as they are when they come from a peer. */
   #find(id: string): string | undefined {
-    const exists = (text: string): boolean =>
-      this.connection.get('SELECT 1 AS there FROM items WHERE id = ?', text) !== undefined;
-    return [id, id.toLowerCase()].find(exists);
+    return [id, id.toLowerCase()].find((text) => this.#exists(text));
+  }
+
+  #exists(id: string): boolean {
+    return this.connection.get('SELECT 1 AS there FROM items WHERE id = ?', id) !== undefined;
   }
 }

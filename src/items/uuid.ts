@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { Clock } from '../clock.ts';
 
 const COUNTER_MAX = 2 ** 26;
+const COUNTER_ROOM = 2 ** 16;
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 export function isUuid(text: string): boolean {
@@ -18,8 +19,8 @@ export function uuidv7(clock: Clock, random: (bytes: number) => Buffer = randomB
     // A clock that was set back leaves the time where it was; the counter goes on.
     if (now > time || counter >= COUNTER_MAX) {
       time = Math.max(now, time + 1);
-      // Half the range, so that there is room to count in however the dice fall.
-      counter = random(4).readUInt32BE() % (COUNTER_MAX / 2);
+      // Below the end, so that there is room to count in however the dice fall.
+      counter = random(4).readUInt32BE() % (COUNTER_MAX - COUNTER_ROOM);
     }
     const ms = time.toString(16).padStart(12, '0');
     const high = (0x7000 | (counter >>> 14)).toString(16);

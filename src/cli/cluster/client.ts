@@ -7,14 +7,14 @@ export interface Answer {
   json: any;
 }
 
-const TIMEOUT_MS = 5_000;
+const TIMEOUT_MS = 10_000;
 
 /** Rejects when there is no complete answer: then nobody knows whether a write was done. */
-export function ask(method: string, port: number, path: string, body?: unknown): Promise<Answer> {
+export function ask(method: string, port: number, path: string, body?: unknown, timeout = TIMEOUT_MS): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const payload = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
     const headers = payload ? { 'content-type': 'application/json', 'content-length': payload.byteLength } : {};
-    const options = { host: '127.0.0.1', port, path, method, headers, agent: false, timeout: TIMEOUT_MS } as const;
+    const options = { host: '127.0.0.1', port, path, method, headers, agent: false, timeout } as const;
     const request = http.request(options, (response) => {
       const chunks: Buffer[] = [];
       response.on('data', (chunk: Buffer) => chunks.push(chunk));

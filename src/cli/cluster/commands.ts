@@ -23,8 +23,8 @@ export const LINES = [
 
 const ROWS_MAX = 100_000;
 /** How long a write is watched on its way to the others. */
-const SPREAD_MS = 5_000;
-const VERIFY_MS = 10_000;
+const SPREAD_MS = 10_000;
+const VERIFY_MS = 20_000;
 
 /** A key does what makes sense now: the same one kills a node and brings it back, cuts a link and heals it. */
 export function fromKey(key: string, mesh: Mesh): Command | undefined {
@@ -109,9 +109,8 @@ async function verify(mesh: Mesh, say: (text: string) => void): Promise<void> {
   const { equal, rows, fingerprint, differences } = await mesh.settle(VERIFY_MS);
   const count = rows.values().next().value?.size ?? 0;
   if (equal) return say(`all three files are equal: ${count} rows each, content ${fingerprint}`);
-  const counts = [...rows].map(([id, content]) => `${id} ${content.size}`).join(', ');
-  const why = mesh.whole ? '' : ', as they must while a node is down or a link is cut';
-  say(`the files differ (rows: ${counts})${why}`);
+  const counts = `rows ${[...rows].map(([id, content]) => `${id} ${content.size}`).join(', ')}`;
+  say(`the files are not equal${mesh.whole ? '' : ' while a node is down or a link is cut'}: ${counts}`);
   if (mesh.whole) for (const difference of differences) say(`  ${difference}`);
 }
 

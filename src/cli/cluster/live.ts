@@ -53,17 +53,15 @@ export async function runScreen({ mesh, folder, listeners, interrupted }: Live):
       () => say('all three are running: press w'),
       (error) => say(messageOf(error)),
     );
-    const drawing = (async () => {
+    // Two loops, because a node that is slow to answer must not freeze the picture of the others.
+    const loops = [() => mesh.look(), draw].map(async (step) => {
       while (!over) {
-        await mesh.look();
-        draw();
+        await step();
         await systemClock.sleep(FRAME_MS);
       }
-    })();
-    const code = await Promise.race([quit, interrupted]);
-    over = true;
+    });
+    const code = await Promise.race([quit, interrupted, Promise.all(loops).then(() => 0)]);
     stream.stop();
-    await drawing;
     return code;
   } finally {
     over = true;

@@ -23,6 +23,7 @@ export interface Written {
   ids: string[];
 }
 
+const HEALTH_MS = 1_000;
 /** Rows per request; the rest of a larger write follows in the next one. */
 const ROWS_PER_REQUEST = 500;
 
@@ -34,6 +35,8 @@ export class Mesh {
   readonly #options: MeshOptions;
   /** Which node a peer URL leads to: the nodes only know our ports. */
   readonly #peers = new Map<string, string>();
+  /** Ways that a node has given up on for now, as "from to". */
+  readonly #lost = new Set<string>();
   #written = 0;
 
   private constructor(options: MeshOptions) {
@@ -111,12 +114,12 @@ export class Mesh {
     return { node: node.id, ids };
   }
 
-  /** Asks every node how it is; one that does not answer has no health. */
+  /** Asks every node how it is; one that does not answer soon has no health. */
   async look(): Promise<void> {
     await Promise.all(
       this.nodes.map(async (node) => {
-        const answer =
-          node.state === 'running' ? await ask('GET', node.port, '/health').catch(() => undefined) : undefined;
+        const asked = node.state === 'running' ? ask('GET', node.port, '/health', undefined, HEALTH_MS) : undefined;
+        const answer = await asked?.catch(() => undefined);
         // It may have been killed while it was asked.
         if (answer?.status === 200 && node.state === 'running') this.health.set(node.id, answer.json);
         else this.health.delete(node.id);
@@ -161,8 +164,13 @@ export class Mesh {
 
   #inWords(id: string, line: Record<string, unknown>): string | undefined {
     const peer = this.peerName(String(line.peer));
-    if (line.event === 'peer-up') return `${id} reaches ${peer}`;
-    if (line.event === 'peer-down') return `${id} cannot reach ${peer}, and keeps what ${peer} has not got yet`;
+    const way = `${id} ${peer}`;
+    // The first contact is no news; a contact that comes back is.
+    if (line.event === 'peer-up') return this.#lost.delete(way) ? `${id} reaches ${peer} again` : undefined;
+    if (line.event === 'peer-down') {
+      this.#lost.add(way);
+      return `${id} cannot reach ${peer}: it keeps the changes for ${peer} and goes on trying`;
+    }
     if (line.event === 'dead-letter' || line.event === 'parked') return `${id} put a change aside: ${line.reason}`;
     if (line.event === 'error' || line.event === 'warning') return `${id}: ${line.message}`;
     return undefined;

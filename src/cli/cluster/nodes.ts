@@ -21,6 +21,8 @@ export interface NodeOptions {
 /** How long a node may take to end by itself before it is killed. */
 const STOP_MS = 3_000;
 
+const OWN_WORDS = 'rowcast serve: ';
+
 const program = fileURLToPath(new URL('../main.js', import.meta.url));
 const leash = fileURLToPath(new URL('./leash.js', import.meta.url));
 
@@ -95,7 +97,7 @@ export class ClusterNode {
         if (this.#child !== child) return;
         this.#child = undefined;
         const wanted = this.state === 'killed' || this.state === 'stopped';
-        const reason = this.#complaint || how;
+        const reason = this.#complaint.replace(OWN_WORDS, '') || how;
         if (!wanted && this.state === 'running') onFailure(reason);
         if (!wanted) this.state = 'failed';
         failed(reason);
@@ -108,14 +110,19 @@ export class ClusterNode {
       if (!stream) continue;
       createInterface({ input: stream }).on('line', (text) => {
         const line = logLine(text);
-        if (!line) this.#complaint = text.trim() || this.#complaint;
-        else if (line.event === 'started' && this.#child === child && this.state === 'starting') {
+        if (!line) return this.#complain(text.trim());
+        if (line.event === 'started' && this.#child === child && this.state === 'starting') {
           this.state = 'running';
           started();
         }
-        if (line) onLog(line);
+        onLog(line);
       });
     }
+  }
+
+  /** Its own words rather than a runtime's warning or the last line of a stack. */
+  #complain(text: string): void {
+    if (text && !this.#complaint.startsWith(OWN_WORDS)) this.#complaint = text;
   }
 }
 

@@ -45,7 +45,10 @@ export async function once(mesh: Mesh, say: (text: string) => void): Promise<boo
   acknowledged.delete(deleted);
   say('edited the same row on a and on c, and deleted another on a');
   await Promise.all([onA.stop(), onC.stop()]);
-  await mesh.look();
+  if (!(await alone(mesh))) {
+    say('FAILED: a and c do not notice that they are cut off');
+    return false;
+  }
   for (const { id } of mesh.running) say(`${id} holds ${mesh.health.get(id)?.pending_changes} changes for the others`);
 
   await b.start();
@@ -57,6 +60,18 @@ export async function once(mesh: Mesh, say: (text: string) => void): Promise<boo
   if (!comparison.equal) return failed(comparison, say);
   say(`all three are equal again after ${systemClock.now() - healedAt} ms`);
   return complete(comparison, acknowledged, { edited, deleted }, say);
+}
+
+/** Waits until every running node has given up on both others for now: otherwise nothing was cut, and nothing is proved. */
+async function alone(mesh: Mesh): Promise<boolean> {
+  const end = systemClock.now() + SETTLE_MS;
+  while (systemClock.now() < end) {
+    await mesh.look();
+    const states = mesh.running.flatMap(({ id }) => mesh.health.get(id)?.peer_states ?? []);
+    if (states.length > 0 && states.every(({ state }) => state === 'down')) return true;
+    await systemClock.sleep(20);
+  }
+  return false;
 }
 
 /** Equal is not enough: three empty tables are equal. */

@@ -24,27 +24,30 @@ type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow';
 type Span = string | [Style, string];
 
 const CODES: Record<Style, number> = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 };
+/** In a lower window the log is worth more than the lines to copy. */
+const ROWS_FOR_CURL = 22;
 const UNKNOWN = '-';
 
 /** As many lines as fit; the log takes what is left over. */
 export function frame(view: View, size: Size, colour: boolean): string[] {
-  const fixed = [
-    [['bold', 'Rowcast'], ': three processes, three SQLite databases, all of them take writes'] as Span[],
-    [['dim', `${view.folder}/{${view.nodes.map(({ id }) => id).join(',')}}.db`]] as Span[],
+  const toTry = size.rows < ROWS_FOR_CURL ? [] : [...curlLines(view.nodes.map(({ port }) => port)), ''];
+  const fixed: Span[][] = [
+    [['bold', 'Rowcast'], ': three processes, three SQLite databases, all of them take writes'],
+    [['dim', `${view.folder}/{${view.nodes.map(({ id }) => id).join(',')}}.db`]],
     [],
-    [['dim', ' node  address         process        rows  pending      lag  sends to']] as Span[],
+    [['dim', ' node  address         process        rows  pending      lag  peers, last known']],
     ...view.nodes.map((node) => nodeLine(node, view.peerName)),
     [],
     [' links ', ...view.links.flatMap(linkSpans)],
     [],
     ...keyLines(view.writing),
     [],
-    ...curlLines(view.nodes.map(({ port }) => port)).map((line): Span[] => [line]),
-    [],
+    ...toTry.map((line): Span[] => [line]),
   ];
   const room = Math.max(0, size.rows - fixed.length);
-  const log = view.log.slice(-room || view.log.length + 1).map(({ at, text }): Span[] => [['dim', `${at}  `], text]);
-  return [...fixed, ...log.slice(0, room)].slice(0, size.rows).map((line) => paint(line, size.columns, colour));
+  const log = room > 0 ? view.log.slice(-room) : [];
+  const lines = [...fixed.slice(0, size.rows), ...log.map(({ at, text }): Span[] => [['dim', `${at}  `], text])];
+  return lines.map((line) => paint(line, size.columns, colour));
 }
 
 /** The same table without colours, for those who read lines. */
@@ -62,8 +65,7 @@ export function curlLines(ports: number[]): string[] {
     ' From another terminal: write on a, read it on b, ask c how it is',
     `   curl 127.0.0.1:${a}/api/items -H content-type:application/json \\`,
     `     -d '{"name":"hello","value":1}'`,
-    `   curl 127.0.0.1:${b}/api/items`,
-    `   curl 127.0.0.1:${c}/health`,
+    `   curl 127.0.0.1:${b}/api/items     # and: curl 127.0.0.1:${c}/health`,
   ];
 }
 
@@ -116,7 +118,7 @@ function processSpan(state: ProcessState, pid: number | undefined): Span {
 }
 
 function linkSpans({ name, isCut }: View['links'][number], index: number): Span[] {
-  return [['bold', ` ${index + 1} `], `${name} `, isCut ? ['red', 'CUT      '] : ['green', 'connected'], '  '];
+  return [['bold', ` ${index + 1} `], `${name} `, isCut ? ['red', 'CUT   '] : ['green', 'intact'], '   '];
 }
 
 function waiting(text: string, pending: number | undefined): Span {

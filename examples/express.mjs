@@ -1,0 +1,39 @@
+// Express 5 and better-sqlite3. Two nodes, in two terminals, from the root of the repository:
+//   node examples/express.mjs a 8001 a.db http://127.0.0.1:8002
+//   node examples/express.mjs b 8002 b.db http://127.0.0.1:8001
+// Write on one, read on the other:
+//   curl -d 'hello' 127.0.0.1:8001/notes
+//   curl 127.0.0.1:8002/notes
+import { randomUUID } from 'node:crypto';
+import Database from 'better-sqlite3';
+import express from 'express';
+import { attach } from 'rowcast';
+import { createListener } from 'rowcast/http';
+
+const [id, port, file, ...peers] = process.argv.slice(2);
+const db = new Database(file);
+db.pragma('journal_mode = WAL');
+db.exec('CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, text TEXT, updated_at INTEGER)');
+
+const manager = attach(db, { id, peers }, ['notes']);
+const rowcast = createListener(manager);
+
+const app = express();
+app.post('/sync', rowcast); // before any body parser: it reads the body itself
+app.get('/health', rowcast);
+app.use(express.text({ type: '*/*' }));
+
+const list = () => db.prepare('SELECT * FROM notes ORDER BY updated_at').all();
+app.get('/notes', (_request, response) => response.json(list()));
+app.post('/notes', (request, response) => {
+  db.prepare('INSERT INTO notes VALUES (?, ?, ?)').run(randomUUID(), request.body, Date.now());
+  response.json(list());
+});
+const server = app.listen(Number(port), '127.0.0.1');
+
+async function stop() {
+  server.close();
+  await manager.stop();
+  db.close();
+}
+process.once('SIGTERM', stop).once('SIGINT', stop);

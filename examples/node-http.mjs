@@ -1,0 +1,37 @@
+// node:http and better-sqlite3. Two nodes, in two terminals, from the root of the repository:
+//   node examples/node-http.mjs a 8001 a.db http://127.0.0.1:8002
+//   node examples/node-http.mjs b 8002 b.db http://127.0.0.1:8001
+// Write on one, read on the other:
+//   curl -d 'hello' 127.0.0.1:8001/notes
+//   curl 127.0.0.1:8002/notes
+import { randomUUID } from 'node:crypto';
+import http from 'node:http';
+import Database from 'better-sqlite3';
+import { attach } from 'rowcast';
+import { createListener } from 'rowcast/http';
+
+const [id, port, file, ...peers] = process.argv.slice(2);
+const db = new Database(file);
+db.pragma('journal_mode = WAL');
+db.exec('CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, text TEXT, updated_at INTEGER)');
+
+const manager = attach(db, { id, peers }, ['notes']);
+const rowcast = createListener(manager); // POST /sync and GET /health
+
+const server = http.createServer(async (request, response) => {
+  if (request.url !== '/notes') return rowcast(request, response);
+  if (request.method === 'POST') {
+    const chunks = await request.toArray();
+    db.prepare('INSERT INTO notes VALUES (?, ?, ?)').run(randomUUID(), Buffer.concat(chunks).toString(), Date.now());
+  }
+  response.setHeader('content-type', 'application/json');
+  response.end(JSON.stringify(db.prepare('SELECT * FROM notes ORDER BY updated_at').all()));
+});
+server.listen(Number(port), '127.0.0.1');
+
+async function stop() {
+  server.close();
+  await manager.stop();
+  db.close();
+}
+process.once('SIGTERM', stop).once('SIGINT', stop);

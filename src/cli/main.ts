@@ -1,0 +1,77 @@
+#!/usr/bin/env node
+/** The `rowcast` program: finds the command, and turns whatever goes wrong into a message and an exit code. */
+import { createRequire } from 'node:module';
+import { OpenError } from '../adapters/open.ts';
+import { RowcastError } from '../errors.ts';
+import { type Environment, suggest, UsageError } from './flags.ts';
+import { StartError, serve } from './serve.ts';
+
+type Command = (args: string[], env: Environment) => Promise<number>;
+
+const COMMANDS: Record<string, { summary: string; run: Command }> = {
+  serve: { summary: 'run one node: database, item routes, replication', run: serve },
+  help: { summary: 'this text, or the help of a command: rowcast help serve', run: help },
+  version: { summary: 'print the version', run: version },
+};
+
+const ALIASES: Record<string, string> = {
+  '-h': 'help',
+  '-help': 'help',
+  '--help': 'help',
+  '-v': 'version',
+  '-version': 'version',
+  '--version': 'version',
+};
+
+process.exit(await main(process.argv.slice(2), process.env));
+
+async function main([word, ...args]: string[], env: Environment): Promise<number> {
+  if (word === undefined) {
+    process.stderr.write(overview());
+    return 2;
+  }
+  const name = ALIASES[word] ?? word;
+  try {
+    const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+    if (!command) throw unknownCommand(word);
+    return await command.run(args, env);
+  } catch (error) {
+    return report(Object.hasOwn(COMMANDS, name) ? `rowcast ${name}` : 'rowcast', error);
+  }
+}
+
+async function help([name]: string[], env: Environment): Promise<number> {
+  const command = name !== undefined && name !== 'help' && Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (command) return command.run(['--help'], env);
+  if (name !== undefined && name !== 'help') throw unknownCommand(name);
+  process.stdout.write(overview());
+  return 0;
+}
+
+async function version(): Promise<number> {
+  process.stdout.write(`${createRequire(import.meta.url)('../../package.json').version}\n`);
+  return 0;
+}
+
+function overview(): string {
+  const width = Math.max(...Object.keys(COMMANDS).map((name) => name.length));
+  const lines = Object.entries(COMMANDS).map(([name, { summary }]) => `  rowcast ${name.padEnd(width)}  ${summary}`);
+  return `rowcast: multi-writer replication for SQLite\n\n${lines.join('\n')}\n\nrowcast <command> --help says more.\n`;
+}
+
+function unknownCommand(word: string): UsageError {
+  const known = Object.keys(COMMANDS);
+  return new UsageError(`unknown command ${JSON.stringify(word)}${suggest(word, known)}\nallowed: ${known.join(' ')}`);
+}
+
+/** Mistakes that a person can mend are told in a line; anything else is a bug, and then the stack is what helps. */
+function report(who: string, error: unknown): number {
+  if (error instanceof UsageError) {
+    process.stderr.write(`${who}: ${error.message}\nsee ${who} --help\n`);
+    return 2;
+  }
+  const expected = error instanceof OpenError || error instanceof StartError || error instanceof RowcastError;
+  const text = expected ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
+  process.stderr.write(`${who}: ${text}\n`);
+  return 1;
+}

@@ -1,0 +1,31 @@
+/** What the child processes of the durability tests share: the built library, and a database of the lane under test. */
+import { createRequire } from 'node:module';
+
+const require = createRequire(import.meta.url);
+const library = process.env.ROWCAST_BUILD;
+
+export const { attach } = await import(`${library}/index.js`);
+export const { createListener } = await import(`${library}/http/index.js`);
+
+export const ITEMS =
+  'CREATE TABLE IF NOT EXISTS items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)';
+
+/** Synchronous NORMAL on every binding: whatever is durable beyond that is so because the library made it so. */
+export async function openDatabase(path) {
+  const db = await openHandle(path);
+  db.exec('PRAGMA busy_timeout = 5000');
+  db.exec('PRAGMA journal_mode = WAL');
+  db.exec('PRAGMA synchronous = NORMAL');
+  db.exec(ITEMS);
+  return db;
+}
+
+async function openHandle(path) {
+  if (process.versions.bun !== undefined) return new (require('bun:sqlite').Database)(path);
+  if (process.env.ROWCAST_LANE === 'node-sqlite') {
+    const { fromNodeSqlite } = await import(`${library}/adapters/node-sqlite.js`);
+    return fromNodeSqlite(new (require('node:sqlite').DatabaseSync)(path));
+  }
+  // The path of the binding is the parent's, which knows which version fits this Node.
+  return new (require(process.env.ROWCAST_BETTER_SQLITE3))(path);
+}
