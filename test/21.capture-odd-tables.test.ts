@@ -239,6 +239,17 @@ describe('odd names', () => {
     await expectSameElsewhere(it, QUICK);
   });
 
+  for (const name of ['d', 't', 's', 'q', 'excluded']) {
+    test(`a row that lacks a required column updates a table named ${name}`, async () => {
+      const schema = `CREATE TABLE ${name} (id TEXT PRIMARY KEY, name TEXT, required TEXT NOT NULL, updated_at INTEGER)`;
+      const it = await node({ schema, tables: [name] });
+      it.db.exec(`INSERT INTO ${name} VALUES ('a', 'old', 'kept', 1000)`);
+      const row = { id: 'a', name: 'new', updated_at: 2000 };
+      expect(it.manager.applyChanges([{ op: 'UPDATE', table: name, row, old_id: null }])).toBe(1);
+      expect(it.all(`SELECT * FROM ${name}`)).toEqual([{ ...row, required: 'kept' }]);
+    });
+  }
+
   test('id and updated_at in other letters, and a table asked for in other letters', async () => {
     const schema = 'CREATE TABLE Items (ID TEXT PRIMARY KEY, Name TEXT, Updated_At INTEGER)';
     const it = await origin({ schema, tables: ['iTEMS'] });

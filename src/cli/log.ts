@@ -2,9 +2,10 @@
  * The log of a running program: one JSON object per line on standard output, written when a state changes and not per
  * request or tick. It names tables, peers and counts; values and ids of rows are never written.
  */
-import type { Manager } from '../attach.ts';
+
 import type { Clock } from '../clock.ts';
 import type { RowcastEvents } from '../events.ts';
+import type { Manager } from '../index.ts';
 
 export type Level = 'info' | 'warn' | 'error';
 export type Log = (level: Level, event: string, fields?: Record<string, unknown>) => void;

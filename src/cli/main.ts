@@ -4,7 +4,8 @@ import { createRequire } from 'node:module';
 import { OpenError } from '../adapters/open.ts';
 import { RowcastError } from '../errors.ts';
 import { type Environment, suggest, UsageError } from './flags.ts';
-import { StartError, serve } from './serve.ts';
+import { StartError } from './listen.ts';
+import { serve } from './serve.ts';
 
 type Command = (args: string[], env: Environment) => Promise<number>;
 

@@ -1,18 +1,17 @@
 /** `rowcast serve`: one node as a program. Opens the database, serves the routes, ships to the peers, stops in order. */
-import http from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
 import { type Opened, openDatabase } from '../adapters/open.ts';
-import { attach, type Manager } from '../attach.ts';
 import { fold } from '../capture/schema.ts';
 import { systemClock } from '../clock.ts';
 import { normalisePeer } from '../config.ts';
 import { type Database, isBusy } from '../database.ts';
 import { messageOf } from '../errors.ts';
-import { type Answer, type Outgoing, toHandler, toListener } from '../http/bridge.ts';
+import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
+import { attach, type Manager } from '../index.ts';
 import { respondItems } from '../items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from '../items/store.ts';
 import { choice, describeFlags, type Environment, integer, parseFlags, text, UsageError } from './flags.ts';
+import { failure, listen, parseListen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, logEvents, sparingly } from './log.ts';
 
 const MIB = 1024 * 1024;
@@ -104,12 +103,6 @@ Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 /** Ctrl-C under npm or npx comes twice, from the terminal and from npm: signals this close together are one. */
 const SAME_SIGNAL_MS = 250;
 const SIGNALS = { SIGINT: 130, SIGTERM: 143 } as const;
-const CONNECTIONS_MAX = 10_000;
-const KEEP_ALIVE_MS = 65_000;
-const HEADERS_TIMEOUT_MS = 10_000;
-
-/** The program cannot run, for a reason outside of it: told without a stack, with exit code 1. */
-export class StartError extends Error {}
 
 /** Runs until a signal stops it; resolves to the exit code. */
 export async function serve(args: string[], env: Environment): Promise<number> {
@@ -234,12 +227,6 @@ function compose(manager: Manager, store: ItemStore | undefined, maxBodyBytes: n
   };
 }
 
-function failure(status: number, error: string): Outgoing {
-  const headers: Record<string, string> = { 'content-type': 'application/json' };
-  if (status === 503) headers['retry-after'] = '1';
-  return { status, headers, body: JSON.stringify({ error }) };
-}
-
 /** Resolves with the first signal; a later one ends the process. */
 function stopSignal(log: Log): Promise<void> {
   return new Promise((resolve) => {
@@ -256,162 +243,6 @@ function stopSignal(log: Log): Promise<void> {
   });
 }
 
-interface Server {
-  url: string;
-  port: number;
-  /** No new connections; resolves when the running requests are answered. */
-  stop(): Promise<true>;
-  /** Ends what is still open. */
-  cut(): void;
-}
-
-async function listen(at: Listen, clientTimeoutMs: number, answer: Answer, log: Log): Promise<Server> {
-  try {
-    const server =
-      process.versions.bun !== undefined
-        ? listenOnBun(at, clientTimeoutMs, answer)
-        : await listenOnNode(at, clientTimeoutMs, answer, log);
-    const host = at.host ?? '127.0.0.1';
-    return { ...server, url: `http://${host.includes(':') ? `[${host}]` : host}:${server.port}` };
-  } catch (error) {
-    throw new StartError(explainListen(at, error), { cause: error });
-  }
-}
-
-async function listenOnNode(
-  at: Listen,
-  clientTimeoutMs: number,
-  answer: Answer,
-  log: Log,
-): Promise<Omit<Server, 'url'>> {
-  const server = http.createServer({
-    headersTimeout: Math.min(HEADERS_TIMEOUT_MS, clientTimeoutMs),
-    requestTimeout: clientTimeoutMs,
-    keepAliveTimeout: KEEP_ALIVE_MS,
-    connectionsCheckingInterval: Math.min(1_000, clientTimeoutMs),
-  });
-  server.maxConnections = CONNECTIONS_MAX;
-  // A client that does not read its answer.
-  server.timeout = 2 * clientTimeoutMs;
-  const sparing = sparingly(log, systemClock);
-  const idle = new Set<Socket>();
-  const running = new Set<http.ServerResponse>();
-  let stopping = false;
-  server.on('connection', (socket) => {
-    idle.add(socket);
-    socket.on('close', () => idle.delete(socket));
-  });
-  const listener = toListener(answer);
-  server.on('request', (request, response) => {
-    const { socket } = request;
-    idle.delete(socket);
-    running.add(response);
-    if (stopping) response.setHeader('connection', 'close');
-    response.on('close', () => {
-      running.delete(response);
-      if (stopping) socket.end();
-      else if (!socket.destroyed) idle.add(socket);
-    });
-    listener(request, response);
-  });
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen({ port: at.port, host: at.host }, () => {
-      server.off('error', reject);
-      // Out of file handles, for instance: connections wait, and the node does not fall over it.
-      server.on('error', (error) => sparing('error', 'error', { code: 'ACCEPT_FAILED', message: error.message }));
-      resolve();
-    });
-  });
-  return {
-    port: (server.address() as AddressInfo).port,
-    stop: () => {
-      stopping = true;
-      const closed = new Promise<true>((resolve) => server.close(() => resolve(true)));
-      for (const response of running) if (!response.headersSent) response.setHeader('connection', 'close');
-      for (const socket of idle) socket.destroy();
-      return closed;
-    },
-    cut: () => {
-      server.close();
-      server.closeAllConnections();
-    },
-  };
-}
-
-/** The part of Bun that is used; its own types are not there when this is compiled for Node. */
-interface BunLike {
-  serve(options: {
-    port: number;
-    hostname?: string;
-    idleTimeout: number;
-    fetch(request: Request): Promise<Response>;
-    error(): Response;
-  }): { port: number; stop(now?: boolean): Promise<void> };
-}
-
-function listenOnBun(at: Listen, clientTimeoutMs: number, answer: Answer): Omit<Server, 'url'> {
-  const { Bun } = globalThis as unknown as { Bun: BunLike };
-  const server = Bun.serve({
-    port: at.port,
-    ...(at.host !== undefined && { hostname: at.host }),
-    // In seconds; between any two bytes. Bun has no limit for a whole request, hence the deadline for the body.
-    idleTimeout: Math.min(255, Math.max(1, Math.ceil(clientTimeoutMs / 1_000))),
-    fetch: toHandler(withDeadline(answer, clientTimeoutMs)),
-    // The client is gone, and nobody reads this.
-    error: () => new Response(null, { status: 400 }),
-  });
-  return {
-    port: server.port,
-    stop: () => server.stop().then(() => true),
-    cut: () => void server.stop(true),
-  };
-}
-
-function withDeadline(answer: Answer, ms: number): Answer {
-  return async (incoming) => {
-    let late = false;
-    const read = async (max: number): Promise<Uint8Array | 'too-large'> => {
-      const body = await within(ms, incoming.read(max));
-      late = body === undefined;
-      if (body === undefined) throw new Error('the client is too slow');
-      return body;
-    };
-    try {
-      return await answer({ ...incoming, read });
-    } catch (error) {
-      if (!late) throw error;
-      const { headers, ...rest } = failure(408, `the body did not arrive within ${ms} ms`);
-      return { ...rest, headers: { ...headers, connection: 'close' } };
-    }
-  };
-}
-
-/** What `promise` brings, or undefined after `ms`. */
-async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
-  const settled = new AbortController();
-  const timeout = systemClock.sleep(ms, settled.signal).then(() => undefined);
-  try {
-    return await Promise.race([promise, timeout]);
-  } finally {
-    settled.abort();
-  }
-}
-
-interface Listen {
-  /** Undefined: every interface. */
-  host: string | undefined;
-  port: number;
-}
-
-function parseListen(value: string): Listen {
-  const [, host, port] = /^(?:(\[[^\]]+\]|[^:[\]]*):)?(\d{1,5})$/.exec(value) ?? [];
-  if (port === undefined || Number(port) > 65_535) {
-    throw new UsageError(`must be host:port such as 127.0.0.1:9001, not ${JSON.stringify(value)}`);
-  }
-  return { host: host ? host.replace(/^\[|\]$/g, '') : undefined, port: Number(port) };
-}
-
 function parseId(value: string): string {
   if (/^[\x21-\x7e]{1,200}$/.test(value)) return value;
   throw new UsageError('must be at most 200 printable ASCII characters without spaces');
@@ -422,22 +253,5 @@ function parsePeer(value: string): string {
     return normalisePeer(value);
   } catch (error) {
     throw new UsageError(messageOf(error).replace(/^peer /, ''));
-  }
-}
-
-function explainListen(at: Listen, error: unknown): string {
-  const where = `${at.host ?? ''}:${at.port}`;
-  switch ((error as { code?: string }).code) {
-    case 'EADDRINUSE':
-      return `port ${at.port} is taken: another program listens on ${where}; choose another -listen`;
-    case 'EACCES':
-      return `no permission to listen on ${where}: ports below 1024 need it`;
-    case 'ENOTFOUND':
-    case 'EAI_AGAIN':
-      return `host ${at.host} of -listen is not known`;
-    case 'EADDRNOTAVAIL':
-      return `${at.host} of -listen is not an address of this machine`;
-    default:
-      return `cannot listen on ${where}: ${messageOf(error)}`;
   }
 }
