@@ -7,9 +7,9 @@
  */
 
 import type { Merged } from './apply-fast.ts';
+import { type Batch, type Plan, planChange, type Staged } from './apply-plan.ts';
 import type { Registry } from './capture/registry.ts';
 import { fold, literal, quote, type Table } from './capture/schema.ts';
-import { TIMESTAMP_MAX } from './capture/triggers.ts';
 import { decode } from './capture/values.ts';
 import { type Connection, isRowFault } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
@@ -26,28 +26,6 @@ import {
   upsertSql,
 } from './merge.ts';
 import type { Op, ParkCode } from './wire.ts';
-
-/** One change as the temporary table describes it. */
-interface Staged {
-  idx: number;
-  kind: string;
-  op: string | null;
-  op_type: string | null;
-  tbl: string | null;
-  tbl_type: string | null;
-  row_type: string | null;
-  old_id: string | null;
-  old_type: string | null;
-  /** The row's keys, as a JSON array. */
-  keys: string | null;
-}
-
-type Plan =
-  | { kind: 'upsert'; table: Table; op: Op; id: string; shape: Shape; extra: string[] }
-  | { kind: 'delete'; table: Table; op: Op; id: string }
-  /** A DELETE whose row is null: it removes whatever is there, so its place among the others matters. */
-  | { kind: 'delete-any'; table: Table; op: Op; id: string }
-  | { kind: 'park'; code: ParkCode; reason: string };
 
 interface Outcome {
   plans: Plan[];
@@ -121,9 +99,13 @@ export class CarefulApply {
         "FROM (SELECT idx, kind, iif(kind = 'object', change, NULL) AS c, r FROM temp._rowcast_stage) ORDER BY idx",
     );
     const outcome: Outcome = { plans: [], parked: new Map() };
-    const shapes = new Map<string, { shape: Shape; extra: string[] }>();
+    const batch: Batch = {
+      table: (name) => this.#registry.get(name),
+      field: (idx, key) => this.#typed(idx, key),
+      shapes: new Map(),
+    };
     for (const change of staged) {
-      const plan = this.#plan(change, shapes);
+      const plan = planChange(change, batch);
       outcome.plans.push(plan);
       if (plan.kind === 'park') outcome.parked.set(change.idx, plan);
       if (plan.kind === 'upsert' && plan.extra.length > 0) {
@@ -135,51 +117,6 @@ export class CarefulApply {
       }
     }
     return outcome;
-  }
-
-  #plan(change: Staged, shapes: Map<string, { shape: Shape; extra: string[] }>): Plan {
-    const park = (code: ParkCode, reason: string): Plan => ({ kind: 'park', code, reason });
-    if (change.kind !== 'object') return park('bad-change', `a change must be an object, not ${change.kind}`);
-    const { op } = change;
-    if (change.op_type !== 'text' || (op !== 'INSERT' && op !== 'UPDATE' && op !== 'DELETE')) {
-      return park('bad-op', `op must be INSERT, UPDATE or DELETE, not ${shown(op)}`);
-    }
-    if (change.tbl_type !== 'text' || change.tbl === null) return park('unknown-table', 'table must be a string');
-    const table = this.#registry.get(change.tbl);
-    if (!table) return park('unknown-table', `table ${shown(change.tbl)} is not synced here`);
-    if (change.row_type !== 'object') {
-      const nothing = change.row_type === null || change.row_type === 'null';
-      if (op !== 'DELETE' || !nothing)
-        return park('bad-row', `row must be an object, not ${change.row_type ?? 'missing'}`);
-      if (change.old_type !== 'text' || change.old_id === null)
-        return park('bad-id', 'a DELETE without a row needs old_id');
-      return { kind: 'delete-any', table, op, id: change.old_id };
-    }
-    const cached = shapes.get(`${table.name}\n${change.keys}`);
-    const { shape, extra } = cached ?? shapeOf(table, JSON.parse(change.keys ?? '[]'));
-    if (!cached) shapes.set(`${table.name}\n${change.keys}`, { shape, extra });
-    const keyOf = (column: string): string | undefined => shape.fields.find((f) => f.column.name === column)?.key;
-
-    const time = this.#typed(change.idx, keyOf(table.updatedAt));
-    if (time.type !== 'integer' || !(Math.abs(Number(time.value)) <= TIMESTAMP_MAX)) {
-      return park(
-        'bad-timestamp',
-        `updated_at must be an integer of milliseconds, not ${shown(time.value ?? time.type)}`,
-      );
-    }
-    const rowId = this.#typed(change.idx, keyOf(table.id));
-    const own = rowId.type === 'text' ? (rowId.value as string) : undefined;
-    if (op === 'DELETE') {
-      const named = change.old_type === 'text' ? (change.old_id as string) : undefined;
-      if (own !== undefined && named !== undefined && own !== named) {
-        return park('bad-id', `old_id ${shown(named)} and the id of the row ${shown(own)} differ`);
-      }
-      const id = named ?? own;
-      if (id === undefined) return park('bad-id', 'a DELETE needs old_id, a string');
-      return { kind: 'delete', table, op, id };
-    }
-    if (own === undefined) return park('bad-id', `id must be a string, not ${shown(rowId.value ?? rowId.type)}`);
-    return { kind: 'upsert', table, op, id: own, shape, extra };
   }
 
   #typed(idx: number, key: string | undefined): { type: string | null; value: string | number | null } {
@@ -386,18 +323,6 @@ const STAGED: Source = {
   ua: 's.ua',
 };
 
-/** Matches the row's keys to columns, without regard to case as SQLite does. */
-function shapeOf(table: Table, keys: string[]): { shape: Shape; extra: string[] } {
-  const shape: Shape = { fields: [] };
-  const extra: string[] = [];
-  for (const key of keys) {
-    const column = table.columns.find((candidate) => fold(candidate.name) === fold(key));
-    if (!column) extra.push(key);
-    else if (!shape.fields.some((f) => f.column === column)) shape.fields.push({ key, column });
-  }
-  return { shape, extra };
-}
-
 /** Has the shape every column without which the table takes no row? */
 function isInsertable(table: Table, shape: Shape): boolean {
   const supplied = new Set(shape.fields.map(({ column }) => column));
@@ -406,8 +331,4 @@ function isInsertable(table: Table, shape: Shape): boolean {
 
 function sameRow(a: Exclude<Plan, { kind: 'park' }>, b: Exclude<Plan, { kind: 'park' }>): boolean {
   return a.table === b.table && a.id === b.id;
-}
-
-function shown(value: unknown): string {
-  return JSON.stringify(value)?.slice(0, 80) ?? 'nothing';
 }
