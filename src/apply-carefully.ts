@@ -47,16 +47,14 @@ export class CarefulApply {
   /** Merges a batch inside the caller's transaction; `json` is the whole body, as text or JSONB. */
   merge(json: string | Uint8Array, from: string | undefined): Merged {
     this.#stage(json);
-    try {
-      const outcome = this.#classify();
-      this.#mergeInOrder(outcome);
-      for (const [index, { code, reason, unknownColumns }] of outcome.parked) {
-        this.#letters.park({ ...this.#asParked(index), unknownColumns }, code, reason, from);
-      }
-      return this.#report(outcome, from);
-    } finally {
-      this.#db.exec('DELETE FROM temp._rowcast_stage');
+    const outcome = this.#classify();
+    this.#mergeInOrder(outcome);
+    for (const [index, { code, reason, unknownColumns }] of outcome.parked) {
+      this.#letters.park({ ...this.#asParked(index), unknownColumns }, code, reason, from);
     }
+    const report = this.#report(outcome, from);
+    this.#db.exec('DELETE FROM temp._rowcast_stage');
+    return report;
   }
 
   /** Sets every change of a batch aside without trying any of them. */
@@ -82,7 +80,7 @@ export class CarefulApply {
     );
     this.#db.exec('DELETE FROM temp._rowcast_stage');
     this.#db.run(
-      `INSERT INTO temp._rowcast_stage (idx, kind, change, r) SELECT key, type, iif(type IN ('object', 'array'), value, json_quote(atom)), ` +
+      `INSERT INTO temp._rowcast_stage (idx, kind, change, r) SELECT key, type, CASE WHEN type IN ('object', 'array') THEN value WHEN type IN ('true', 'false') THEN type ELSE json_quote(atom) END, ` +
         `iif(type = 'object' AND json_type(value, '$.row') = 'object', ${each}_extract(value, '$.row'), NULL) ` +
         `FROM ${each}_each(?, '$.changes')`,
       json,
@@ -151,7 +149,9 @@ export class CarefulApply {
       const plan = outcome.plans[idx] as Plan;
       if (plan.kind === 'delete') {
         this.#prepareRow(idx, plan.table, plan.id);
-        deletions.set(plan.table, [...(deletions.get(plan.table) ?? []), idx]);
+        const indexes = deletions.get(plan.table) ?? [];
+        deletions.set(plan.table, indexes);
+        indexes.push(idx);
       } else if (plan.kind === 'upsert') {
         this.#prepareRow(idx, plan.table, plan.id, plan.shape);
         const group = writes.get(plan.shape) ?? { table: plan.table, indexes: [] };

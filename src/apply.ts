@@ -80,8 +80,9 @@ export class Applier {
         return result;
       },
       // The acknowledgement promises that the changes survive a power cut, whatever the application's own setting is. A
-      // child may come before its parent, so foreign keys wait.
-      { durable: true, foreignKeys: 'suspended' },
+      // child may come before its parent, so foreign keys wait; where there are none, the pragma is spared, because it
+      // makes SQLite prepare every statement anew.
+      { durable: true, ...(this.#registry.hasForeignKeys && { foreignKeys: 'suspended' }) },
     );
   }
 
@@ -90,6 +91,7 @@ export class Applier {
   }
 
   #read(body: string | Uint8Array): Document {
+    if (typeof body !== 'string' && !(body instanceof Uint8Array)) throw invalid('the body must be text or bytes');
     const size = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength;
     if (size > this.#limits.bodyBytes) {
       throw new RowcastError('BODY_TOO_LARGE', `the body has ${size} bytes, ${this.#limits.bodyBytes} are allowed`);
@@ -138,7 +140,8 @@ export class Applier {
    */
   #applyInHalves(document: Document, from: string | undefined, wantRows: boolean, lost: TransactionLost): Merged {
     const changes = this.#db.all<{ change: string }>(
-      "SELECT json(value) AS change FROM json_each(?, '$.changes') ORDER BY key",
+      "SELECT CASE WHEN type IN ('object', 'array') THEN json(value) WHEN type IN ('true', 'false') THEN type " +
+        "ELSE json_quote(atom) END AS change FROM json_each(?, '$.changes') ORDER BY key",
       this.#registry.features.jsonb ? this.#asText(document.json) : document.json,
     );
     const half = (start: number, end: number): string =>

@@ -72,11 +72,11 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
 
 /** For a row that exists: SQLite would check NOT NULL of the missing columns before it looks at the conflict. */
 export function updateSql(table: Table, shape: Shape, source: Source): string {
-  const target = quote(table.name);
+  const target = '_present';
   const updatedAt = quote(table.updatedAt);
   const assignments = shape.fields.map(({ column }, i) => `${quote(column.name)} = d.d${i}`);
   return (
-    `UPDATE OR ABORT ${target} SET ${assignments.join(', ')} FROM (${decoded(shape, source)}) AS d ` +
+    `UPDATE OR ABORT ${quote(table.name)} AS ${target} SET ${assignments.join(', ')} FROM (${decoded(shape, source)}) AS d ` +
     `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
     `${contentOfDecoded(shape)} > ${contentOf(shape, target)}))`
   );

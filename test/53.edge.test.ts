@@ -117,7 +117,7 @@ describe('a wrong request', () => {
   test('with another method is 405 with what is allowed', async () => {
     const node = await start('a');
     for (const [method, path, allow] of [
-      ['POST', '/health', 'GET'],
+      ['POST', '/health', 'GET, HEAD'],
       ['GET', '/sync', 'POST'],
       ['PATCH', '/api/items', 'GET, HEAD, POST'],
       ['OPTIONS', '/api/items/x', 'GET, HEAD, PUT, DELETE'],

@@ -28,6 +28,8 @@ export class Registry {
   readonly #options: RegistryOptions;
   #tables = new Map<string, Table>();
   #schemaVersion = -1;
+  /** Does any table of the database have a foreign key? */
+  hasForeignKeys = true;
   /** Changes up to here were captured by triggers that knew every column. */
   #verifiedUpTo = 0;
 
@@ -181,6 +183,10 @@ export class Registry {
 
   #markVerified(): void {
     this.#schemaVersion = this.#currentVersion();
+    this.hasForeignKeys =
+      this.#db.get(
+        "SELECT 1 AS n FROM sqlite_schema AS m, pragma_foreign_key_list(m.name) WHERE m.type = 'table' LIMIT 1",
+      ) !== undefined;
     this.#verifiedUpTo = Number(this.#db.get('SELECT coalesce(max(change_id), 0) AS n FROM _changes')?.n);
   }
 }

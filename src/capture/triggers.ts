@@ -13,7 +13,8 @@
  * update. Such a write can happen while an advancing trigger is on the stack, and SQLite does not fire a trigger within
  * itself. Therefore a table that k triggers of the application can write to has k + 1 copies of the advancing trigger: on
  * a stack with j of those k there are at most j advancing ones, so one is always free, and the last write to a row is
- * always recorded. What the row's version was before each of these writes is kept as a floor until the outbox sweeps it.
+ * always recorded. There are two in any case, for a trigger that the application has made a moment ago. What the row's
+ * version was before each of these writes is kept as a floor until the outbox sweeps it.
  */
 import type { Table } from './schema.ts';
 import { fold, literal, quote, TRIGGER_PREFIX } from './schema.ts';
@@ -114,7 +115,7 @@ function advanceUpdate(table: Table): Trigger[] {
         `WHERE ${valid(`OLD.${t}`)} AND NEW.${id} IS NOT NULL ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`,
     );
   }
-  return Array.from({ length: table.writers + 1 }, (_, copy) =>
+  return Array.from({ length: Math.max(2, table.writers + 1) }, (_, copy) =>
     trigger(
       table,
       copy === 0 ? 'update_advance' : `update_advance_${copy + 1}`,
