@@ -215,7 +215,14 @@ export class CarefulApply {
     } catch (error) {
       if (!isRowFault(error)) throw error;
       if (indexes.length === 1) {
-        outcome.parked.set(indexes[0] as number, { code: 'constraint', reason: messageOf(error) });
+        const idx = indexes[0] as number;
+        // What else it needs, a column that is not here yet, is not forgotten over it.
+        const unknownColumns = outcome.parked.get(idx)?.unknownColumns;
+        outcome.parked.set(idx, {
+          code: 'constraint',
+          reason: messageOf(error),
+          ...(unknownColumns && { unknownColumns }),
+        });
         return;
       }
       const middle = indexes.length >> 1;
@@ -253,7 +260,12 @@ export class CarefulApply {
       const inPlace = plan.kind === 'delete-any' || settled.has(`${plan.table.name}\n${plan.id}`);
       if (inPlace) rows.push({ op: plan.op, table: plan.table.name, id: plan.id });
     });
-    const rejected = [...outcome.parked].map(([index, { code, reason }]) => ({ index, code, message: reason }));
+    const rejected = [...outcome.parked].map(([index, { code, reason }]) => ({
+      index,
+      code,
+      // The letter has all of it; the answer must stay one that a sender reads.
+      message: reason.length > MESSAGE_MAX ? `${reason.slice(0, MESSAGE_MAX)}...` : reason,
+    }));
     const parked = [...outcome.parked].map(([index, { code, reason }]) => {
       const kept = this.#asParked(index);
       const row = { op: (kept.op ?? 'UPDATE') as Op, table: kept.table ?? '', id: kept.rowId ?? '' };
@@ -303,7 +315,8 @@ export class CarefulApply {
     const change = found?.change ?? 'null';
     const parts = this.#db.get<Record<'op' | 'tbl' | 'old_id' | 'id' | 'r', string | null>>(
       "SELECT CAST(c ->> '$.op' AS TEXT) AS op, CAST(c ->> '$.table' AS TEXT) AS tbl, CAST(c ->> '$.old_id' AS TEXT) AS old_id, " +
-        "CAST(c ->> '$.row.id' AS TEXT) AS id, c -> '$.row' AS r FROM (SELECT ? AS c)",
+        "(SELECT CAST(e.atom AS TEXT) FROM json_each(c, '$.row') AS e WHERE e.key = 'id' COLLATE NOCASE) AS id, " +
+        "c -> '$.row' AS r FROM (SELECT ? AS c)",
       change,
     );
     return {
@@ -315,6 +328,9 @@ export class CarefulApply {
     };
   }
 }
+
+/** Characters of a reason in the answer. */
+const MESSAGE_MAX = 200;
 
 /** The changes of the current group, as the merge statements want them. */
 const STAGED: Source = {

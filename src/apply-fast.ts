@@ -20,14 +20,10 @@ import {
   tallySql,
   upsertSql,
 } from './merge.ts';
+import type { BatchDocument } from './read-batch.ts';
 import type { Rejection } from './wire.ts';
 
-/** A body that is a batch. */
-export interface Document {
-  /** As SQLite reads it fastest: JSONB, or the text itself where SQLite is too old for it. */
-  json: Uint8Array | string;
-  batchId: number | string;
-  count: number;
+export interface Document extends BatchDocument {
   /** The number of keys of all its objects; undefined where it is written so that they cannot be counted. */
   keys: number | undefined;
 }

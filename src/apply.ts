@@ -5,20 +5,14 @@
  * per table; it is taken when every change is regular and has exactly the columns of its table. Everything else takes the
  * careful one (apply-carefully.ts), which looks at each change and sets aside those that cannot be applied.
  */
-import { isUtf8 } from 'node:buffer';
 import { CarefulApply } from './apply-carefully.ts';
 import { type Document, FastApply, type Merged } from './apply-fast.ts';
 import type { Registry } from './capture/registry.ts';
 import { type Connection, TransactionLost } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
-import { messageOf, RowcastError } from './errors.ts';
 import type { RowcastEvents } from './events.ts';
-import { type Ack, BATCH_CHANGES_MAX } from './wire.ts';
-
-export interface ApplyLimits {
-  bodyBytes: number;
-  batchChanges: number;
-}
+import { type BatchLimits, readBatch } from './read-batch.ts';
+import type { Ack } from './wire.ts';
 
 /** What came of a batch, and the events to emit once it is committed. */
 export interface Applied {
@@ -32,9 +26,9 @@ export class Applier {
   readonly #registry: Registry;
   readonly #fast: FastApply;
   readonly #careful: CarefulApply;
-  readonly #limits: ApplyLimits;
+  readonly #limits: BatchLimits;
 
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, limits: ApplyLimits) {
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, limits: BatchLimits) {
     this.#db = db;
     this.#registry = registry;
     this.#fast = new FastApply(db, registry);
@@ -91,47 +85,8 @@ export class Applier {
   }
 
   #read(body: string | Uint8Array): Document {
-    if (typeof body !== 'string' && !(body instanceof Uint8Array)) throw invalid('the body must be text or bytes');
-    const size = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength;
-    if (size > this.#limits.bodyBytes) {
-      throw new RowcastError('BODY_TOO_LARGE', `the body has ${size} bytes, ${this.#limits.bodyBytes} are allowed`);
-    }
-    if (typeof body !== 'string' && !isUtf8(body)) throw invalid('the body is not valid UTF-8');
-    if (typeof body === 'string' && body.includes('\0'))
-      throw invalid('the body is not JSON: it holds a NUL character');
-    if (typeof body !== 'string' && body.includes(0)) throw invalid('the body is not JSON: it holds a NUL byte');
-    const json = this.#parse(body);
-    const head = this.#db.get<Record<string, string | number | null>>(
-      `SELECT json_type(d) AS top, json_type(d, '$.batch_id') AS id_type, typeof(d ->> '$.batch_id') AS id_class, ` +
-        `CAST(d ->> '$.batch_id' AS TEXT) AS id, json_type(d, '$.changes') AS changes_type, ` +
-        `json_array_length(d, '$.changes') AS n FROM (SELECT ? AS d LIMIT -1)`,
-      json,
-    );
-    if (head?.top !== 'object') throw invalid('the body must be a JSON object {batch_id, changes}');
-    if (head.id_type !== 'integer' || head.id_class !== 'integer') throw invalid('batch_id must be a 64-bit integer');
-    if (head.changes_type !== 'array') throw invalid('changes must be an array');
-    const count = Number(head.n);
-    const most = Math.min(this.#limits.batchChanges, BATCH_CHANGES_MAX);
-    if (count > most) throw new RowcastError('BODY_TOO_LARGE', `the batch has ${count} changes, ${most} are allowed`);
-    const id = String(head.id);
-    return { json, keys: countKeys(body), count, batchId: Number.isSafeInteger(Number(id)) ? Number(id) : id };
-  }
-
-  /** SQLite reads JSON5 as well; json_valid holds the body to JSON proper. */
-  #parse(body: string | Uint8Array): string | Uint8Array {
-    const stored = this.#registry.features.jsonb ? 'jsonb(t)' : 't';
-    try {
-      const row = this.#db.get<{ ok: number; json: Uint8Array | string }>(
-        `SELECT json_valid(t) AS ok, ${stored} AS json FROM (SELECT CAST(? AS TEXT) AS t LIMIT -1)`,
-        body,
-      );
-      if (row?.ok !== 1) throw invalid('the body is not JSON');
-      return row.json;
-    } catch (error) {
-      if (error instanceof RowcastError) throw error;
-      if (/JSON/i.test(messageOf(error))) throw invalid('the body is not JSON', error);
-      throw error;
-    }
+    const document = readBatch(this.#db, this.#registry.features.jsonb, this.#limits, body);
+    return { ...document, keys: countKeys(body) };
   }
 
   /**
@@ -170,10 +125,6 @@ export class Applier {
 
 const SET_SYNCING = "INSERT INTO _meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
 const RESET_SYNCING = "UPDATE _meta SET value = 0 WHERE key = 'syncing'";
-
-function invalid(message: string, cause?: unknown): RowcastError {
-  return new RowcastError('INVALID_BATCH', message, cause === undefined ? {} : { cause });
-}
 
 /**
  * Every key of a JSON object ends in `":`, and inside a string the quote would be escaped; only one that belongs to an

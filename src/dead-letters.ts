@@ -82,11 +82,16 @@ export class DeadLetters {
   }
 
   /** Parked letters of the given codes, oldest first, with the change as it came. */
-  parked(codes: ParkCode[]): { id: number; table: string | null; change: string; unknownColumns: string | null }[] {
+  parked(
+    codes: ParkCode[],
+    page: { after: number; limit: number } = { after: 0, limit: -1 },
+  ): { id: number; table: string | null; change: string; unknownColumns: string | null }[] {
     return this.#db.all(
       `SELECT dead_id AS id, table_name AS "table", change, unknown_columns AS unknownColumns FROM _dead_letter_info WHERE direction = 'in' ` +
-        `AND code IN (${codes.map(() => '?').join(', ')}) ORDER BY dead_id`,
+        `AND code IN (${codes.map(() => '?').join(', ')}) AND dead_id > ? ORDER BY dead_id LIMIT ?`,
       ...codes,
+      page.after,
+      page.limit,
     );
   }
 

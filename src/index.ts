@@ -1,4 +1,4 @@
-export { attach, type FlushResult, type Manager, type Received } from './attach.ts';
+export { attach, type FlushResult, type Manager } from './attach.ts';
 export type { Clock } from './clock.ts';
 export type { Config } from './config.ts';
 export type { Database, Statement } from './database.ts';
@@ -6,6 +6,7 @@ export type { DeadLetter } from './dead-letters.ts';
 export { type ErrorCode, RowcastError } from './errors.ts';
 export type { EventName, Listener, RowcastEvents, RowRef } from './events.ts';
 export type { Health, PeerHealth } from './health.ts';
+export type { Received } from './received.ts';
 export type { RetryResult } from './replay.ts';
 export type { Fetch } from './ship.ts';
 export type { Ack, Batch, Change, Op, Rejection } from './wire.ts';

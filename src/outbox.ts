@@ -38,17 +38,24 @@ export class PeerOutbox implements Outbox {
 
   next(limit: { changes: number; bytes: number }, previous?: Shipment): Shipment | undefined {
     if (!this.#hasMore(previous)) return undefined;
-    this.#registry.refresh();
-    const shipment = this.#db.transaction(
-      () => {
-        const found = this.#read(limit, previous);
-        // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
-        if (found) this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
-        return found;
-      },
-      { durable: true },
-    );
+    let shipment: Shipment | undefined | 'schema-changed' = 'schema-changed';
+    // Another process may change the schema between the two; then its writes lack a column, and must not leave yet.
+    while (shipment === 'schema-changed') {
+      this.#registry.refresh();
+      shipment = this.#db.transaction(() => this.#readDurably(limit, previous), { durable: true });
+    }
     return shipment && { ...shipment, body: wellFormed(shipment.body) };
+  }
+
+  #readDurably(
+    limit: { changes: number; bytes: number },
+    previous: Shipment | undefined,
+  ): Shipment | undefined | 'schema-changed' {
+    if (!this.#registry.isCurrent()) return 'schema-changed';
+    const found = this.#read(limit, previous);
+    // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
+    if (found) this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
+    return found;
   }
 
   ack(shipment: Shipment): void {
@@ -57,27 +64,14 @@ export class PeerOutbox implements Outbox {
 
   bury(shipment: Shipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
-      const changes = this.#db.all<{ op: string; tbl: string; id: string; r: string | null; change: string }>(
-        "SELECT value ->> '$.op' AS op, value ->> '$.table' AS tbl, coalesce(value ->> '$.old_id', value ->> '$.row.id') AS id, " +
-          "value -> '$.row' AS r, value AS change FROM json_each(CAST(? AS TEXT), '$.changes')",
-        shipment.body,
-      );
-      for (const { op, tbl, id, r, change } of changes) {
-        this.#letters.bury({ op, table: tbl, rowId: id, row: r, change }, this.#peer, reason, attempts);
-      }
+      const rows = buryChanges(this.#db, this.#letters, shipment, { peer: this.#peer, reason, attempts });
       this.#advance(shipment);
-      return changes.map(({ op, tbl, id }) => ({ op: op as RowRef['op'], table: tbl, id }));
+      return rows;
     });
   }
 
   single(shipment: Shipment, index: number): Shipment {
-    const change = this.#db.get<{ value: string }>(
-      "SELECT value FROM json_each(CAST(? AS TEXT), '$.changes') WHERE key = ?",
-      shipment.body,
-      index,
-    );
-    const body = new TextEncoder().encode(`{"batch_id":${shipment.batchId},"changes":[${change?.value}]}`);
-    return { ...shipment, body, count: 1 };
+    return singleChange(this.#db, shipment, index);
   }
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
@@ -200,6 +194,36 @@ export class PeerOutbox implements Outbox {
   }
 }
 
+/** Makes a dead letter of every change of a refused shipment. Inside a transaction. */
+export function buryChanges(
+  db: Connection,
+  letters: DeadLetters,
+  shipment: Shipment,
+  refusal: { peer: string; reason: string; attempts: number },
+): RowRef[] {
+  const changes = db.all<{ op: string; tbl: string; id: string; r: string | null; change: string }>(
+    "SELECT c.value ->> '$.op' AS op, c.value ->> '$.table' AS tbl, coalesce(c.value ->> '$.old_id', " +
+      "(SELECT e.atom FROM json_each(c.value, '$.row') AS e WHERE e.key = 'id' COLLATE NOCASE)) AS id, " +
+      "c.value -> '$.row' AS r, c.value AS change FROM json_each(CAST(? AS TEXT), '$.changes') AS c",
+    shipment.body,
+  );
+  for (const { op, tbl, id, r, change } of changes) {
+    letters.bury({ op, table: tbl, rowId: id, row: r, change }, refusal.peer, refusal.reason, refusal.attempts);
+  }
+  return changes.map(({ op, tbl, id }) => ({ op: op as RowRef['op'], table: tbl, id }));
+}
+
+/** The shipment reduced to its change number `index`. */
+export function singleChange(db: Connection, shipment: Shipment, index: number): Shipment {
+  const change = db.get<{ value: string }>(
+    "SELECT value FROM json_each(CAST(? AS TEXT), '$.changes') WHERE key = ?",
+    shipment.body,
+    index,
+  );
+  const body = new TextEncoder().encode(`{"batch_id":${shipment.batchId},"changes":[${change?.value}]}`);
+  return { ...shipment, body, count: 1 };
+}
+
 /**
  * Makes room for the configured peers. One that is new, or that has missed changes which are gone (it was removed from
  * the configuration for a while), begins with a snapshot of everything; so does every peer when a table is new here.
@@ -255,7 +279,7 @@ function hasRows(db: Connection, table: string): boolean {
  * A JavaScript string can hold half of a surrogate pair, and some bindings store it as bytes that are not UTF-8. Peers
  * refuse such a body; with U+FFFD in its place the row arrives.
  */
-function wellFormed(body: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+export function wellFormed(body: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   return isUtf8(body) ? body : new TextEncoder().encode(new TextDecoder().decode(body));
 }
 

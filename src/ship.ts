@@ -50,6 +50,8 @@ export interface ShipperOptions {
   peer: string;
   outbox: Outbox;
   fetch: Fetch;
+  /** Resolves when a request that was just begun is on its way. */
+  turn: () => Promise<void>;
   clock: Clock;
   random: () => number;
   events: Emitter;
@@ -163,8 +165,10 @@ export class Shipper {
     let failures = { unreachable: 0, refused: 0 };
     while (current && !this.#stop.signal.aborted) {
       const sending = this.#send(current);
-      // While the peer works, the next batch is made ready.
-      const ahead = failures.unreachable + failures.refused === 0 ? this.#readAhead(current) : undefined;
+      // While the peer works, the next batch is made ready; by then this one is on its way.
+      const first = failures.unreachable + failures.refused === 0;
+      if (first) await this.#o.turn();
+      const ahead = first ? this.#readAhead(current) : undefined;
       const verdict = await sending;
       if (verdict.kind === 'acked') {
         this.#acked(current);
@@ -281,6 +285,11 @@ export class Shipper {
     const request = new AbortController();
     const cancel = (): void => request.abort();
     this.#stop.signal.addEventListener('abort', cancel, { once: true });
+    // A transport that does not heed the signal must not hold up the loop, or its end.
+    const aborted = new Promise<never>((_, reject) => {
+      request.signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
+    });
+    aborted.catch(() => {});
     const timer = new AbortController();
     let timedOut = false;
     void this.#o.clock.sleep(this.#o.requestTimeoutMs, timer.signal).then(() => {
@@ -290,14 +299,16 @@ export class Shipper {
     });
     try {
       if (this.#stop.signal.aborted) return { kind: 'unreachable', reason: 'stopped' };
-      const response = await this.#o.fetch(this.peer + SYNC_PATH, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json', [NODE_ID_HEADER]: this.#o.nodeId },
-        body: shipment.body,
-        redirect: 'manual',
-        signal: request.signal,
-      });
-      return judge({ status: response.status, body: await response.text() }, shipment.batchId);
+      const answering = this.#o
+        .fetch(this.peer + SYNC_PATH, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', [NODE_ID_HEADER]: this.#o.nodeId },
+          body: shipment.body,
+          redirect: 'manual',
+          signal: request.signal,
+        })
+        .then(async (response) => ({ status: response.status, body: await response.text() }));
+      return judge(await Promise.race([answering, aborted]), shipment.batchId);
     } catch (error) {
       const reason = timedOut ? `no answer within ${this.#o.requestTimeoutMs} ms` : messageOf(error);
       return { kind: 'unreachable', reason };

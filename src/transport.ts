@@ -1,29 +1,48 @@
 /**
- * The default way to POST. On Node this is node:http with kept connections: the global fetch costs four to five times
+ * The default way to ask a peer. On Node this is node:http with kept connections: the global fetch costs four to five times
  * the CPU for the same request. On Bun the global fetch is the fastest there is.
  */
 import http from 'node:http';
 import https from 'node:https';
 import type { Fetch } from './ship.ts';
 
-/** An acknowledgement is small; whatever is larger than this is not one. */
-const ANSWER_BYTES_MAX = 1024 * 1024;
+/** An acknowledgement lists what was set aside, at most ten thousand changes; whatever is larger than this is not one. */
+const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
+
+/** How a hub asks an edge for its `/health`. */
+export type Get = (url: string, init: { signal: AbortSignal }) => ReturnType<Fetch>;
 
 export interface Transport {
   fetch: Fetch;
+  get: Get;
+  /** Resolves when a request that was just begun is on its way. */
+  turn: () => Promise<void>;
   /** Closes kept connections. */
   close(): void;
 }
 
+/** Somebody else's fetch: how it sends is not ours to know. */
+export function givenTransport(given: Fetch): Omit<Transport, 'get'> {
+  return { fetch: given, turn: () => Promise.resolve(), close: () => {} };
+}
+
 export function defaultTransport(): Transport {
+  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   if (process.versions.bun !== undefined)
-    return { fetch: (url, init) => fetch(url, init as RequestInit), close: () => {} };
+    return {
+      fetch: (url, init) => fetch(url, init as RequestInit),
+      get: (url, { signal }) => fetch(url, { signal, redirect: 'manual' }),
+      turn,
+      close: () => {},
+    };
   const agents = {
     'http:': new http.Agent({ keepAlive: true }),
     'https:': new https.Agent({ keepAlive: true }),
   };
   return {
-    fetch: (url, init) => post(new URL(url), init, agents),
+    fetch: (url, init) => request(new URL(url), init, agents),
+    get: (url, { signal }) => request(new URL(url), { method: 'GET', headers: {}, signal }, agents),
+    turn,
     close: () => {
       agents['http:'].destroy();
       agents['https:'].destroy();
@@ -31,21 +50,26 @@ export function defaultTransport(): Transport {
   };
 }
 
-function post(
+function request(
   url: URL,
-  init: Parameters<Fetch>[1],
+  init: { method: string; headers: Record<string, string>; body?: Uint8Array; signal: AbortSignal },
   agents: { 'http:': http.Agent; 'https:': https.Agent },
 ): ReturnType<Fetch> {
   return new Promise((resolve, reject) => {
     const secure = url.protocol === 'https:';
-    const request = (secure ? https : http).request(url, {
+    const outgoing = (secure ? https : http).request(url, {
       method: init.method,
-      headers: { ...init.headers, 'content-length': init.body.byteLength },
+      headers: { ...init.headers, ...(init.body && { 'content-length': init.body.byteLength }) },
       agent: agents[secure ? 'https:' : 'http:'],
       signal: init.signal,
     });
-    request.on('error', reject);
-    request.on('response', (response) => {
+    outgoing.on('error', reject);
+    // Without a listener Node drops the connection and says nothing more, not even when the request is aborted.
+    outgoing.on('upgrade', (response, socket) => {
+      socket.destroy();
+      reject(new Error(`HTTP ${response.statusCode}, which no request of ours asks for`));
+    });
+    outgoing.on('response', (response) => {
       const chunks: Buffer[] = [];
       let size = 0;
       response.on('error', reject);
@@ -61,6 +85,6 @@ function post(
         resolve({ status: response.statusCode ?? 0, text: () => Promise.resolve(body) });
       });
     });
-    request.end(init.body);
+    outgoing.end(init.body);
   });
 }

@@ -6,7 +6,7 @@ import { quote } from './schema.ts';
  * Nothing in `_changes` may be able to fail: it is written inside the application's own statement. AUTOINCREMENT, because
  * ids that start again after a drain would let a late acknowledgement delete changes that nobody has seen.
  */
-const DEFINITIONS: Record<string, string> = {
+const DEFINITIONS = {
   _meta: '(key TEXT PRIMARY KEY, value) WITHOUT ROWID',
   _tombstones: '(table_name TEXT, row_id TEXT, version INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   // The least version that a row's next one must be above, while a statement is running; see triggers.ts.
@@ -24,6 +24,13 @@ const DEFINITIONS: Record<string, string> = {
   // Last, because adopting another implementation's changes may write dead letters.
   _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
 };
+
+/** The two tables of dead letters alone, for a hub, which keeps no others of these. */
+export function createLetterTables(db: Connection): void {
+  for (const name of LETTER_TABLES) db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${DEFINITIONS[name]}`);
+}
+
+export const LETTER_TABLES = ['_dead_letter', '_dead_letter_info'] as const;
 
 /** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
 export function installInternalTables(db: Connection, syncedTables: string[]): void {

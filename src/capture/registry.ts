@@ -35,9 +35,10 @@ export class Registry {
 
   constructor(db: Connection, options: RegistryOptions) {
     requireVersion(db);
+    requireUtf8(db);
     this.#db = db;
     this.#options = options;
-    this.features = options.features ?? { jsonb: probes(db, "SELECT 1 FROM jsonb_each(jsonb('[1]'))") };
+    this.features = options.features ?? featuresOf(db);
   }
 
   get(name: string): Table | undefined {
@@ -97,9 +98,7 @@ export class Registry {
    * changes are read for shipping and before a batch is applied, so no change leaves that lacks a column unnoticed.
    */
   refresh(): void {
-    if (this.#currentVersion() === this.#schemaVersion) {
-      return;
-    }
+    if (this.isCurrent()) return;
     const since = this.#verifiedUpTo;
     const before = this.#tables;
     // Everything inside the transaction, the version too: another process may change the schema at any moment.
@@ -114,6 +113,11 @@ export class Registry {
     });
     const changed = this.list().some((table) => hasNewColumn(before.get(fold(table.name)), table));
     if (changed) this.#options.onRefresh();
+  }
+
+  /** Is the schema still the one that the triggers were made for? */
+  isCurrent(): boolean {
+    return this.#currentVersion() === this.#schemaVersion;
   }
 
   /** The configured tables as they are; one that was named twice, in two spellings, is one table. */
@@ -131,7 +135,7 @@ export class Registry {
     return [...tables.values()];
   }
 
-  /** Remembers how far the triggers are known to have been complete; a no-op when the schema has moved meanwhile. */
+  /** Remembers how far the triggers are known to have been complete. */
   markRead(changeId: number): void {
     this.#verifiedUpTo = Math.max(this.#verifiedUpTo, changeId);
   }
@@ -157,7 +161,12 @@ export class Registry {
     const there = this.#ownTriggers();
     const isOn = (table: Table) => (trigger: { tbl_name: string }) => fold(trigger.tbl_name) === fold(table.name);
     for (const trigger of there) {
-      if (!tables.some((table) => isOn(table)(trigger))) this.#db.exec(`DROP TRIGGER ${quote(trigger.name)}`);
+      if (tables.some((table) => isOn(table)(trigger))) continue;
+      this.#db.exec(`DROP TRIGGER ${quote(trigger.name)}`);
+      this.#options.warn(
+        'table-dropped',
+        `table "${trigger.tbl_name}" is not in the list any more and no longer captured`,
+      );
     }
     for (const table of tables) {
       const wanted = triggersFor(table);
@@ -247,7 +256,12 @@ function hasNewColumn(before: Table | undefined, now: Table): boolean {
   return now.columns.some((column) => !known.has(fold(column.name)));
 }
 
-function requireVersion(db: Connection): void {
+/** What this SQLite can do. */
+export function featuresOf(db: Connection): Features {
+  return { jsonb: probes(db, "SELECT 1 FROM jsonb_each(jsonb('[1]'))") };
+}
+
+export function requireVersion(db: Connection): void {
   const version = String(db.get('SELECT sqlite_version() AS v')?.v);
   const parts = version.split('.').map(Number);
   const order =
@@ -255,6 +269,15 @@ function requireVersion(db: Connection): void {
   if (order >= 0) return;
   throw new RowcastError('INVALID_DATABASE', `SQLite ${version} is too old`, {
     hint: `Rowcast needs ${SQLITE_VERSION_MIN.join('.')} or newer: update the binding`,
+  });
+}
+
+/** Bodies are made and read as bytes by SQLite itself, in the encoding of the database. */
+function requireUtf8(db: Connection): void {
+  const encoding = String(db.get('PRAGMA encoding')?.encoding);
+  if (encoding === 'UTF-8') return;
+  throw new RowcastError('INVALID_DATABASE', `the database is encoded in ${encoding}`, {
+    hint: 'Rowcast needs UTF-8: copy the data into a new database',
   });
 }
 

@@ -10,11 +10,15 @@ export interface Column {
   affinity: Affinity;
   /** NOT NULL without a default: a row cannot be inserted without it. */
   required: boolean;
+  /** What ALTER TABLE ADD COLUMN gives to the rows that exist: the declared default, as SQL. */
+  fallback: string;
 }
 
 export interface UniqueConstraint {
-  /** Each column with the collation under which it is unique. */
-  columns: { name: string; collation: string }[];
+  /** Each column, or an expression over columns instead, with the collation under which it is unique. */
+  columns: { name: string; expression?: string; collation: string }[];
+  /** The condition of a partial index. */
+  where?: string;
 }
 
 export interface Table {
@@ -42,6 +46,8 @@ export const INTERNAL_TABLES = [
   '_floors',
   '_replaced',
 ] as const;
+
+const COLUMNS_MAX = 1_990;
 
 export const TRIGGER_PREFIX = '_rowcast_';
 
@@ -88,6 +94,7 @@ export function describeTable(db: Connection, requested: string): Table {
       name: column.name,
       affinity: affinityOf(column.type, listed.strict === 1),
       required: column.nn === 1 && column.dflt === null,
+      fallback: column.dflt ?? 'NULL',
     }));
 
   const key = info.filter((column) => column.pk > 0);
@@ -98,6 +105,11 @@ export function describeTable(db: Connection, requested: string): Table {
   const updatedAt = columns.find((column) => fold(column.name) === 'updated_at');
   if (updatedAt?.affinity !== 'INTEGER') {
     return refuse('has no INTEGER column "updated_at"', 'add updated_at INTEGER, milliseconds since the epoch');
+  }
+
+  // A statement that merges a batch has a few columns of its own beside the table's, and SQLite allows 2,000 in all.
+  if (columns.length > COLUMNS_MAX) {
+    refuse(`has ${columns.length} columns`, `at most ${COLUMNS_MAX} can be synced: move some to a table of their own`);
   }
 
   const indexes = uniqueIndexes(db, listed.name);
@@ -117,8 +129,8 @@ export function describeTable(db: Connection, requested: string): Table {
     updatedAt: updatedAt.name,
     rowKey: listed.wr === 0 && rowid ? rowid : quote(id.name),
     uniques: indexes
-      .filter((index) => !index.primary && index.trackable)
-      .map(({ columns: parts }) => ({ columns: parts })),
+      .filter((index) => !index.primary)
+      .map(({ columns: parts, where }) => ({ columns: parts, ...(where !== undefined && { where }) })),
     writers: writersOf(db, listed.name),
     warnings: [],
   };
@@ -152,13 +164,12 @@ function affinityOf(declared: string, strict: boolean): Affinity {
 
 interface UniqueIndex extends UniqueConstraint {
   primary: boolean;
-  /** Partial and expression indexes cannot be looked up from a trigger's NEW row by columns alone. */
-  trackable: boolean;
 }
 
 function uniqueIndexes(db: Connection, table: string): UniqueIndex[] {
-  const indexes = db.all<{ name: string; origin: string; partial: number }>(
-    'SELECT name, origin, partial FROM pragma_index_list(?) WHERE "unique" = 1',
+  const indexes = db.all<{ name: string; origin: string; sql: string | null }>(
+    'SELECT l.name AS name, l.origin AS origin, m.sql AS sql FROM pragma_index_list(?) AS l LEFT JOIN sqlite_schema AS m ' +
+      'ON m.type = \'index\' AND m.name = l.name WHERE l."unique" = 1',
     table,
   );
   return indexes.map((index) => {
@@ -166,12 +177,36 @@ function uniqueIndexes(db: Connection, table: string): UniqueIndex[] {
       'SELECT name, coll FROM pragma_index_xinfo(?) WHERE key = 1 ORDER BY seqno',
       index.name,
     );
+    const { terms, where } = index.sql === null ? { terms: [], where: undefined } : partsOfIndex(index.sql);
     return {
       primary: index.origin === 'pk',
-      trackable: index.partial === 0 && parts.every((part) => part.name !== null),
-      columns: parts.map((part) => ({ name: part.name ?? 'an expression', collation: part.coll })),
+      columns: parts.map((part, i) =>
+        part.name === null
+          ? { name: 'an expression', expression: terms[i] ?? 'NULL', collation: part.coll }
+          : { name: part.name, collation: part.coll },
+      ),
+      ...(where !== undefined && { where }),
     };
   });
+}
+
+/** The terms and the condition of CREATE INDEX: SQLite's pragmas tell neither what an expression nor what WHERE says. */
+function partsOfIndex(sql: string): { terms: string[]; where: string | undefined } {
+  const terms: string[] = [];
+  let depth = 0;
+  let start = 0;
+  const token = /'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|\/\*[\s\S]*?\*\/|[(),]/g;
+  for (const { 0: text, index } of sql.matchAll(token)) {
+    if (text === '(' && ++depth === 1) start = index + 1;
+    if (text === ')') depth--;
+    if ((text === ',' && depth === 1) || (text === ')' && depth === 0)) {
+      terms.push(sql.slice(start, index).replace(/\s+(asc|desc)\s*$/i, ''));
+      start = index + 1;
+    }
+    if (text !== ')' || depth > 0) continue;
+    return { terms, where: /^\s*where\b([\s\S]*)$/i.exec(sql.slice(start))?.[1] };
+  }
+  return { terms, where: undefined };
 }
 
 /** More than this on one stack is nothing that anybody writes. */

@@ -165,16 +165,24 @@ function captureReplaced(table: Table): Trigger[] {
   const name = literal(table.name);
   const id = quote(table.id);
   const columns = [...new Set(table.uniques.flatMap((unique) => unique.columns.map((column) => quote(column.name))))];
+  // An expression is asked of the new row by way of a subquery that has its columns under their own names.
+  const fresh = `(SELECT ${table.columns.map((c) => `NEW.${quote(c.name)} AS ${quote(c.name)}`).join(', ')})`;
   const clash = table.uniques
     .map((unique) =>
-      unique.columns
-        .map((c) => `t.${quote(c.name)} = NEW.${quote(c.name)} COLLATE ${quote(c.collation)}`)
-        .join(' AND '),
+      [
+        ...unique.columns.map((c) =>
+          c.expression === undefined
+            ? `t.${quote(c.name)} = NEW.${quote(c.name)} COLLATE ${quote(c.collation)}`
+            : `(${c.expression}\n) = (SELECT ${c.expression}\n FROM ${fresh}) COLLATE ${quote(c.collation)}`,
+        ),
+        ...(unique.where === undefined ? [] : [`(${unique.where}\n)`]),
+      ].join(' AND '),
     )
-    .map((all) => `(${all})`)
-    .join(' OR ');
+    // One look-up per constraint: joined by OR, SQLite walks the whole table.
+    .map((all) => `SELECT t.${id} FROM ${quote(table.name)} AS t WHERE ${all}`)
+    .join(' UNION ALL ');
   const victims = (own: string): string =>
-    `FROM ${quote(table.name)} AS t WHERE (${clash}) AND t.${id} IS NOT ${own}.${id}`;
+    `FROM ${quote(table.name)} AS t WHERE t.${id} IN (${clash}) AND t.${id} IS NOT ${own}.${id} AND t.${id} IS NOT NULL`;
   const note = (own: string): string =>
     `INSERT INTO _replaced (table_name, row_id, version, row_data) SELECT ${name}, t.${id}, t.${ts(table)}, ` +
     `${rowJson(table, 't')} ${victims(own)} ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version, row_data = excluded.row_data`;
@@ -188,7 +196,9 @@ function captureReplaced(table: Table): Trigger[] {
   const noted = `EXISTS (SELECT 1 FROM _replaced WHERE table_name = ${name}) AND ${NOT_SYNCING}`;
   // An UPDATE OF a generated column never fires: it is the columns it is made from that are written.
   const generated = columns.some((column) => !table.columns.some(({ name: stored }) => quote(stored) === column));
-  const updates = generated ? 'UPDATE' : `UPDATE OF ${columns.join(', ')}`;
+  // Nor is it known which columns a condition or an expression looks at.
+  const hidden = table.uniques.some((u) => u.where !== undefined || u.columns.some((c) => c.expression !== undefined));
+  const updates = generated || hidden ? 'UPDATE' : `UPDATE OF ${columns.join(', ')}`;
   return [
     trigger(table, 'insert_clash', 'BEFORE INSERT', `EXISTS (SELECT 1 ${victims('NEW')}) AND ${NOT_SYNCING}`, [
       note('NEW'),

@@ -39,6 +39,8 @@ export function toListener(answer: Answer): (request: IncomingMessage, response:
       header: (name) => request.headers[name] as string | undefined,
       read: (max) => readMessage(request, max),
     }).then(({ status, headers, body }) => {
+      // The application has answered by itself, or hung up: writing again would throw where nobody can catch it.
+      if (response.headersSent) return;
       // An unread remainder would otherwise be taken for the next request on this connection.
       if (!request.complete) response.setHeader('connection', 'close');
       response.writeHead(status, headers);

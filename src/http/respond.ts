@@ -1,8 +1,14 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
-import type { Manager } from '../attach.ts';
 import { messageOf } from '../errors.ts';
+import type { Received } from '../received.ts';
 import { encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
+
+/** A node's manager, or a hub. */
+export interface Replica {
+  receive(body: Uint8Array, options: { from?: string | undefined }): Received;
+  health(): object;
+}
 
 export interface HttpOptions {
   /** Largest body that is read at all. Default 64 MiB, as for `attach`. */
@@ -14,7 +20,7 @@ export interface HttpOptions {
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 const JSON_TYPE = { 'content-type': 'application/json' };
 
-export async function respond(manager: Manager, options: HttpOptions, incoming: Incoming): Promise<Outgoing> {
+export async function respond(manager: Replica, options: HttpOptions, incoming: Incoming): Promise<Outgoing> {
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
   if (path === HEALTH_PATH) {
     if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
@@ -38,7 +44,7 @@ export async function respond(manager: Manager, options: HttpOptions, incoming: 
 }
 
 /** A stopped manager has no health to report; a load balancer reads 503 as "not here". */
-function healthOf(manager: Manager): Outgoing {
+function healthOf(manager: Replica): Outgoing {
   try {
     return { status: 200, headers: JSON_TYPE, body: JSON.stringify(manager.health()) };
   } catch (error) {
