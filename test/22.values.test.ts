@@ -1,22 +1,11 @@
 /** Values on the wire: every storage class in every affinity arrives bit for bit, on each way that a row can travel. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Clock } from '../src/clock.ts';
 import { attach } from '../src/index.ts';
 import type { Fetch } from '../src/ship.ts';
+import { PEER, standstill } from './support/elsewhere.ts';
 import type { TestDatabase } from './support/lane.ts';
 import { captured, cleanUp, database, node, rowsOf, type TestNode } from './support/nodes.ts';
-
-const PEER = 'http://peer.test';
-
-/** The pauses between two passes never end, so nothing ships until a test flushes; those between attempts take no time. */
-const standstill: Clock = {
-  now: () => Date.now(),
-  sleep: (ms, signal) =>
-    ms <= 800 || signal?.aborted
-      ? Promise.resolve()
-      : new Promise((resolve) => signal?.addEventListener('abort', () => resolve(), { once: true })),
-};
 
 /** A node whose bodies go to `receive`; what that answers is the peer's answer. */
 function shippingTo(receive: (body: Uint8Array) => { status: number; body: unknown }) {
