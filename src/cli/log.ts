@@ -4,8 +4,7 @@
  */
 
 import type { Clock } from '../clock.ts';
-import type { RowcastEvents } from '../events.ts';
-import type { Manager } from '../index.ts';
+import type { EventName, Listener, RowcastEvents } from '../events.ts';
 
 export type Level = 'info' | 'warn' | 'error';
 export type Log = (level: Level, event: string, fields?: Record<string, unknown>) => void;
@@ -21,8 +20,13 @@ export function createLog(node: string, clock: Clock, write: (line: string) => v
   };
 }
 
+/** A node's manager, or a hub: whatever says what happens to it. */
+interface Subscribable {
+  on<E extends Exclude<EventName, 'applied'>>(event: E, listener: Listener<E>): () => void;
+}
+
 /** Writes the manager's events to the log. */
-export function logEvents(manager: Pick<Manager, 'on'>, log: Log, clock: Clock): void {
+export function logEvents(manager: Subscribable, log: Log, clock: Clock): void {
   const sparing = sparingly(log, clock);
   manager.on('peer-up', ({ peer }) => log('info', 'peer-up', { peer }));
   manager.on('peer-down', ({ peer, reason }) => log('warn', 'peer-down', { peer, reason: withoutAnswer(reason) }));

@@ -1,16 +1,16 @@
 #!/usr/bin/env node
 /** The `rowcast` program: finds the command, and turns whatever goes wrong into a message and an exit code. */
 import { createRequire } from 'node:module';
-import { OpenError } from '../adapters/open.ts';
-import { RowcastError } from '../errors.ts';
 import { type Environment, suggest, UsageError } from './flags.ts';
-import { StartError } from './listen.ts';
+import { hub } from './hub.ts';
+import { report } from './program.ts';
 import { serve } from './serve.ts';
 
 type Command = (args: string[], env: Environment) => Promise<number>;
 
 const COMMANDS: Record<string, { summary: string; run: Command }> = {
   serve: { summary: 'run one node: database, item routes, replication', run: serve },
+  hub: { summary: 'run a hub: relays between any number of nodes', run: hub },
   help: { summary: 'this text, or the help of a command: rowcast help serve', run: help },
   version: { summary: 'print the version', run: version },
 };
@@ -63,16 +63,4 @@ function overview(): string {
 function unknownCommand(word: string): UsageError {
   const known = Object.keys(COMMANDS);
   return new UsageError(`unknown command ${JSON.stringify(word)}${suggest(word, known)}\nallowed: ${known.join(' ')}`);
-}
-
-/** Mistakes that a person can mend are told in a line; anything else is a bug, and then the stack is what helps. */
-function report(who: string, error: unknown): number {
-  if (error instanceof UsageError) {
-    process.stderr.write(`${who}: ${error.message}\nsee ${who} --help\n`);
-    return 2;
-  }
-  const expected = error instanceof OpenError || error instanceof StartError || error instanceof RowcastError;
-  const text = expected ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
-  process.stderr.write(`${who}: ${text}\n`);
-  return 1;
 }

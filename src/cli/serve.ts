@@ -2,17 +2,16 @@
 import { type Opened, openDatabase } from '../adapters/open.ts';
 import { fold } from '../capture/schema.ts';
 import { systemClock } from '../clock.ts';
-import { normalisePeer } from '../config.ts';
-import { type Database, isBusy } from '../database.ts';
-import { messageOf } from '../errors.ts';
+import type { Database } from '../database.ts';
 import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
 import { attach, type Manager } from '../index.ts';
 import { respondItems } from '../items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from '../items/store.ts';
-import { choice, describeFlags, type Environment, integer, parseFlags, text, UsageError } from './flags.ts';
-import { failure, listen, parseListen, type Server, StartError, within } from './listen.ts';
-import { createLog, type Log, logEvents, sparingly } from './log.ts';
+import { choice, describeFlags, type Environment, integer, parseFlags, text } from './flags.ts';
+import { failure, listen, parseListen, StartError } from './listen.ts';
+import { createLog, logEvents, sparingly } from './log.ts';
+import { guarded, parseId, parsePeer, stopSignal, wind } from './program.ts';
 
 const MIB = 1024 * 1024;
 
@@ -48,7 +47,7 @@ export const SERVE_FLAGS = {
     min: 1,
     max: 3_600_000,
   }),
-  batchSize: integer('Most changes in one batch.', { default: 2_000, min: 1, max: 10_000 }),
+  batchSize: integer('Most changes in one batch.', { default: 1_000, min: 1, max: 10_000 }),
   requestTimeoutMs: integer('How long a peer may take to answer.', { default: 30_000, min: 1, max: 3_600_000 }),
   maxBodyBytes: integer('Largest body that /sync reads.', { default: 64 * MIB, min: 1_024, max: 512 * MIB }),
   clientTimeoutMs: integer('How long a client may take to send its request.', {
@@ -100,10 +99,6 @@ closed. A second signal ends the program at once.
 Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 `;
 
-/** Ctrl-C under npm or npx comes twice, from the terminal and from npm: signals this close together are one. */
-const SAME_SIGNAL_MS = 250;
-const SIGNALS = { SIGINT: 130, SIGTERM: 143 } as const;
-
 /** Runs until a signal stops it; resolves to the exit code. */
 export async function serve(args: string[], env: Environment): Promise<number> {
   const flags = parseFlags(SERVE_FLAGS, args, env);
@@ -136,7 +131,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened?.close();
     throw error;
   }
-  answer = compose(manager, store, maxBodyBytes, sparingly(log, systemClock));
+  answer = guarded(compose(manager, store, maxBodyBytes), sparingly(log, systemClock));
   const stop = stopSignal(log);
   log('info', 'started', {
     url: server.url,
@@ -163,27 +158,6 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   return 0;
 }
 
-/** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
-async function wind(server: Server, manager: Manager, stopMs: number): Promise<Record<string, unknown>> {
-  const started = systemClock.now();
-  const drained = await within(stopMs / 2, server.stop());
-  server.cut();
-  const left = Math.max(0, stopMs - (systemClock.now() - started));
-  const flushed = await within(left, manager.flush());
-  const pending = pendingChanges(manager);
-  await manager.stop();
-  return { requests: drained ? 'finished' : 'cut off', shipped: flushed?.unreachable.length === 0, pending };
-}
-
-/** A database that cannot be read any more must not keep the program from stopping. */
-function pendingChanges(manager: Manager): number | null {
-  try {
-    return manager.health().pending_changes;
-  } catch {
-    return null;
-  }
-}
-
 /** Creates the items table unless other tables are asked for. True where the item routes can be served. */
 function preparedItems(db: Database, tables: string[]): boolean {
   if (tables.length === 0) createItems(db);
@@ -199,59 +173,10 @@ function isItems(table: string): boolean {
   return fold(table) === ITEMS_TABLE;
 }
 
-/** The item routes and Rowcast's own as one answer function, which fails only where the client is gone. */
-function compose(manager: Manager, store: ItemStore | undefined, maxBodyBytes: number, log: Log): Answer {
+/** The item routes and Rowcast's own as one answer function. */
+function compose(manager: Manager, store: ItemStore | undefined, maxBodyBytes: number): Answer {
   return async (incoming) => {
-    let gone = false;
-    const read = async (max: number): Promise<Uint8Array | 'too-large'> => {
-      try {
-        return await incoming.read(max);
-      } catch (error) {
-        gone = true;
-        throw error;
-      }
-    };
-    const guarded = { ...incoming, read };
-    try {
-      const item = store && (await respondItems(store, guarded, () => manager.nudge()));
-      return item ?? (await respond(manager, { maxBodyBytes }, guarded));
-    } catch (error) {
-      if (gone) throw error;
-      if ((error as { code?: string }).code === 'STOPPED') return failure(503, 'stopping');
-      if (isBusy(error) || (error as { code?: string }).code === 'DATABASE_BUSY') {
-        return failure(503, 'the database is busy: another process holds the write lock');
-      }
-      log('error', 'error', { code: 'REQUEST_FAILED', message: messageOf(error) });
-      return failure(500, 'the request failed; the log of the node says why');
-    }
+    const item = store && (await respondItems(store, incoming, () => manager.nudge()));
+    return item ?? (await respond(manager, { maxBodyBytes }, incoming));
   };
-}
-
-/** Resolves with the first signal; a later one ends the process. */
-function stopSignal(log: Log): Promise<void> {
-  return new Promise((resolve) => {
-    let since: number | undefined;
-    for (const [signal, code] of Object.entries(SIGNALS)) {
-      process.on(signal, () => {
-        if (since !== undefined && systemClock.now() - since >= SAME_SIGNAL_MS) process.exit(code);
-        if (since !== undefined) return;
-        since = systemClock.now();
-        log('info', 'stopping', { signal });
-        resolve();
-      });
-    }
-  });
-}
-
-function parseId(value: string): string {
-  if (/^[\x21-\x7e]{1,200}$/.test(value)) return value;
-  throw new UsageError('must be at most 200 printable ASCII characters without spaces');
-}
-
-function parsePeer(value: string): string {
-  try {
-    return normalisePeer(value);
-  } catch (error) {
-    throw new UsageError(messageOf(error).replace(/^peer /, ''));
-  }
 }

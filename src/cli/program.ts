@@ -1,0 +1,110 @@
+/** What every program needs: to be stopped in order, to answer whatever happens, and to say what went wrong. */
+import { OpenError } from '../adapters/open.ts';
+import { systemClock } from '../clock.ts';
+import { normalisePeer } from '../config.ts';
+import { isBusy } from '../database.ts';
+import { messageOf, RowcastError } from '../errors.ts';
+import type { Answer } from '../http/bridge.ts';
+import type { FlushResult } from '../index.ts';
+import { UsageError } from './flags.ts';
+import { failure, type Server, StartError, within } from './listen.ts';
+import type { Log } from './log.ts';
+
+/** A node's manager, or a hub. */
+interface Shipping {
+  flush(): Promise<FlushResult>;
+  health(): { pending_changes: number };
+  stop(): Promise<void>;
+}
+
+/** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
+export async function wind(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {
+  const started = systemClock.now();
+  const drained = await within(stopMs / 2, server.stop());
+  server.cut();
+  const left = Math.max(0, stopMs - (systemClock.now() - started));
+  const flushed = await within(left, manager.flush());
+  const pending = pendingChanges(manager);
+  await manager.stop();
+  return { requests: drained ? 'finished' : 'cut off', shipped: flushed?.unreachable.length === 0, pending };
+}
+
+/** A database that cannot be read any more must not keep the program from stopping. */
+function pendingChanges(manager: Shipping): number | null {
+  try {
+    return manager.health().pending_changes;
+  } catch {
+    return null;
+  }
+}
+
+/** An answer function that fails only where the client is gone: what goes wrong here becomes 503 or 500, and a log line. */
+export function guarded(answer: Answer, log: Log): Answer {
+  return async (incoming) => {
+    let gone = false;
+    const read = async (max: number): Promise<Uint8Array | 'too-large'> => {
+      try {
+        return await incoming.read(max);
+      } catch (error) {
+        gone = true;
+        throw error;
+      }
+    };
+    try {
+      return await answer({ ...incoming, read });
+    } catch (error) {
+      if (gone) throw error;
+      if ((error as { code?: string }).code === 'STOPPED') return failure(503, 'stopping');
+      if (isBusy(error) || (error as { code?: string }).code === 'DATABASE_BUSY') {
+        return failure(503, 'the database is busy: another process holds the write lock');
+      }
+      log('error', 'error', { code: 'REQUEST_FAILED', message: messageOf(error) });
+      return failure(500, 'the request failed; the log of the node says why');
+    }
+  };
+}
+
+/** Ctrl-C under npm or npx comes twice, from the terminal and from npm: signals this close together are one. */
+const SAME_SIGNAL_MS = 250;
+const SIGNALS = { SIGINT: 130, SIGTERM: 143 } as const;
+
+/** Resolves with the first signal; a later one ends the process. */
+export function stopSignal(log: Log): Promise<void> {
+  return new Promise((resolve) => {
+    let since: number | undefined;
+    for (const [signal, code] of Object.entries(SIGNALS)) {
+      process.on(signal, () => {
+        if (since !== undefined && systemClock.now() - since >= SAME_SIGNAL_MS) process.exit(code);
+        if (since !== undefined) return;
+        since = systemClock.now();
+        log('info', 'stopping', { signal });
+        resolve();
+      });
+    }
+  });
+}
+
+export function parseId(value: string): string {
+  if (/^[\x21-\x7e]{1,200}$/.test(value)) return value;
+  throw new UsageError('must be at most 200 printable ASCII characters without spaces');
+}
+
+export function parsePeer(value: string): string {
+  try {
+    return normalisePeer(value);
+  } catch (error) {
+    throw new UsageError(messageOf(error).replace(/^peer /, ''));
+  }
+}
+
+/** Mistakes that a person can mend are told in a line; anything else is a bug, and then the stack is what helps. */
+export function report(who: string, error: unknown): number {
+  if (error instanceof UsageError) {
+    process.stderr.write(`${who}: ${error.message}\nsee ${who} --help\n`);
+    return 2;
+  }
+  const expected = error instanceof OpenError || error instanceof StartError || error instanceof RowcastError;
+  const text = expected ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
+  process.stderr.write(`${who}: ${text}\n`);
+  return 1;
+}
