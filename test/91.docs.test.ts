@@ -58,6 +58,28 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
   });
 });
 
+describe.runIf(onNode20)('docs/hub.md and the README, on the hub', () => {
+  test('a hub relays between two nodes that name nobody else', async () => {
+    const folder = scratchInside();
+    const ports = await freePorts();
+    const [hubPort] = await freePorts();
+    const lines = (blocks('docs/hub.md', 'sh')[0] as string).trim().split('\n');
+    expect(blocks('README.md', 'sh').some((block) => block.includes('npx rowcast hub -id hub'))).toBe(true);
+    const programs = lines.map((line) => {
+      const local = withPorts(line, ports).replaceAll('9100', String(hubPort));
+      return run(inFolder(local, folder), root);
+    });
+    await until('all have started', () => programs.every(({ output }) => output.includes('"started"')));
+    const headers = { 'content-type': 'application/json' };
+    const body = JSON.stringify({ name: 'by way of the hub', value: 1 });
+    const items = (port: number): string => `http://127.0.0.1:${port}/api/items`;
+    expect((await fetch(items(ports[0]), { method: 'POST', headers, body })).status).toBe(201);
+    await until('the other node has it', async () =>
+      (await (await fetch(items(ports[1]))).text()).includes('by way of the hub'),
+    );
+  });
+});
+
 describe('docs/api.md', () => {
   const snippet = (mark: string): string => {
     const found = blocks('docs/api.md', 'js').find((block) => block.includes(mark));
