@@ -10,12 +10,13 @@ import type { Merged } from './apply-fast.ts';
 import { type Batch, type Plan, planChange, type Staged } from './apply-plan.ts';
 import type { Registry } from './capture/registry.ts';
 import { fold, literal, quote, type Table } from './capture/schema.ts';
-import { decode } from './capture/values.ts';
+import { decode, rowJson } from './capture/values.ts';
 import { type Connection, isRowFault } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
 import type { RowRef } from './events.ts';
 import {
+  conjunction,
   deleteSql,
   entombSql,
   type Shape,
@@ -31,6 +32,15 @@ interface Outcome {
   plans: Plan[];
   /** Index of each change that was set aside, in full or for its unknown columns. */
   parked: Map<number, { code: ParkCode; reason: string; unknownColumns?: string[] }>;
+  /** Changes that have just won and lack columns of their table. */
+  mixed: Group[];
+}
+
+/** Changes of one table whose rows have the same keys. */
+interface Group {
+  table: Table;
+  shape: Shape;
+  indexes: number[];
 }
 
 export class CarefulApply {
@@ -53,8 +63,40 @@ export class CarefulApply {
       this.#letters.park({ ...this.#asParked(index), unknownColumns }, code, reason, from);
     }
     const report = this.#report(outcome, from);
+    for (const mixed of outcome.mixed) this.#announce(mixed);
     this.#db.exec('DELETE FROM temp._rowcast_stage');
     return report;
+  }
+
+  /**
+   * A row from a node whose schema is behind now consists of its values and of what was here in the other columns: a state
+   * that no other node has seen. It is told to all, at the version it has; whoever has nothing in those columns takes it,
+   * because NULL is below everything.
+   */
+  #announce({ table, shape, indexes }: Group): void {
+    const missing = table.columns.filter((column) => !shape.fields.some((field) => field.column === column));
+    const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
+    this.#select(indexes);
+    this.#db.run(
+      `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'UPDATE', ${literal(table.name)}, t.${quote(table.id)}, ` +
+        `${rowJson(table, 't')} FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} IN ` +
+        `(SELECT id FROM temp._rowcast_stage WHERE grp = 1) AND NOT (${conjunction(untouched)})`,
+    );
+  }
+
+  /** Makes the given changes the ones that the merge statements work on. */
+  #select(indexes: number[]): void {
+    this.#db.run('UPDATE temp._rowcast_stage SET grp = NULL WHERE grp IS NOT NULL');
+    this.#db.run(
+      'UPDATE temp._rowcast_stage SET grp = 1 WHERE idx IN (SELECT value FROM json_each(?))',
+      JSON.stringify(indexes),
+    );
+  }
+
+  /** Those of the given changes that are in place. */
+  #inPlace({ table, shape, indexes }: Group): Set<number> {
+    this.#select(indexes);
+    return new Set(this.#db.all<{ idx: number }>(settledUpsertsSql(table, shape, STAGED)).map(({ idx }) => idx));
   }
 
   /** Sets every change of a batch aside without trying any of them. */
@@ -96,7 +138,7 @@ export class CarefulApply {
         '(SELECT json_group_array(key) FROM json_each(r)) AS keys ' +
         "FROM (SELECT idx, kind, iif(kind = 'object', change, NULL) AS c, r FROM temp._rowcast_stage) ORDER BY idx",
     );
-    const outcome: Outcome = { plans: [], parked: new Map() };
+    const outcome: Outcome = { plans: [], parked: new Map(), mixed: [] };
     const batch: Batch = {
       table: (name) => this.#registry.get(name),
       field: (idx, key) => this.#typed(idx, key),
@@ -163,6 +205,9 @@ export class CarefulApply {
       this.#bisect(outcome, indexes, [entombSql(table, STAGED), deleteSql(table, STAGED)]);
     }
     const groups = [...writes].map(([shape, group]) => ({ ...group, shape, whole: isInsertable(group.table, shape) }));
+    const partial = groups
+      .filter(({ table, shape }) => shape.fields.length < table.columns.length)
+      .map((group) => ({ ...group, before: this.#inPlace(group) }));
     for (const { shape, table, indexes } of groups.filter(({ whole }) => whole)) {
       this.#bisect(outcome, indexes, [upsertSql(table, shape, STAGED)]);
     }
@@ -175,6 +220,14 @@ export class CarefulApply {
         );
         this.#bisect(outcome, [idx], [exists ? updateSql(table, shape, STAGED) : upsertSql(table, shape, STAGED)]);
       }
+    }
+    this.#noteMixed(outcome, partial);
+  }
+
+  #noteMixed(outcome: Outcome, partial: (Group & { before: Set<number> })[]): void {
+    for (const { before, ...group } of partial) {
+      const indexes = [...this.#inPlace(group)].filter((idx) => !before.has(idx));
+      if (indexes.length > 0) outcome.mixed.push({ ...group, indexes });
     }
   }
 
@@ -203,11 +256,7 @@ export class CarefulApply {
     if (indexes.length === 0) return;
     // A statement that cannot even be prepared (a broken trigger of the application) is not the fault of any row.
     for (const sql of statements) this.#db.prepare(sql);
-    this.#db.run('UPDATE temp._rowcast_stage SET grp = NULL WHERE grp IS NOT NULL');
-    this.#db.run(
-      'UPDATE temp._rowcast_stage SET grp = 1 WHERE idx IN (SELECT value FROM json_each(?))',
-      JSON.stringify(indexes),
-    );
+    this.#select(indexes);
     try {
       this.#db.savepoint(() => {
         for (const sql of statements) this.#db.run(sql);
@@ -289,11 +338,7 @@ export class CarefulApply {
       group.indexes.push(idx);
     });
     for (const { sql, indexes, table } of groups.values()) {
-      this.#db.run('UPDATE temp._rowcast_stage SET grp = NULL WHERE grp IS NOT NULL');
-      this.#db.run(
-        'UPDATE temp._rowcast_stage SET grp = 1 WHERE idx IN (SELECT value FROM json_each(?))',
-        JSON.stringify(indexes),
-      );
+      this.#select(indexes);
       for (const { idx } of this.#db.all<{ idx: number }>(sql)) {
         found.add(`${table.name}\n${(outcome.plans[idx] as Extract<Plan, { id: string }>).id}`);
       }

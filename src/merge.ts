@@ -138,7 +138,7 @@ export function hasAllFields(shape: Shape): string {
 }
 
 /** SQLite limits the depth of an expression: brackets make it shallow. */
-function conjunction(terms: string[]): string {
+export function conjunction(terms: string[]): string {
   const groups: string[] = [];
   for (let i = 0; i < terms.length; i += 100) groups.push(`(${terms.slice(i, i + 100).join(' AND ')})`);
   return groups.join(' AND ');

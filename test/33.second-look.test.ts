@@ -124,6 +124,33 @@ describe('a node whose schema lags behind', () => {
     expect(c.all(all)).toEqual(a.all(all));
   });
 
+  test('that wrote a row without the column, and migrated before the value arrived, gets it all the same', async () => {
+    const a = await node({ id: 'a', schema: items('c') });
+    const b = await node({ id: 'b', schema: items() });
+    const seed = batch(put({ id: 'x', name: 'n', updated_at: T }));
+    a.manager.receive(seed);
+    b.manager.receive(seed);
+    a.db.exec(`UPDATE items SET c = 9, updated_at = ${T + 1}`);
+    b.db.exec(`UPDATE items SET name = 'b', updated_at = ${T + 2}`);
+    const partial = wire(b.db);
+    expect(a.manager.receive(partial)).toMatchObject({ status: 200, body: { applied: 1 } });
+    const told = a.all('SELECT change_id FROM _changes').length;
+    // Sent again it gets the same answer, and is not told to the others once more.
+    expect(a.manager.receive(partial)).toMatchObject({ status: 200, body: { applied: 1 } });
+    expect(a.all('SELECT change_id FROM _changes')).toHaveLength(told);
+    // Acknowledged and pruned, so that nothing but what A says can help.
+    b.db.exec('DELETE FROM _changes');
+    await b.manager.stop();
+    b.db.exec('ALTER TABLE items ADD COLUMN c');
+    const again = attach(b.db, { id: 'b', peers: [] }, ['items']);
+    cleanUp(() => again.stop());
+    again.receive(wire(a.db));
+    a.manager.receive(wire(b.db));
+    const all = 'SELECT id, name, updated_at, c FROM items';
+    expect(a.all(all)).toEqual([{ id: 'x', name: 'b', updated_at: T + 2, c: 9 }]);
+    expect(b.all(all)).toEqual(a.all(all));
+  });
+
   test('fills a parked value in where the key is spelled ID', async () => {
     const columns = 'ID TEXT PRIMARY KEY, name TEXT, updated_at INTEGER';
     const a = await node({ id: 'a', schema: `CREATE TABLE items (${columns}, c TEXT)` });
