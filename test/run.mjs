@@ -17,7 +17,7 @@ const currentNode = join(lanesFolder, 'node_modules', `node-${process.platform}-
 const checks = [
   ['lint', bin('biome'), ['ci', '--error-on-warnings', '.']],
   ['types', bin('tsc'), ['-p', 'tsconfig.json']],
-  ['build', bin('tsc'), ['-p', 'tsconfig.build.json']],
+  ['build', 'npm', ['run', '--silent', 'build']],
   ['package', bin('publint'), ['--strict']],
   ['package types', bin('attw'), ['--pack', '.', '--profile', 'esm-only']],
 ];
