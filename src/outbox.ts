@@ -172,10 +172,9 @@ export class PeerOutbox implements Outbox {
     const end = shipment.end as End;
     if (end.kind === 'snapshot') {
       this.#db.run(
-        'UPDATE _peer_state SET snapshot_table = ?, snapshot_after = ?, snapshot_sent = snapshot_sent + ? WHERE peer_url = ?',
+        'UPDATE _peer_state SET snapshot_table = ?, snapshot_after = ? WHERE peer_url = ?',
         end.position.section,
         end.position.after,
-        shipment.count,
         this.#peer,
       );
       return;
@@ -252,7 +251,7 @@ export function enrolPeers(db: Connection, registry: Registry, peers: string[], 
       const behind = newTables.some((name) => hasRows(db, name));
       if (missed || behind) {
         db.run(
-          'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, snapshot_after = NULL, snapshot_sent = 0 WHERE peer_url = ?',
+          'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, snapshot_after = NULL WHERE peer_url = ?',
           peer,
         );
       }

@@ -20,7 +20,7 @@ const DEFINITIONS = {
     '(dead_id INTEGER PRIMARY KEY, direction TEXT, table_name TEXT, peer TEXT, code TEXT, reason TEXT, change TEXT, unknown_columns TEXT, fingerprint TEXT UNIQUE)',
   // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it.
   _peer_state:
-    '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, snapshot_table TEXT, snapshot_after TEXT, snapshot_sent INTEGER DEFAULT 0)',
+    '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, snapshot_table TEXT, snapshot_after TEXT)',
   // Last, because adopting another implementation's changes may write dead letters.
   _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
 };
