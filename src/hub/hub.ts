@@ -10,12 +10,14 @@ import { Emitter, type EventName, type Listener } from '../events.ts';
 import { RowCounter } from '../health.ts';
 import type { FlushResult, Received } from '../index.ts';
 import { receiving } from '../received.ts';
+import type { RetryResult } from '../replay.ts';
 import { Shipper } from '../ship.ts';
 import { defaultTransport, type Get, givenTransport } from '../transport.ts';
 import { Census, type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
 import { type HubHealth, hubHealth } from './health.ts';
 import { EdgeOutbox } from './outbox.ts';
+import { retryLetter } from './retry.ts';
 import { HubStore } from './store.ts';
 import { prepareHubDatabase } from './tables.ts';
 
@@ -40,6 +42,7 @@ export interface Hub {
   on<E extends HubEventName>(event: E, listener: Listener<E>): () => void;
   readonly deadLetters: {
     list(options?: { limit?: number; after?: number }): DeadLetter[];
+    retry(id: number): RetryResult;
     discard(id: number): void;
   };
   /** How many batches were read from the database, and how many were handed to edges: the difference was shared. */
@@ -113,6 +116,7 @@ class Relay implements Hub {
     });
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
+      retry: (id) => this.#retry(id),
       discard: (id) => this.#letters.discard(id),
     };
     this.#events.on('peer-up', ({ peer }) => this.#census.askAgain(peer));
@@ -156,6 +160,12 @@ class Relay implements Hub {
 
   on<E extends HubEventName>(event: E, listener: Listener<E>): () => void {
     return this.#events.on(event, listener);
+  }
+
+  #retry(id: number): RetryResult {
+    const result = retryLetter(this.#db, this.#store, this.#letters, id);
+    if (result.outcome !== 'kept') this.#waking ??= this.#wakeAll();
+    return result;
   }
 
   async #wakeAll(): Promise<void> {

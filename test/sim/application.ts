@@ -1,0 +1,281 @@
+/** The application: what it writes, in plain SQL, and what it can rely on after each of its commits. */
+import type { WireRow } from '../support/model.ts';
+import type { Checks } from './checks.ts';
+import { isDiskTrouble, type Machine, type Surroundings } from './machine.ts';
+import { POISON } from './network.ts';
+import { isAbove, type Key, keyOf, type Version } from './oracle.ts';
+import { type Random, stream } from './random.ts';
+import { NEW_COLUMN, rowsOn } from './rows.ts';
+
+type Param = string | number | bigint | null | Uint8Array;
+
+interface Statement {
+  what: string;
+  sql: string;
+  params: Param[];
+}
+
+/** A write that was committed: it counts, unless a power cut has taken it back. */
+export interface Write {
+  key: Key;
+  version: Version;
+  lost: boolean;
+}
+
+/** Through which connection the application writes. */
+interface Connection {
+  exec(sql: string): void;
+  prepare(sql: string): { run(...params: Param[]): unknown };
+}
+
+const NAMES: Param[] = [
+  null,
+  '',
+  'a',
+  'b',
+  "it's",
+  'grüße',
+  '$blob:00',
+  '$text:x',
+  'a\0b',
+  '"\\\n',
+  new Uint8Array([0, 255]),
+];
+const VALUES: Param[] = [null, 0n, 1n, -5n, 9_007_199_254_740_993n, -9_223_372_036_854_775_808n, 'twelve', 2.5];
+const SCORES: Param[] = [null, 0.25, -1.5, 0.001, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+const ANYTHING: Param[] = [
+  null,
+  7n,
+  0.5,
+  'text',
+  '$real:1',
+  9_007_199_254_740_993n,
+  Number.POSITIVE_INFINITY,
+  new Uint8Array([1, 2]),
+];
+
+const ITEM = 'INTO items (id, name, value, score, anything, updated_at) VALUES (?, ?, ?, ?, ?, ?)';
+const NOTE = 'INTO notes (id, item_id, body, updated_at) VALUES (?, ?, ?, ?)';
+
+export class Application {
+  /** Everything that was ever committed, in the order of the commits. */
+  readonly writes: Write[] = [];
+  readonly #world: Surroundings;
+  readonly #checks: Checks;
+  readonly #skip: Set<number>;
+
+  constructor(world: Surroundings, checks: Checks, skip: number[]) {
+    this.#world = world;
+    this.#checks = checks;
+    this.#skip = new Set(skip);
+  }
+
+  /** Transaction number `index`, on one of the machines. */
+  write(machine: Machine, index: number): void {
+    if (this.#skip.has(index) || !machine.process || machine.held) return;
+    const random = stream(this.#world.plan.seed, 'write', index);
+    const { faults } = this.#world.plan;
+    if (faults['other-process'] !== undefined && random.chance(0.3)) {
+      machine.intruder = () => this.#transaction(machine, index, random, machine.disk, 'commit');
+      return;
+    }
+    const ending = random.chance(0.12)
+      ? 'rollback'
+      : faults.held !== undefined && random.chance(0.2)
+        ? 'held'
+        : 'commit';
+    this.#transaction(machine, index, random, machine.process.handle, ending);
+  }
+
+  #transaction(
+    machine: Machine,
+    index: number,
+    random: Random,
+    connection: Connection,
+    ending: 'commit' | 'rollback' | 'held',
+  ): void {
+    const { disk } = machine;
+    if (disk.inTransaction) return;
+    this.#checks.beforeWrite(machine);
+    disk.setClock(machine.now());
+    const written: Omit<Write, 'lost'>[] = [];
+    let before = rowsOn(disk, machine.migrated);
+    let rows = before;
+    /** Before this transaction's own; unknown until it has begun. */
+    let commits: number | undefined;
+    const { cuts } = machine;
+    const trace = (what: string): void => this.#world.trace(`${machine.name} write ${index}: ${what}`);
+    try {
+      connection.exec('BEGIN IMMEDIATE');
+      // Another process may have come in between.
+      before = rowsOn(disk, machine.migrated);
+      rows = before;
+      commits = disk.commits;
+      for (let i = 1 + random.below(3); i > 0; i--) {
+        const statement = this.#statement(random, machine);
+        trace(statement.what);
+        connection.prepare(statement.sql).run(...statement.params);
+        const now = rowsOn(disk, machine.migrated);
+        written.push(...difference(rows, now));
+        rows = now;
+      }
+      if (ending === 'held') return this.#hold(machine, index, random, connection, written, before);
+      connection.exec(ending === 'commit' ? 'COMMIT' : 'ROLLBACK');
+    } catch (error) {
+      if (this.#hasFailed(machine, error)) {
+        trace('failed');
+        if (commits !== undefined) this.#checks.nothingWritten(machine, before);
+        return;
+      }
+      // It has died: in the middle, and nothing of this was ever there, or after the commit.
+      if (commits === undefined || disk.commits === commits || machine.cuts > cuts) return;
+    }
+    if (ending === 'rollback') this.#checks.nothingWritten(machine, before);
+    else this.#committed(machine, index, written);
+  }
+
+  /** The transaction stays open while other things happen, as a careless application's does. */
+  #hold(
+    machine: Machine,
+    index: number,
+    random: Random,
+    connection: Connection,
+    written: Omit<Write, 'lost'>[],
+    before: Map<Key, WireRow>,
+  ): void {
+    const { process, disk, cuts } = machine;
+    machine.held = true;
+    const commit = random.chance(0.7);
+    this.#world.timeline.in(10 + random.below(600), () => {
+      if (process?.dead) return;
+      const { commits } = disk;
+      try {
+        connection.exec(commit ? 'COMMIT' : 'ROLLBACK');
+      } catch (error) {
+        if (this.#hasFailed(machine, error)) {
+          machine.held = false;
+          return this.#checks.nothingWritten(machine, before);
+        }
+      }
+      machine.held = false;
+      if (disk.commits > commits && machine.cuts === cuts) this.#committed(machine, index, written);
+    });
+  }
+
+  /** True where the application has been told that it failed and goes on; false where it is no more. */
+  #hasFailed(machine: Machine, error: unknown): boolean {
+    if (!machine.process) return false;
+    const code = String((error as { code?: unknown }).code);
+    if (!isDiskTrouble(error) && !code.startsWith('SQLITE_CONSTRAINT')) throw error;
+    if (machine.disk.inTransaction) machine.disk.exec('ROLLBACK');
+    return true;
+  }
+
+  #committed(machine: Machine, index: number, written: Omit<Write, 'lost'>[]): void {
+    for (const write of written) {
+      const had = machine.versions.get(write.key);
+      if (!isAbove(write.version, had)) this.#checks.notAdvanced(machine, index, write.key, had, write.version);
+      machine.versions.merge(write.key, write.version);
+      const record = { ...write, lost: false };
+      this.writes.push(record);
+      machine.notDurable.push(record);
+    }
+    this.#checks.captured(machine, index, written);
+  }
+
+  #statement(random: Random, machine: Machine): Statement {
+    const { plan } = this.#world;
+    const id = `i${random.below(plan.ids)}`;
+    const other = `i${random.below(plan.ids)}`;
+    const note = `n${random.below(plan.ids)}`;
+    const name = plan.faults.poison !== undefined && random.chance(0.15) ? POISON : random.pick(NAMES);
+    const item: Param[] = [name, random.pick(VALUES), random.pick(SCORES), random.pick(ANYTHING)];
+    const time = this.#time(random, machine, id);
+    const statement = (what: string, sql: string, ...params: Param[]): Statement => ({ what, sql, params });
+    if (machine.migrated && random.chance(0.4)) {
+      const extra = random.pick(['x', 'y', 'z', null]);
+      return statement(
+        `extra ${id}`,
+        `UPDATE items SET ${NEW_COLUMN} = ?, updated_at = ? WHERE id = ?`,
+        extra,
+        time,
+        id,
+      );
+    }
+    switch (random.below(14)) {
+      case 0:
+      case 1:
+        return statement(`insert ${id}`, `INSERT ${ITEM}`, id, ...item, time);
+      case 2:
+        return statement(`insert or ignore ${id}`, `INSERT OR IGNORE ${ITEM}`, id, ...item, time);
+      case 3:
+        return statement(`replace ${id}`, `INSERT OR REPLACE ${ITEM}`, id, ...item, time);
+      case 4:
+      case 5: {
+        const set = 'ON CONFLICT (id) DO UPDATE SET name = excluded.name, updated_at = excluded.updated_at';
+        return statement(`upsert ${id}`, `INSERT ${ITEM} ${set}`, id, ...item, time);
+      }
+      case 6:
+      case 7:
+        return statement(`update ${id}`, 'UPDATE items SET name = ?, updated_at = ? WHERE id = ?', name, time, id);
+      case 8:
+        return statement(`update ${id}, no time`, 'UPDATE items SET value = ? WHERE id = ?', item[1] as Param, id);
+      case 9:
+        return statement(`delete ${id}`, 'DELETE FROM items WHERE id = ?', id);
+      case 10:
+        return statement(`rename ${id} to ${other}`, 'UPDATE OR IGNORE items SET id = ? WHERE id = ?', other, id);
+      case 11:
+        return statement('update several', 'UPDATE items SET value = coalesce(value, 0) + 1 WHERE id >= ?', id);
+      case 12:
+        return statement(`replace note ${note}`, `INSERT OR REPLACE ${NOTE}`, note, id, String(name ?? ''), time);
+      default:
+        return random.chance(0.5)
+          ? statement(`delete note ${note}`, 'DELETE FROM notes WHERE id = ?', note)
+          : statement(
+              `update note ${note}`,
+              'UPDATE notes SET item_id = ?, updated_at = ? WHERE id = ?',
+              other,
+              time,
+              note,
+            );
+    }
+  }
+
+  /** Mostly the machine's own time; now and then what careless applications write. */
+  #time(random: Random, machine: Machine, id: string): Param {
+    const now = machine.now();
+    switch (random.below(18)) {
+      case 5:
+        // As if time had been counted from another beginning.
+        return BigInt(900 + random.below(200));
+      case 0:
+        return null;
+      case 1:
+        return 'soon';
+      case 2:
+        return BigInt(now - 1 - random.below(5_000));
+      case 3:
+        return BigInt(now + 60_000);
+      case 4:
+        return BigInt(machine.versions.get(keyOf('items', id))?.updatedAt ?? now);
+      default:
+        return BigInt(now);
+    }
+  }
+}
+
+/** What one statement has done, as versions. */
+function difference(before: Map<Key, WireRow>, after: Map<Key, WireRow>): Omit<Write, 'lost'>[] {
+  const written: Omit<Write, 'lost'>[] = [];
+  for (const [key, row] of before) {
+    if (!after.has(key)) {
+      written.push({ key, version: { updatedAt: Number(row.updated_at), isDelete: true, row } });
+    }
+  }
+  for (const [key, row] of after) {
+    const old = before.get(key);
+    if (old && JSON.stringify(old) === JSON.stringify(row)) continue;
+    written.push({ key, version: { updatedAt: Number(row.updated_at), isDelete: false, row } });
+  }
+  return written;
+}

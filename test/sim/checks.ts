@@ -1,0 +1,274 @@
+/** What must be true at every moment, and what must be true in the end. The first violation stands. */
+import { versionOf, type WireRow } from '../support/model.ts';
+import type { Write } from './application.ts';
+import type { TableName } from './disk.ts';
+import type { Machine, Surroundings } from './machine.ts';
+import { canonical, describe, isAtLeast, type Key, keyOf, type Version, Versions } from './oracle.ts';
+import { exactRowsOn, NEW_COLUMN, rowsOn, versionOn, versionOnHub } from './rows.ts';
+
+/** A captured change that is still there. */
+interface Pending {
+  changeId: number;
+  table: TableName;
+  id: string;
+  version: Version;
+}
+
+/** What was last seen of a machine. */
+interface Seen {
+  pending: Pending[];
+  sequence: number;
+  watermarks: Map<string, number>;
+  cuts: number;
+}
+
+const NODE_STATE =
+  "SELECT (SELECT value FROM _meta WHERE key = 'syncing') AS syncing, (SELECT min(change_id) FROM _changes) AS low, " +
+  "(SELECT seq FROM sqlite_sequence WHERE name = '_changes') AS sequence, (SELECT count(*) FROM _dead_letter) AS letters, " +
+  "(SELECT group_concat(peer_url || ' ' || last_acked, ' ') FROM _peer_state) AS watermarks";
+const HUB_STATE =
+  'SELECT (SELECT max(seq) FROM _hub_rows) AS sequence, (SELECT count(*) FROM _dead_letter) AS letters, ' +
+  "(SELECT group_concat(url || ' ' || position, ' ') FROM _hub_edges) AS watermarks";
+
+export class Checks {
+  violation: string | undefined;
+  /** Letters have been sent again by hand: changes appear that no write has made. */
+  retried = false;
+  readonly #world: Surroundings;
+  readonly #seen = new Map<Machine, Seen>();
+
+  constructor(world: Surroundings) {
+    this.#world = world;
+  }
+
+  get #mixedSchemas(): boolean {
+    return this.#world.plan.faults.schema !== undefined;
+  }
+
+  fail(message: string): void {
+    this.violation ??= message;
+  }
+
+  /** Everything that was applied since the last write is there, and nothing else. */
+  beforeWrite(machine: Machine): void {
+    if (this.#mixedSchemas) return;
+    const difference = differenceOf(machine.versions.rows(), rowsOn(machine.disk, false));
+    if (difference) this.fail(`${machine.name} does not have what it has been given: ${difference}`);
+  }
+
+  nothingWritten(machine: Machine, before: Map<Key, WireRow>): void {
+    const difference = differenceOf(before, rowsOn(machine.disk, machine.migrated));
+    if (difference) this.fail(`${machine.name}: a transaction that was rolled back has left something: ${difference}`);
+    if (this.#newChanges(machine).length > 0)
+      this.fail(`${machine.name}: a transaction that was rolled back was captured`);
+  }
+
+  notAdvanced(machine: Machine, index: number, key: Key, had: Version | undefined, has: Version): void {
+    if (this.#mixedSchemas) return;
+    this.fail(
+      `${machine.name} write ${index}: ${key} is not above its last version: ${describe(had)}, now ${describe(has)}`,
+    );
+  }
+
+  /** A committed write has its change row, and the other way round. */
+  captured(machine: Machine, index: number, written: Omit<Write, 'lost'>[]): void {
+    machine.touched = true;
+    const last = new Map<Key, Version>();
+    for (const { key, version } of written) last.set(key, version);
+    const changes = new Map<Key, Pending>();
+    for (const change of this.#newChanges(machine)) changes.set(keyOf(change.table, change.id), change);
+    const where = `${machine.name} write ${index}`;
+    // Triggers from before a migration do not know the new column; what they have captured is captured again.
+    const tell = ({ isDelete, updatedAt, row: { [NEW_COLUMN]: _, ...row } }: Version): string =>
+      isDelete ? `deleted at ${updatedAt}` : canonical(row);
+    for (const [key, version] of last) {
+      const change = changes.get(key);
+      const said = tell(version);
+      const recorded = change ? tell(change.version) : 'nothing';
+      if (said !== recorded) this.fail(`${where}: ${key} became ${said}, but what was captured is ${recorded}`);
+    }
+    for (const key of changes.keys()) {
+      if (!last.has(key)) this.fail(`${where}: a change of ${key} was captured, which was not written`);
+    }
+  }
+
+  /** After every event: the machines that have used their database. */
+  afterEvent(machines: Machine[]): void {
+    for (const machine of machines) {
+      if (!machine.touched || machine.held || !machine.ready || machine.disk.inTransaction) continue;
+      machine.touched = false;
+      const seen = this.#seenOf(machine);
+      const state = machine.disk.all(machine.kind === 'hub' ? HUB_STATE : NODE_STATE)[0] ?? {};
+      this.#neverBack(machine, seen, state);
+      if (Number(state.letters) > 0) this.#letters(machine);
+      if (machine.kind === 'hub') continue;
+      if (state.syncing === 1) this.fail(`${machine.name}: syncing is set outside of an apply`);
+      this.#unasked(machine);
+      this.#pruned(machine, seen, state.low as number | null);
+    }
+  }
+
+  /** Ids and watermarks; a power cut may take an acknowledgement back, which then comes again. */
+  #neverBack(machine: Machine, seen: Seen, state: Record<string, unknown>): void {
+    const sequence = Number(state.sequence ?? 0);
+    const cut = seen.cuts !== machine.cuts;
+    seen.cuts = machine.cuts;
+    if (!cut && sequence < seen.sequence) {
+      this.fail(`${machine.name}: ids go back from ${seen.sequence} to ${sequence}`);
+    }
+    const words = state.watermarks ? String(state.watermarks).split(' ') : [];
+    for (let i = 0; i + 1 < words.length; i += 2) {
+      const [peer, position] = [words[i] as string, Number(words[i + 1])];
+      const before = seen.watermarks.get(peer) ?? 0;
+      if (!cut && position < before) this.fail(`${machine.name}: ${peer} goes back from ${before} to ${position}`);
+      seen.watermarks.set(peer, position);
+    }
+    if (cut) seen.pending = seen.pending.filter(({ changeId }) => changeId <= sequence);
+    if (cut || machine.kind === 'hub') seen.sequence = sequence;
+  }
+
+  /** What could not be delivered was refused; what could not be applied does not exist here. */
+  #letters(machine: Machine): void {
+    for (const { direction, peer, code, reason } of machine.disk.all('SELECT * FROM _dead_letter_info')) {
+      if (direction === 'in') {
+        if (!this.#mixedSchemas) this.fail(`${machine.name} has parked a change (${code}): ${reason}`);
+      } else if (!this.#world.network.refusals.has(`${machine.name} ${String(peer).replace('http://', '')}`)) {
+        this.fail(`${machine.name} has given up a change that ${peer} never refused: ${reason}`);
+      }
+    }
+  }
+
+  /** Changes that appear without a write of the application would go round in circles. */
+  #unasked(machine: Machine): void {
+    const [change] = this.#newChanges(machine);
+    if (!change || this.#mixedSchemas || this.retried) return;
+    this.fail(`${machine.name} has captured a change of ${change.table}/${change.id} that it was sent`);
+  }
+
+  /**
+   * Nothing leaves `_changes` before every configured peer has that version or a newer one, or a newer one is still there:
+   * a row that was written behind the walk of a snapshot is not in the snapshot, but among the changes after it.
+   */
+  #pruned(machine: Machine, seen: Seen, low: number | null): void {
+    while (seen.pending.length > 0 && (low === null || (seen.pending[0] as Pending).changeId < low)) {
+      const gone = seen.pending.shift() as Pending;
+      if (machine.peers.length === 0) this.fail(`${machine.name} has dropped change ${gone.changeId} and has no peers`);
+      for (const url of machine.peers) {
+        const peer = this.#world.network.at(url);
+        if (this.#holds(peer, gone) || this.#isLetter(machine, url, gone) || isFollowed(gone, seen.pending)) continue;
+        this.fail(
+          `${machine.name} has dropped change ${gone.changeId} of ${gone.table}/${gone.id} (${describe(gone.version)}) and ${peer.name} does not have it`,
+        );
+      }
+    }
+  }
+
+  #holds(peer: Machine, { table, id, version }: Pending): boolean {
+    if (!peer.ready) return false;
+    const has =
+      peer.kind === 'hub' ? versionOnHub(peer.disk, table, id) : versionOn(peer.disk, table, id, peer.migrated);
+    if (!has) return false;
+    return this.#mixedSchemas ? has.updatedAt >= version.updatedAt : isAtLeast(has, version);
+  }
+
+  #isLetter(machine: Machine, url: string, { table, id }: Pending): boolean {
+    const sql =
+      "SELECT 1 FROM _dead_letter_info AS i JOIN _dead_letter AS d USING (dead_id) WHERE i.direction = 'out' AND i.peer = ? AND i.table_name = ? AND d.row_id = ?";
+    return machine.disk.all(sql, url, table, id).length > 0;
+  }
+
+  #newChanges(machine: Machine): Pending[] {
+    const seen = this.#seenOf(machine);
+    const sql =
+      'SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id';
+    const found = machine.disk.all(sql, seen.sequence).map((line): Pending => {
+      const row = JSON.parse(line.row_data as string) as WireRow;
+      const table = line.table_name as TableName;
+      const version = versionOf({ op: line.op as 'DELETE', table, row, old_id: null });
+      return { changeId: Number(line.change_id), table, id: String(line.row_id), version };
+    });
+    seen.pending.push(...found);
+    seen.sequence = found.at(-1)?.changeId ?? seen.sequence;
+    return found;
+  }
+
+  #seenOf(machine: Machine): Seen {
+    const known = this.#seen.get(machine);
+    if (known) return known;
+    const seen: Seen = { pending: [], sequence: 0, watermarks: new Map(), cuts: 0 };
+    this.#seen.set(machine, seen);
+    return seen;
+  }
+
+  /** In the end: every machine has exactly what the version order says, in the same storage classes. */
+  final(machines: Machine[], writes: Write[]): void {
+    const expected = new Versions();
+    for (const { key, version, lost } of writes) if (!lost) expected.merge(key, version);
+    const nodes = machines.filter(({ kind, counts }) => kind === 'node' && counts);
+    const [first, ...others] = nodes as [Machine, ...Machine[]];
+    for (const other of others) {
+      if (exactRowsOn(first.disk, first.migrated) === exactRowsOn(other.disk, other.migrated)) continue;
+      const difference = differenceOf(rowsOn(first.disk, first.migrated), rowsOn(other.disk, other.migrated));
+      this.fail(`${first.name} and ${other.name} differ: ${difference ?? 'in a storage class'}`);
+    }
+    for (const machine of machines) {
+      const verdict = Object.values(machine.disk.all('PRAGMA integrity_check')[0] ?? {})[0];
+      if (verdict !== 'ok') this.fail(`${machine.name}: integrity_check says ${verdict}`);
+    }
+    if (this.#mixedSchemas) return this.#fromSomeWrite(first, writes);
+    for (const node of nodes) this.#asExpected(node, expected);
+    for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
+      const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
+      const rows = live.map((line): [Key, WireRow] => [
+        keyOf(line.table_name as string, line.row_id as string),
+        JSON.parse(line.row_data as string),
+      ]);
+      const difference = differenceOf(expected.rows(), new Map(rows));
+      if (difference) this.fail(`${hub.name} is not what was written: ${difference}`);
+    }
+  }
+
+  #asExpected(node: Machine, expected: Versions): void {
+    const difference = differenceOf(expected.rows(), rowsOn(node.disk, false));
+    if (difference) return this.fail(`${node.name} is not what was written: ${difference}`);
+    for (const [key, version] of expected.entries()) {
+      if (!version.isDelete) continue;
+      const [table, id] = key.split('/') as [TableName, string];
+      const has = versionOn(node.disk, table, id, false);
+      if (has?.updatedAt !== version.updatedAt) {
+        this.fail(`${node.name} does not know that ${key} was ${describe(version)}: ${describe(has)}`);
+      }
+    }
+  }
+
+  /** Where schemas were mixed, columns of several versions may have come together; but nothing comes from nowhere. */
+  #fromSomeWrite(node: Machine, writes: Write[]): void {
+    const known = new Set(writes.flatMap(({ key, version }) => values(key, version.row)));
+    for (const [key, row] of rowsOn(node.disk, node.migrated)) {
+      const invented = values(key, row).find((value) => !known.has(value));
+      if (invented) this.fail(`${node.name} has ${invented}, which nobody has written`);
+    }
+  }
+}
+
+function isFollowed(gone: Pending, pending: Pending[]): boolean {
+  return pending.some(
+    ({ table, id, version }) => table === gone.table && id === gone.id && isAtLeast(version, gone.version),
+  );
+}
+
+function values(key: Key, row: WireRow): string[] {
+  return Object.entries(row)
+    .filter(([column, value]) => column !== 'updated_at' && !(column === NEW_COLUMN && value === null))
+    .map(([column, value]) => `${key}.${column} = ${JSON.stringify(value)}`);
+}
+
+/** Undefined where both are the same. */
+export function differenceOf(expected: Map<Key, WireRow>, found: Map<Key, WireRow>): string | undefined {
+  for (const key of new Set([...expected.keys(), ...found.keys()])) {
+    const [a, b] = [expected.get(key), found.get(key)];
+    const [left, right] = [a ? canonical(a) : 'nothing', b ? canonical(b) : 'nothing'];
+    if (left !== right) return `${key}: expected ${left}, found ${right}`;
+  }
+  return undefined;
+}

@@ -1,0 +1,273 @@
+/**
+ * A machine's disk: one real SQLite database in memory, which outlives the processes that open it.
+ *
+ * Databases are used again from one schedule to the next, emptied, with their statements still prepared: parsing the
+ * triggers would otherwise take most of the time. A schedule can ask for a fresh one.
+ */
+import { createRequire } from 'node:module';
+import type { Database } from '../../src/database.ts';
+import { attach } from '../../src/index.ts';
+
+interface RawStatement {
+  run(...params: unknown[]): unknown;
+  get(...params: unknown[]): unknown;
+  all(...params: unknown[]): unknown[];
+}
+
+/** What better-sqlite3 and bun:sqlite have in common. */
+interface Raw {
+  exec(sql: string): unknown;
+  prepare(sql: string): RawStatement;
+  transaction: Database['transaction'];
+  serialize(): Uint8Array;
+  close(): void;
+  readonly inTransaction: boolean;
+}
+
+export type DiskKind = 'node' | 'node-foreign-keys' | 'hub';
+
+export const TABLES = ['items', 'notes'] as const;
+export type TableName = (typeof TABLES)[number];
+
+function schemaOf(kind: DiskKind): string {
+  if (kind === 'hub') return '';
+  const reference = kind === 'node-foreign-keys' ? 'REFERENCES items (id) ON DELETE CASCADE' : '';
+  return (
+    'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, score REAL, anything, updated_at INTEGER);' +
+    `CREATE TABLE notes (id TEXT PRIMARY KEY, item_id TEXT ${reference}, body TEXT, updated_at INTEGER);` +
+    `CREATE TABLE ${CLOCK} (days REAL); INSERT INTO ${CLOCK} VALUES (0)`
+  );
+}
+
+/**
+ * Triggers ask SQLite for the time, which no seam of Rowcast's reaches. Here the question is put to a table instead, and
+ * whoever reads a trigger's text back finds the original.
+ */
+const CLOCK = 'simulated_clock';
+const ASKING_SQLITE = "julianday('now')";
+const ASKING_THE_TABLE = `(SELECT days FROM ${CLOCK})`;
+
+const require = createRequire(import.meta.url);
+
+function openRaw(image?: Uint8Array): Raw {
+  if (process.versions.bun !== undefined) {
+    const { Database: Bun } = require('bun:sqlite');
+    return image ? Bun.deserialize(image) : new Bun(':memory:');
+  }
+  const Better = require('better-sqlite3');
+  return new Better(image ? Buffer.from(image) : ':memory:');
+}
+
+export class Disk {
+  readonly kind: DiskKind;
+  /** Commits of any connection so far, failed ones not counted. */
+  commits = 0;
+  readOnly = false;
+  /** The level that the present connection has asked for. */
+  synchronous = 1;
+  #raw: Raw;
+  #statements = new Map<string, RawStatement>();
+  #image: Uint8Array | undefined;
+  #keepsImages = false;
+  #changesAtBegin = 0;
+  /** How often something was rolled back. */
+  #undone = 0;
+  readonly #pristine: Record<string, unknown>[];
+
+  constructor(kind: DiskKind, installed: boolean) {
+    this.kind = kind;
+    this.#raw = openRaw();
+    this.#raw.exec(`PRAGMA page_size = 1024; ${schemaOf(kind)}`);
+    this.connect();
+    if (installed && kind !== 'hub') this.#installOnce();
+    this.#pristine = this.#tables().includes('_meta') ? this.all('SELECT key, value FROM _meta') : [];
+  }
+
+  /** Rowcast's tables and triggers, as the first attach makes them. */
+  #installOnce(): void {
+    const handle: Database = {
+      exec: (sql) => this.exec(sql),
+      prepare: (sql) => this.prepare(sql),
+      transaction: (fn) => this.#raw.transaction(fn),
+    };
+    const clock = { now: () => 0, sleep: () => new Promise<void>(() => {}) };
+    attach(handle, { id: 'first', peers: [], clock, random: () => 0 }, [...TABLES]);
+  }
+
+  /** As it was when it was made, whatever a schedule has left behind. */
+  wipe(): void {
+    this.disconnect();
+    this.#set('query_only', 0);
+    this.#set('foreign_keys', 0);
+    this.#raw.exec('PRAGMA max_page_count = 1073741823');
+    if (this.#pristine.length > 0) this.#raw.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
+    this.#raw.exec('BEGIN');
+    for (const name of this.#tables()) this.prepare(`DELETE FROM "${name}"`).run();
+    for (const { key, value } of this.#pristine) {
+      this.prepare('INSERT INTO _meta (key, value) VALUES (?, CAST(? AS INTEGER))').run(key, value);
+    }
+    this.#raw.exec('COMMIT');
+    this.#image = undefined;
+    this.#keepsImages = false;
+    this.readOnly = false;
+    this.connect();
+  }
+
+  #tables(): string[] {
+    return this.all("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> ?", CLOCK).map(
+      ({ name }) => name as string,
+    );
+  }
+
+  /** A new connection, as far as anybody can tell. */
+  connect(): void {
+    this.#raw.exec('PRAGMA synchronous = 1');
+    this.synchronous = 1;
+    this.#set('busy_timeout', 5_000);
+    this.#set('foreign_keys', this.kind === 'node-foreign-keys' ? 1 : 0);
+    this.#set('query_only', this.readOnly ? 1 : 0);
+  }
+
+  /** Only where it is something else: setting most pragmas makes SQLite prepare every statement anew. */
+  #set(pragma: string, value: number): void {
+    const now = Object.values(this.all(`PRAGMA ${pragma}`)[0] ?? {})[0];
+    if (Number(now) !== value) this.#raw.exec(`PRAGMA ${pragma} = ${value}`);
+  }
+
+  /** The file system is read-only, for whoever opens the database. */
+  setReadOnly(on: boolean): void {
+    this.readOnly = on;
+    this.#set('query_only', on ? 1 : 0);
+  }
+
+  /** There is no room for another page. */
+  setFull(on: boolean): void {
+    const pages = Object.values(this.all('PRAGMA page_count')[0] ?? {})[0];
+    this.#raw.exec(`PRAGMA max_page_count = ${on ? pages : 1_073_741_823}`);
+  }
+
+  /** The connection is gone: what was open is rolled back, what was temporary has never been. */
+  disconnect(): void {
+    if (this.#raw.inTransaction) this.#raw.exec('ROLLBACK');
+    this.#undone += 1;
+    for (const { name } of this.all("SELECT name FROM sqlite_temp_schema WHERE type = 'table'")) {
+      // Dropping it would make SQLite prepare every statement anew.
+      this.#set('query_only', 0);
+      this.prepare(`DELETE FROM temp."${name}"`).run();
+    }
+  }
+
+  /** From now on it is known what a power cut would leave. */
+  keepImages(): void {
+    this.#keepsImages = true;
+    this.#image = this.#raw.serialize();
+  }
+
+  /** Everything that was not flushed is lost. */
+  cutPower(): void {
+    this.#raw.close();
+    this.#statements = new Map();
+    this.#raw = openRaw(this.#image);
+  }
+
+  exec(sql: string): void {
+    this.#raw.exec(rewritten(sql));
+    const synchronous = /^PRAGMA synchronous = (\d)/.exec(sql);
+    if (synchronous) this.synchronous = Number(synchronous[1]);
+    if (sql.startsWith('ROLLBACK')) this.#undone += 1;
+    if (sql === 'BEGIN IMMEDIATE' && this.#keepsImages) this.#changesAtBegin = this.#totalChanges();
+    if (sql === 'COMMIT') this.#committed();
+  }
+
+  /** A commit reaches the disk only where it was asked to, and where there was anything to write. */
+  #committed(): void {
+    this.commits += 1;
+    this.onCommit();
+    if (!this.#keepsImages || this.synchronous < 2 || this.#totalChanges() === this.#changesAtBegin) return;
+    this.#image = this.#raw.serialize();
+    this.onDurable();
+  }
+
+  onCommit: () => void = () => {};
+
+  /** Called when everything committed so far is safe from a power cut. */
+  onDurable: () => void = () => {};
+
+  prepare(sql: string): RawStatement {
+    const known = this.#statements.get(sql);
+    if (known) return known;
+    const statement = this.#raw.prepare(rewritten(sql));
+    const kept = sql.includes('sqlite_schema') ? withOriginalTexts(statement) : statement;
+    this.#statements.set(sql, kept);
+    return kept;
+  }
+
+  all(sql: string, ...params: unknown[]): Record<string, unknown>[] {
+    return this.prepare(sql).all(...params) as Record<string, unknown>[];
+  }
+
+  get inTransaction(): boolean {
+    return this.#raw.inTransaction;
+  }
+
+  get transaction(): Database['transaction'] {
+    return (fn) => this.#raw.transaction(fn);
+  }
+
+  /** What SQLite will say when a trigger asks for the time. */
+  setClock(ms: number): void {
+    try {
+      this.prepare(`UPDATE ${CLOCK} SET days = ?`).run(ms / 86_400_000 + 2_440_587.5);
+    } catch {
+      // Full or read-only: then nothing can be written either.
+    }
+  }
+
+  close(): void {
+    this.#raw.close();
+  }
+
+  /** Something else whenever the contents may be something else. */
+  get state(): string {
+    return `${this.#totalChanges()} ${this.#undone}`;
+  }
+
+  #totalChanges(): number {
+    return Number(this.all('SELECT total_changes() AS n')[0]?.n);
+  }
+}
+
+function rewritten(sql: string): string {
+  return sql.includes(ASKING_SQLITE) ? sql.replaceAll(ASKING_SQLITE, ASKING_THE_TABLE) : sql;
+}
+
+function withOriginalTexts(statement: RawStatement): RawStatement {
+  const original = (row: unknown): unknown => {
+    const text = (row as { sql?: unknown } | null | undefined)?.sql;
+    if (typeof text !== 'string') return row;
+    return { ...(row as object), sql: text.replaceAll(ASKING_THE_TABLE, ASKING_SQLITE) };
+  };
+  return {
+    run: (...params) => statement.run(...params),
+    get: (...params) => original(statement.get(...params)),
+    all: (...params) => statement.all(...params).map(original),
+  };
+}
+
+/** Disks that a schedule has given back. */
+export class DiskPool {
+  readonly #free = new Map<DiskKind, Disk[]>();
+
+  take(kind: DiskKind, fresh: boolean): Disk {
+    if (fresh) return new Disk(kind, false);
+    const disk = this.#free.get(kind)?.pop() ?? new Disk(kind, true);
+    disk.wipe();
+    return disk;
+  }
+
+  give(disk: Disk): void {
+    const free = this.#free.get(disk.kind) ?? [];
+    this.#free.set(disk.kind, free);
+    free.push(disk);
+  }
+}

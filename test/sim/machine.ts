@@ -1,0 +1,329 @@
+/**
+ * A machine: a disk, a clock that may be wrong, and the process that runs on it, a node or a hub. The process is real
+ * Rowcast; all it has of the world are a database handle, a clock and a fetch, and each of them can fail it.
+ */
+import type { Clock } from '../../src/clock.ts';
+import type { Database, Statement } from '../../src/database.ts';
+import { respond } from '../../src/http/respond.ts';
+import { createHub, type Hub } from '../../src/hub/hub.ts';
+import { attach, type Manager } from '../../src/index.ts';
+import { NODE_ID_HEADER } from '../../src/wire.ts';
+import type { WireChange } from '../support/model.ts';
+import { type Disk, TABLES } from './disk.ts';
+import type { Network } from './network.ts';
+import { Versions } from './oracle.ts';
+import type { Plan } from './plan.ts';
+import { type Random, stream } from './random.ts';
+import { NEW_COLUMN } from './rows.ts';
+import type { Timeline } from './timeline.ts';
+
+/** What a machine needs of the world around it. */
+export interface Surroundings {
+  plan: Plan;
+  timeline: Timeline;
+  network: Network;
+  trace(line: string): void;
+}
+
+/** Thrown into a process that has ceased to exist; whatever it does with it has no effect any more. */
+class ProcessGone extends Error {}
+
+/** Where a process is going to die: before or after its next `calls`-th use of the database. */
+interface Fuse {
+  calls: number;
+  after: boolean;
+  then(): void;
+}
+
+/** The moment at which time begins. */
+const EPOCH = 1_700_000_000_000;
+
+export class Machine {
+  readonly name: string;
+  readonly url: string;
+  readonly kind: 'node' | 'hub';
+  readonly disk: Disk;
+  /** URLs of its peers, or of its edges. */
+  peers: string[] = [];
+  process: Process | undefined;
+  /** Every version that this machine has committed, of its own or received. */
+  versions = new Versions();
+  /** A transaction of the application is open across events. */
+  held = false;
+  /** Its process is coming to an end. */
+  restarting = false;
+  /** BEGIN fails until then: another process has the lock. */
+  lockedUntil = -1;
+  /** Its tables or its position may have changed since somebody looked. */
+  touched = false;
+  /** Another process of the same machine that writes as soon as the database is free. */
+  intruder: (() => void) | undefined;
+  /** Does it take part in the comparison at the end? */
+  counts = true;
+  /** Power cuts so far. */
+  cuts = 0;
+  /** Rowcast has been installed on its disk. */
+  ready = false;
+  /** Is its schema the newer one? */
+  migrated = false;
+  offsetMs = 0;
+  #durableVersions = new Versions();
+  readonly #world: Surroundings;
+  readonly #random: Random;
+
+  constructor(kind: 'node' | 'hub', name: string, disk: Disk, world: Surroundings) {
+    this.kind = kind;
+    this.name = name;
+    this.url = `http://${name}`;
+    this.disk = disk;
+    this.#world = world;
+    this.#random = stream(world.plan.seed, 'machine', name);
+    const { skew } = world.plan.faults;
+    if (skew !== undefined) this.offsetMs = Math.round((this.#random.next() * 2 - 1) * skew);
+    if (world.plan.faults['power-cut'] !== undefined) disk.keepImages();
+    disk.onCommit = () => {
+      if (this.commitsItself) for (const change of this.receiving) this.versions.mergeChange(change);
+    };
+    disk.onDurable = () => {
+      this.#durableVersions = new Versions(this.versions);
+      this.notDurable = [];
+    };
+  }
+
+  /** The changes of the request that it is working on. */
+  receiving: WireChange[] = [];
+  /** It is its own process that commits, and not another one. */
+  commitsItself = false;
+  /** What the application has committed and a power cut may still take back. */
+  notDurable: { lost: boolean }[] = [];
+
+  /** By the machine's own clock. */
+  now(): number {
+    const { coarse } = this.#world.plan.faults;
+    const exact = EPOCH + Math.floor(this.#world.timeline.now) + this.offsetMs;
+    return coarse === undefined ? exact : exact - (exact % coarse);
+  }
+
+  /** Starts the process. Where the disk does not allow it, tries again later, as whoever supervises a process would. */
+  start(): void {
+    if (this.process) return;
+    this.disk.connect();
+    const process = new Process(this, this.#world);
+    this.process = process;
+    try {
+      process.begin();
+      this.ready = true;
+      this.#world.trace(`${this.name} starts with ${this.peers.length} peers`);
+    } catch (error) {
+      if (!process.dead && !isDiskTrouble(error)) throw error;
+      this.#world.trace(`${this.name} cannot start`);
+      this.crash();
+      this.#world.timeline.in(500, () => this.start());
+    }
+  }
+
+  /** The process ends between two instructions; the disk keeps what was committed. */
+  crash(): void {
+    if (!this.process) return;
+    this.process.dead = true;
+    this.process = undefined;
+    this.held = false;
+    this.intruder = undefined;
+    this.touched = true;
+    this.disk.disconnect();
+  }
+
+  /** The machine loses power: what was not flushed is lost as well. */
+  cutPower(): void {
+    this.crash();
+    this.cuts += 1;
+    this.disk.cutPower();
+    const table = this.kind === 'hub' ? '_hub_rows' : '_meta';
+    this.ready = this.disk.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
+    this.migrated = this.disk.all("SELECT 1 FROM pragma_table_info('items') WHERE name = ?", NEW_COLUMN).length > 0;
+    this.versions = new Versions(this.#durableVersions);
+    for (const write of this.notDurable) write.lost = true;
+    this.notDurable = [];
+  }
+
+  /** Ends in an orderly way, and starts again with what is then its configuration. */
+  async restart(): Promise<void> {
+    const process = this.process;
+    if (!process) return;
+    this.restarting = true;
+    await process.stop();
+    this.restarting = false;
+    if (process.dead) return;
+    this.crash();
+    this.start();
+  }
+}
+
+/** One run of the program on a machine. */
+export class Process {
+  dead = false;
+  readonly machine: Machine;
+  readonly handle: Handle;
+  readonly #world: Surroundings;
+  #replica: Manager | Hub | undefined;
+
+  constructor(machine: Machine, world: Surroundings) {
+    this.machine = machine;
+    this.#world = world;
+    this.handle = new Handle(this, world);
+  }
+
+  begin(): void {
+    const { plan, network } = this.#world;
+    const random = stream(plan.seed, 'process', this.machine.name, this.#world.timeline.happened);
+    const common = {
+      id: this.machine.name,
+      clock: this.#clock(),
+      fetch: network.fetchOf(this),
+      random: () => random.next(),
+      batchMs: plan.batchMs,
+      batchSize: plan.batchSize,
+      requestTimeoutMs: plan.requestTimeoutMs,
+    };
+    if (this.machine.kind === 'hub') {
+      this.#replica = createHub(this.handle, { ...common, edges: this.machine.peers, get: network.getOf(this) });
+    } else {
+      this.#replica = attach(this.handle, { ...common, peers: this.machine.peers }, [...TABLES]);
+    }
+  }
+
+  get letters(): { list(): { id: number; direction: string }[]; retry(id: number): unknown } | undefined {
+    return this.#replica?.deadLetters as never;
+  }
+
+  /** A batch that comes out of nowhere; its status. */
+  receive(body: string): number | undefined {
+    return this.#replica?.receive(body).status;
+  }
+
+  nudge(): void {
+    (this.#replica as Partial<Manager> | undefined)?.nudge?.();
+  }
+
+  async stop(): Promise<void> {
+    await this.#replica?.stop();
+  }
+
+  /** A request has come in. `committed` tells whether the changes were: a process may die after that and before its answer. */
+  async answer(
+    path: string,
+    body: Uint8Array | undefined,
+    changes: WireChange[],
+    from: string | undefined,
+  ): Promise<{ status: number; body: string; committed: boolean }> {
+    const { disk } = this.machine;
+    const before = disk.commits;
+    this.machine.receiving = changes;
+    const outgoing = await respond(
+      this.#replica as Manager,
+      {},
+      {
+        method: body ? 'POST' : 'GET',
+        path,
+        header: (name) => (name === NODE_ID_HEADER ? from : name === 'content-type' ? 'application/json' : undefined),
+        read: () => Promise.resolve(body ?? new Uint8Array()),
+      },
+    );
+    this.machine.receiving = [];
+    return { ...outgoing, committed: disk.commits > before };
+  }
+
+  #clock(): Clock {
+    const { timeline } = this.#world;
+    return {
+      now: () => this.machine.now(),
+      sleep: (ms, signal) => {
+        if (signal?.aborted) return Promise.resolve();
+        return new Promise((resolve) => {
+          const done = (): void => {
+            planned.cancel();
+            signal?.removeEventListener('abort', done);
+            if (!this.dead) resolve();
+          };
+          const planned = timeline.in(ms, done);
+          signal?.addEventListener('abort', done, { once: true });
+        });
+      },
+    };
+  }
+}
+
+/** The database as a process sees it: every use of it may be its last. */
+export class Handle implements Database {
+  fuse: Fuse | undefined;
+  readonly #process: Process;
+  readonly #disk: Disk;
+  readonly #world: Surroundings;
+
+  constructor(process: Process, world: Surroundings) {
+    this.#process = process;
+    this.#disk = process.machine.disk;
+    this.#world = world;
+  }
+
+  exec(sql: string): void {
+    this.#use(sql, () => this.#disk.exec(sql));
+  }
+
+  prepare(sql: string): Statement {
+    const statement = this.#disk.prepare(sql);
+    return {
+      run: (...params) => this.#use(sql, () => statement.run(...params)),
+      get: (...params) => this.#use(sql, () => statement.get(...params)),
+      all: (...params) => this.#use(sql, () => statement.all(...params)) as unknown[],
+    };
+  }
+
+  get transaction(): Database['transaction'] {
+    return this.#disk.transaction;
+  }
+
+  #use<T>(sql: string, call: () => T): T {
+    if (this.#process.dead) throw new ProcessGone();
+    const { machine } = this.#process;
+    const fuse = this.fuse;
+    if (fuse) fuse.calls -= 1;
+    if (fuse?.calls === 0 && !fuse.after) this.#burn(fuse);
+    if (sql === 'BEGIN IMMEDIATE') this.#others(machine);
+    if (sql.startsWith('COMMIT') || sql.startsWith('INSERT') || sql.startsWith('DELETE')) machine.touched = true;
+    machine.commitsItself = true;
+    let result: T;
+    try {
+      result = call();
+    } finally {
+      machine.commitsItself = false;
+    }
+    if (fuse?.calls === 0 && fuse.after) this.#burn(fuse);
+    return result;
+  }
+
+  #burn(fuse: Fuse): never {
+    fuse.then();
+    throw new ProcessGone();
+  }
+
+  /** Other processes that use the same database. */
+  #others(machine: Machine): void {
+    if (!this.#disk.inTransaction) {
+      const intruder = machine.intruder;
+      machine.intruder = undefined;
+      intruder?.();
+    }
+    if (machine.lockedUntil > this.#world.timeline.now) {
+      throw Object.assign(new Error('database is locked'), { code: 'SQLITE_BUSY' });
+    }
+  }
+}
+
+/** The database is locked, full or read-only: conditions that pass. */
+export function isDiskTrouble(error: unknown): boolean {
+  const codes = [error, (error as { cause?: unknown } | null)?.cause].map(
+    (e) => (e as { code?: unknown } | null)?.code,
+  );
+  return codes.some((code) => typeof code === 'string' && /^SQLITE_(BUSY|FULL|READONLY)|^DATABASE_BUSY/.test(code));
+}

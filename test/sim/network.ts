@@ -1,0 +1,194 @@
+/** The network between the machines: it delivers late, twice, one way only, or not at all, and what comes back may be anything. */
+import type { Fetch } from '../../src/ship.ts';
+import type { Get } from '../../src/transport.ts';
+import { HEALTH_PATH, SYNC_PATH } from '../../src/wire.ts';
+import type { WireChange } from '../support/model.ts';
+import type { Machine, Process } from './machine.ts';
+import type { Fault, Plan } from './plan.ts';
+import { exponential, type Random, stream } from './random.ts';
+import type { Timeline } from './timeline.ts';
+
+type Answer = { status: number; text(): Promise<string> };
+
+interface Request {
+  from: Process;
+  to: Machine;
+  path: string;
+  body: Uint8Array | undefined;
+  /** The changes it carries, as a gateway or an observer would read them. */
+  batch: { batch_id: number; changes: WireChange[] };
+  random: Random;
+}
+
+export interface NetworkOptions {
+  plan: Plan;
+  timeline: Timeline;
+  trace(line: string): void;
+  /** A batch was committed by the machine that received it. */
+  onCommitted(machine: Machine, request: { body: Uint8Array; changes: WireChange[]; from: string }): void;
+}
+
+/** The name of the row that a schedule's gateways refuse, where they do. */
+export const POISON = 'poison';
+
+export class Network {
+  /** While it is false, nothing goes wrong. */
+  troubled = true;
+  /** Complete answers that were no acknowledgement, by `<from> <to>`. */
+  readonly refusals = new Map<string, number>();
+  /** `<from> <to>`: nothing gets through in this direction. */
+  readonly cut = new Set<string>();
+  readonly #machines = new Map<string, Machine>();
+  readonly #o: NetworkOptions;
+  readonly #counts = new Map<string, number>();
+  #underWay = 0;
+
+  constructor(options: NetworkOptions) {
+    this.#o = options;
+  }
+
+  add(machine: Machine): void {
+    this.#machines.set(machine.url, machine);
+  }
+
+  /** Requests that will still arrive somewhere. */
+  get underWay(): number {
+    return this.#underWay;
+  }
+
+  at(url: string): Machine {
+    const machine = this.#machines.get(url);
+    if (!machine) throw new Error(`there is no machine at ${url}`);
+    return machine;
+  }
+
+  fetchOf(from: Process): Fetch {
+    return (url, init) => this.#send(from, url, SYNC_PATH, init.body, init.signal);
+  }
+
+  getOf(from: Process): Get {
+    return (url, init) => this.#send(from, url, HEALTH_PATH, undefined, init.signal);
+  }
+
+  #send(from: Process, url: string, path: string, body: Uint8Array | undefined, signal: AbortSignal): Promise<Answer> {
+    const to = this.at(url.slice(0, -path.length));
+    const link = `${from.machine.name} ${to.name}`;
+    const count = (this.#counts.get(link) ?? 0) + 1;
+    this.#counts.set(link, count);
+    const random = stream(this.#o.plan.seed, 'request', link, count);
+    const batch = body ? JSON.parse(new TextDecoder().decode(body)) : { batch_id: 0, changes: [] };
+    const request: Request = { from, to, path, body, batch, random };
+    return new Promise((resolve, reject) => {
+      const back = (answer: Answer | Error | undefined): void => {
+        if (from.dead || signal.aborted || !answer) return;
+        if (answer instanceof Error) reject(answer);
+        else resolve(answer);
+      };
+      signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
+      this.#later(this.#latency(random), () => this.#arrive(request, link, back));
+      if (this.#happens('duplicate', random)) {
+        this.#later(this.#latency(random) * 3, () => this.#arrive(request, link, () => {}));
+      }
+    });
+  }
+
+  #later(ms: number, run: () => void): void {
+    this.#underWay += 1;
+    this.#o.timeline.in(ms, () => {
+      this.#underWay -= 1;
+      run();
+    });
+  }
+
+  #arrive(request: Request, link: string, back: (answer: Answer | Error | undefined) => void): void {
+    const { from, to, random, batch } = request;
+    const answer = (what: string, given: Answer | Error | undefined): void => {
+      this.#o.trace(`${link} ${request.path} #${batch.batch_id} x${batch.changes.length}: ${what}`);
+      if (!given) return;
+      this.#later(this.#latency(random), () => {
+        if (this.cut.has(`${to.name} ${from.machine.name}`)) back(broken(random));
+        else back(given);
+      });
+    };
+    if (this.cut.has(link)) return answer('cut off', broken(random));
+    if (this.#happens('drop', random)) return answer('dropped', broken(random));
+    if (this.#happens('hang', random)) return answer('hangs', undefined);
+    const instead = request.body ? this.#gateway(request, link) : undefined;
+    if (instead) return answer(`gateway says ${instead.status}`, instead);
+    if (!to.process) return answer('nobody there', new Error('connection refused'));
+    void this.#deliver(request, to.process, link, answer);
+  }
+
+  async #deliver(
+    request: Request,
+    process: Process,
+    link: string,
+    answer: (what: string, given: Answer | Error | undefined) => void,
+  ): Promise<void> {
+    const { from, to, body, path, batch, random } = request;
+    const reply = await process.answer(path, body, batch.changes, from.machine.name);
+    if (body && reply.committed) this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
+    if (process.dead) return answer('dies while answering', new Error('connection reset'));
+    if (this.#happens('lost-answer', random)) return answer(`${reply.status}, answer lost`, broken(random));
+    if (this.#happens('torn', random)) {
+      const torn = { status: reply.status, text: () => Promise.reject(new Error('the answer broke off')) };
+      return answer(`${reply.status}, answer torn`, torn);
+    }
+    if (body && this.#happens('empty', random)) {
+      this.#refused(link);
+      return answer(`${reply.status}, answer emptied`, text(200, ''));
+    }
+    if (reply.status >= 400 && reply.status < 500 && reply.status !== 413) this.#refused(link);
+    answer(String(reply.status), text(reply.status, reply.body));
+  }
+
+  /** What stands between the machines and answers in their place, without having passed anything on. */
+  #gateway({ batch, random }: Request, link: string): Answer | undefined {
+    const { faults } = this.#o.plan;
+    if (!this.troubled) return undefined;
+    if (faults['too-large'] !== undefined && batch.changes.length > faults['too-large']) return text(413, 'too large');
+    if (faults.poison !== undefined && batch.changes.some(({ row }) => row?.name === POISON)) {
+      this.#refused(link);
+      return text(422, 'refused');
+    }
+    if (this.#happens('throttled', random)) return text(429, 'later');
+    if (this.#happens('failing', random)) return text(random.pick([500, 502, 503, 404]), 'failed');
+    if (this.#happens('html', random)) {
+      this.#refused(link);
+      return text(200, '<!doctype html><title>Welcome</title>');
+    }
+    if (this.#happens('wrong-ack', random)) {
+      this.#refused(link);
+      const ack = batch.batch_id + random.pick([-1, 1, 1_000]);
+      return text(200, JSON.stringify({ applied: batch.changes.length, ack }));
+    }
+    return undefined;
+  }
+
+  #refused(link: string): void {
+    this.refusals.set(link, (this.refusals.get(link) ?? 0) + 1);
+  }
+
+  #happens(fault: Fault, random: Random): boolean {
+    const rate = this.#o.plan.faults[fault];
+    // Drawn in any case: what happens next must not depend on whether this could have happened.
+    const drawn = random.next();
+    return this.troubled && rate !== undefined && drawn < rate;
+  }
+
+  #latency(random: Random): number {
+    const { delay } = this.#o.plan.faults;
+    const usual = 1 + random.below(4);
+    const extra = exponential(random);
+    return delay === undefined || !this.troubled ? usual : usual + Math.round(extra * delay);
+  }
+}
+
+/** A connection that breaks says so, or says nothing until the sender gives up. */
+function broken(random: Random): Error | undefined {
+  return random.chance(0.7) ? new Error('connection reset') : undefined;
+}
+
+function text(status: number, body: string): Answer {
+  return { status, text: () => Promise.resolve(body) };
+}

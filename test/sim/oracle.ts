@@ -1,0 +1,94 @@
+/**
+ * What must come out, from the version order alone. Nothing here knows triggers, outboxes or SQL that merges: a version is
+ * (updated_at, is_delete, content), the greater one wins, and what was committed counts.
+ */
+import { compareVersions, versionOf, type WireChange, type WireRow } from '../support/model.ts';
+
+export type Version = ReturnType<typeof versionOf>;
+
+/** `<table>/<id>` */
+export type Key = string;
+
+export function keyOf(table: string, id: string): Key {
+  return `${table}/${id}`;
+}
+
+/** The versions that one machine has, or all of them together. */
+export class Versions {
+  readonly #byKey: Map<Key, Version>;
+
+  constructor(from?: Versions) {
+    this.#byKey = new Map(from ? from.#byKey : []);
+  }
+
+  get(key: Key): Version | undefined {
+    return this.#byKey.get(key);
+  }
+
+  merge(key: Key, version: Version): void {
+    const known = this.#byKey.get(key);
+    if (!known || compareVersions(version, known) > 0) this.#byKey.set(key, version);
+  }
+
+  mergeChange(change: WireChange): void {
+    const id = change.op === 'DELETE' ? change.old_id : change.row.id;
+    this.merge(keyOf(change.table, String(id)), versionOf(change));
+  }
+
+  /** The living rows. */
+  rows(): Map<Key, WireRow> {
+    return new Map([...this.#byKey].filter(([, version]) => !version.isDelete).map(([key, { row }]) => [key, row]));
+  }
+
+  entries(): IterableIterator<[Key, Version]> {
+    return this.#byKey.entries();
+  }
+}
+
+export function isAbove(version: Version, other: Version | undefined): boolean {
+  return other === undefined || compareVersions(version, other) > 0;
+}
+
+export function isAtLeast(version: Version, other: Version): boolean {
+  return compareVersions(version, other) >= 0;
+}
+
+export function describe(version: Version | undefined): string {
+  if (!version) return 'nothing';
+  return version.isDelete ? `deleted at ${version.updatedAt}` : JSON.stringify(version.row);
+}
+
+const PREFIXES = ['$blob:', '$text:', '$int:', '$real:'];
+
+/** A stored value as the wire carries it, by its storage class; `typeless` is a column without an affinity. */
+export function wireValue(type: string, value: unknown, typeless: boolean): string | number | null {
+  switch (type) {
+    case 'null':
+      return null;
+    case 'integer': {
+      const exact = Number(value);
+      if (Number.isSafeInteger(exact)) return exact;
+      return typeless ? `$int:${value}` : String(value);
+    }
+    case 'real': {
+      if (Number.isFinite(value)) return value as number;
+      const text = (value as number) > 0 ? '9e999' : '-9e999';
+      return typeless ? `$real:${text}` : text;
+    }
+    case 'blob':
+      return `$blob:${value}`;
+    default: {
+      const text = value as string;
+      return PREFIXES.some((prefix) => text.startsWith(prefix)) ? `$text:${text}` : text;
+    }
+  }
+}
+
+/** The same row with its keys sorted, as text to compare. */
+export function canonical(row: WireRow): string {
+  return JSON.stringify(
+    Object.keys(row)
+      .sort()
+      .map((key) => [key, row[key]]),
+  );
+}

@@ -1,0 +1,160 @@
+/**
+ * What a seed means: which machines there are, what is written, and what goes wrong how often.
+ *
+ * Faults are drawn as a swarm: each schedule has its own few, at its own rates. A schedule in which everything fails all
+ * the time explores less than many schedules which each lack something.
+ */
+import { logUniform, type Random, stream } from './random.ts';
+
+/** Everything that can go wrong, by the name under which `--without` takes it away. */
+export const FAULTS = [
+  'drop',
+  'delay',
+  'duplicate',
+  'partition',
+  'lost-answer',
+  'torn',
+  'empty',
+  'html',
+  'wrong-ack',
+  'too-large',
+  'throttled',
+  'failing',
+  'hang',
+  'poison',
+  'crash',
+  'power-cut',
+  'skew',
+  'jump',
+  'coarse',
+  'locked',
+  'full',
+  'read-only',
+  'other-process',
+  'held',
+  'schema',
+] as const;
+
+export type Fault = (typeof FAULTS)[number];
+
+export type Topology = 'pair' | 'mesh' | 'star' | 'hubs' | 'join' | 'leave' | 'return';
+
+export interface Plan {
+  seed: number;
+  topology: Topology;
+  nodes: number;
+  /** How long the application writes and things go wrong, in virtual milliseconds. */
+  troubleMs: number;
+  /** Transactions of the application, over all nodes. */
+  writes: number;
+  /** Ids per table: few, so that nodes collide. */
+  ids: number;
+  batchMs: number;
+  batchSize: number;
+  requestTimeoutMs: number;
+  foreignKeys: boolean;
+  /** Databases that have never been attached, instead of emptied ones. */
+  fresh: boolean;
+  /** Absent where it does not happen. Probabilities per request or, for what befalls a machine, times per second. */
+  faults: Partial<Record<Fault, number>>;
+}
+
+/** What a replay takes away from a schedule. */
+export interface Reduction {
+  without: Fault[];
+  /** The indexes of the application's transactions that are left out. */
+  skip: number[];
+}
+
+export const NOTHING_TAKEN: Reduction = { without: [], skip: [] };
+
+const TOPOLOGIES: [Topology, number][] = [
+  ['pair', 4],
+  ['mesh', 5],
+  ['star', 3],
+  ['hubs', 2],
+  ['join', 1],
+  ['leave', 1],
+  ['return', 1],
+];
+
+/** How often the common faults are part of a schedule at all; the costly ones less. */
+const USUAL = 0.3;
+const RARE: Partial<Record<Fault, number>> = {
+  'power-cut': 0.2,
+  schema: 0.12,
+  full: 0.15,
+  'read-only': 0.12,
+  held: 0.2,
+  poison: 0.15,
+};
+
+export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
+  const random = stream(seed, 'plan');
+  const topology = weighted(random, TOPOLOGIES);
+  const nodes = nodesOf(topology, random);
+  const schema = random.next();
+  const plan: Plan = {
+    seed,
+    topology,
+    nodes,
+    troubleMs: 800 + random.below(4_000),
+    writes: 5 + random.below(random.chance(0.1) ? 60 : 20),
+    ids: 2 + random.below(6),
+    batchMs: random.pick([50, 150, 400]),
+    batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
+    requestTimeoutMs: random.pick([300, 1_000, 4_000]),
+    foreignKeys: random.chance(0.08),
+    fresh: random.chance(0.02),
+    faults: {},
+  };
+  for (const fault of FAULTS) {
+    const on = (fault === 'schema' ? schema : random.next()) < (RARE[fault] ?? USUAL);
+    const rate = rateOf(fault, random);
+    if (on && !taken.without.includes(fault)) plan.faults[fault] = rate;
+  }
+  // Rows between nodes of different schemas mix; what must come of them is another question, asked on its own.
+  if (plan.faults.schema !== undefined) plan.foreignKeys = false;
+  return plan;
+}
+
+function nodesOf(topology: Topology, random: Random): number {
+  if (topology === 'pair') return 2;
+  if (topology === 'mesh') return random.pick([3, 3, 3, 4, 5]);
+  if (topology === 'hubs') return random.pick([2, 2, 3, 4]);
+  return topology === 'star' ? random.pick([2, 3, 3, 4]) : 3;
+}
+
+function rateOf(fault: Fault, random: Random): number {
+  switch (fault) {
+    case 'delay':
+      return logUniform(random, 10, 2_000);
+    case 'crash':
+    case 'power-cut':
+    case 'partition':
+    case 'locked':
+    case 'full':
+    case 'read-only':
+    case 'held':
+    case 'other-process':
+    case 'jump':
+      return logUniform(random, 0.1, 3);
+    case 'skew':
+      return logUniform(random, 10, 6 * 3_600_000);
+    case 'coarse':
+      return random.pick([10, 1_000, 100_000]);
+    case 'too-large':
+      return 1 + random.below(4);
+    default:
+      return logUniform(random, 0.02, 0.6);
+  }
+}
+
+function weighted<T>(random: Random, choices: [T, number][]): T {
+  let place = random.below(choices.reduce((sum, [, weight]) => sum + weight, 0));
+  for (const [choice, weight] of choices) {
+    place -= weight;
+    if (place < 0) return choice;
+  }
+  throw new Error('no choice');
+}

@@ -1,0 +1,81 @@
+/** Reads what is on a disk, past Rowcast and by plain SQL alone. */
+import { versionOf, type WireRow } from '../support/model.ts';
+import { type Disk, TABLES, type TableName } from './disk.ts';
+import { type Key, keyOf, type Version, wireValue } from './oracle.ts';
+
+const COLUMNS: Record<TableName, string[]> = {
+  items: ['id', 'name', 'value', 'score', 'anything', 'updated_at'],
+  notes: ['id', 'item_id', 'body', 'updated_at'],
+};
+
+/** The column that a node has after its migration. */
+export const NEW_COLUMN = 'extra';
+
+function columnsOf(table: TableName, migrated: boolean): string[] {
+  return table === 'items' && migrated ? [...COLUMNS.items, NEW_COLUMN] : COLUMNS[table];
+}
+
+const TEXTS = new Map<string, string>();
+
+/** Each value twice: its storage class, and itself in a form that JavaScript can hold. */
+function selectSql(table: TableName, migrated: boolean): string {
+  const key = `${table} ${migrated}`;
+  const known = TEXTS.get(key);
+  if (known) return known;
+  const fields = columnsOf(table, migrated).flatMap((name, i) => [
+    `typeof(${name}) AS t${i}`,
+    `CASE typeof(${name}) WHEN 'blob' THEN hex(${name}) WHEN 'integer' THEN CAST(${name} AS TEXT) ELSE ${name} END AS v${i}`,
+  ]);
+  const sql = `SELECT ${fields.join(', ')} FROM ${table} ORDER BY id`;
+  TEXTS.set(key, sql);
+  return sql;
+}
+
+const LAST_READ = new WeakMap<Disk, { state: string; rows: Map<Key, WireRow> }>();
+
+/** The rows of all tables as the wire would carry them. */
+export function rowsOn(disk: Disk, migrated: boolean): Map<Key, WireRow> {
+  const state = `${disk.state} ${migrated}`;
+  const last = LAST_READ.get(disk);
+  if (last?.state === state) return last.rows;
+  const rows = readRows(disk, migrated);
+  LAST_READ.set(disk, { state, rows });
+  return rows;
+}
+
+function readRows(disk: Disk, migrated: boolean): Map<Key, WireRow> {
+  const rows = new Map<Key, WireRow>();
+  for (const table of TABLES) {
+    const columns = columnsOf(table, migrated);
+    for (const line of disk.all(selectSql(table, migrated))) {
+      const row: WireRow = {};
+      columns.forEach((name, i) => {
+        row[name] = wireValue(line[`t${i}`] as string, line[`v${i}`], name === 'anything');
+      });
+      rows.set(keyOf(table, String(row.id)), row);
+    }
+  }
+  return rows;
+}
+
+/** Every row with the storage class of every value, as one text. */
+export function exactRowsOn(disk: Disk, migrated: boolean): string {
+  return JSON.stringify(TABLES.map((table) => disk.all(selectSql(table, migrated)).map((line) => Object.values(line))));
+}
+
+/** The version that a node has of a row: its live row, its tombstone, or none. */
+export function versionOn(disk: Disk, table: TableName, id: string, migrated: boolean): Version | undefined {
+  const row = rowsOn(disk, migrated).get(keyOf(table, id));
+  if (row) return versionOf({ op: 'UPDATE', table, row, old_id: null });
+  const sql = 'SELECT version FROM _tombstones WHERE table_name = ? AND row_id = ?';
+  const buried = disk.all(sql, table, id)[0];
+  return buried && { updatedAt: Number(buried.version), isDelete: true, row: { id } };
+}
+
+/** The same of a hub. */
+export function versionOnHub(disk: Disk, table: string, id: string): Version | undefined {
+  const found = disk.all('SELECT op, row_data FROM _hub_rows WHERE table_name = ? AND row_id = ?', table, id)[0];
+  if (!found) return undefined;
+  const row = JSON.parse(found.row_data as string) as WireRow;
+  return versionOf({ op: found.op as 'DELETE', table, row, old_id: id });
+}

@@ -1,0 +1,145 @@
+/**
+ * `npm run sim`: compiles the simulation, starts a worker on Node and one on Bun, and hands out seeds to both.
+ *
+ *   npm run sim                              2,000 schedules
+ *   npm run sim -- --seeds 100000 --from 5   as many as you like, from there
+ *   npm run sim -- --seed 17                 one schedule with everything that happens in it
+ *   npm run sim -- --seed 17 --without drop,crash --skip 3,4    the same without some of the trouble and some of the writes
+ *   npm run sim -- --runtime bun             on one runtime only
+ *
+ * A part of the seeds runs on both runtimes, and the hashes of their traces are compared.
+ */
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { compile, RUNTIMES, startWorker } from './workers.mjs';
+
+const SEEDS = 2_000;
+/** Every n-th chunk runs on both runtimes. */
+const COMPARED = 10;
+const CHUNK = 50;
+const failingFile = new URL('./failing-seeds.json', import.meta.url);
+
+const { values } = parseArgs({
+  options: {
+    seeds: { type: 'string' },
+    from: { type: 'string' },
+    seed: { type: 'string' },
+    without: { type: 'string' },
+    skip: { type: 'string' },
+    runtime: { type: 'string' },
+  },
+});
+const built = compile();
+process.exitCode = values.seed === undefined ? await many() : await one(count('seed'));
+
+async function one(seed) {
+  const worker = startWorker(values.runtime ?? 'node', built);
+  const taken = { without: list('without'), skip: list('skip').map(Number) };
+  const { outcome } = await worker.ask({ kind: 'replay', seed, taken }, ({ line }) => console.log(line));
+  worker.end();
+  console.log(`\nseed ${seed}, trace ${outcome.hash}: ${outcome.violation ?? 'everything holds'}`);
+  return outcome.violation ? 1 : 0;
+}
+
+async function many() {
+  const runtimes = values.runtime === undefined ? RUNTIMES : [values.runtime];
+  const total = values.seeds === undefined ? SEEDS : count('seeds');
+  const first = values.from === undefined ? 1 : count('from');
+  const kept = JSON.parse(readFileSync(failingFile, 'utf8'));
+  const started = Date.now();
+  const state = { schedules: 0, events: 0, virtualMs: 0, compared: 0, failures: [], differing: [] };
+  const hashes = new Map();
+  // Failing seeds of the past first, on every runtime; then the chunks, some of them on every runtime as well.
+  const queues = new Map(runtimes.map((runtime) => [runtime, kept.map((seed) => [seed, seed + 1])]));
+  const shared = [];
+  for (let from = first, i = 0; from < first + total; from += CHUNK, i++) {
+    const chunk = [from, Math.min(from + CHUNK, first + total)];
+    if (runtimes.length > 1 && i % COMPARED === 0) for (const queue of queues.values()) queue.push(chunk);
+    else shared.push(chunk);
+  }
+  await Promise.all(
+    runtimes.map(async (runtime) => {
+      const worker = startWorker(runtime, built);
+      const own = queues.get(runtime);
+      for (let chunk = own.shift() ?? shared.shift(); chunk; chunk = own.shift() ?? shared.shift()) {
+        const [from, to] = chunk;
+        take(runtime, from, await worker.ask({ kind: 'run', from, to }));
+        if (state.failures.length >= 5) break;
+      }
+      worker.end();
+    }),
+  );
+  return report();
+
+  function take(runtime, from, result) {
+    state.schedules += result.hashes.length;
+    state.events += result.events;
+    state.virtualMs += result.virtualMs;
+    for (const failure of result.failures) state.failures.push({ runtime, ...failure });
+    result.hashes.forEach((hash, i) => {
+      const other = hashes.get(from + i);
+      hashes.set(from + i, hash);
+      if (other === undefined) return;
+      state.compared += 1;
+      if (other !== hash) state.differing.push(from + i);
+    });
+    const seconds = (Date.now() - started) / 1000;
+    const line = `${state.schedules} schedules, ${state.failures.length} failed, ${Math.round(state.schedules / seconds)} a second`;
+    if (process.stdout.isTTY) process.stdout.write(`\r${line}`);
+    else if (state.schedules % 2_000 < result.hashes.length) console.log(line);
+  }
+
+  async function report() {
+    const seconds = ((Date.now() - started) / 1000).toFixed(0);
+    const hours = (state.virtualMs / 3_600_000).toFixed(1);
+    console.log(
+      `\n${state.schedules} schedules on ${runtimes.join(' and ')} in ${seconds} s: ${state.events} events, ${hours} hours of virtual time, ` +
+        `${state.failures.length} failed`,
+    );
+    if (runtimes.length > 1) {
+      console.log(
+        `${state.compared} schedules ran on both, ${state.differing.length} traces differ ${state.differing.slice(0, 10)}`,
+      );
+    }
+    for (const failure of state.failures.slice(0, 3)) await explain(failure);
+    if (state.failures.length > 0) keep(state.failures.map(({ seed }) => seed));
+    return state.failures.length + state.differing.length > 0 || state.schedules === 0 ? 1 : 0;
+  }
+}
+
+async function explain({ runtime, seed, violation }) {
+  console.log(`\nseed ${seed} (${runtime}): ${violation}`);
+  const worker = startWorker(runtime, built);
+  const shrunk = await worker.ask({ kind: 'shrink', seed });
+  worker.end();
+  const { without, skip } = shrunk.taken;
+  const flags = `${without.length > 0 ? ` --without ${without}` : ''}${skip.length > 0 ? ` --skip ${skip}` : ''}`;
+  console.log(`replay:  npm run sim -- --seed ${seed}`);
+  console.log(`smaller: npm run sim -- --seed ${seed}${flags}   (${shrunk.tries} tries)`);
+  console.log(`         ${shrunk.violation}`);
+  console.log(
+    shrunk.tail
+      .slice(-25)
+      .map((line) => `         | ${line.slice(0, 180)}`)
+      .join('\n'),
+  );
+}
+
+/** So that they are run first from now on. */
+function keep(seeds) {
+  const known = JSON.parse(readFileSync(failingFile, 'utf8'));
+  const all = [...new Set([...known, ...seeds])].sort((a, b) => a - b);
+  writeFileSync(failingFile, `${JSON.stringify(all)}\n`);
+  if (process.env.GITHUB_STEP_SUMMARY) appendFileSync(process.env.GITHUB_STEP_SUMMARY, `failing seeds: ${seeds}\n`);
+}
+
+function count(name) {
+  const value = Number(values[name]);
+  if (Number.isSafeInteger(value) && value >= 0) return value;
+  console.error(`--${name} must be a whole number, not ${values[name]}`);
+  process.exit(2);
+}
+
+function list(name) {
+  return values[name] === undefined ? [] : values[name].split(',');
+}

@@ -1,0 +1,53 @@
+/** Compiling the simulation, and processes that run it on one runtime or the other. */
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const bin = (name) => join(root, 'node_modules', '.bin', name);
+
+export const RUNTIMES = ['node', 'bun'];
+
+/** Source and simulation as plain JavaScript, which both runtimes run as it is. Returns the folder. */
+export function compile() {
+  const folder = join(root, 'node_modules', '.cache', 'rowcast', 'sim');
+  rmSync(folder, { recursive: true, force: true });
+  const result = spawnSync(bin('tsc'), ['-p', join(root, 'test', 'sim', 'tsconfig.json')], { stdio: 'inherit' });
+  if (result.status !== 0) throw new Error('the simulation does not compile');
+  return folder;
+}
+
+/** A worker that answers one task after the other. */
+export function startWorker(runtime, folder) {
+  if (!RUNTIMES.includes(runtime)) throw new Error(`--runtime must be ${RUNTIMES.join(' or ')}, not ${runtime}`);
+  const command = runtime === 'bun' ? bin('bun') : process.execPath;
+  if (!existsSync(command)) throw new Error(`${runtime} is not installed`);
+  const script = join(folder, 'test', 'sim', 'worker.js');
+  const child = spawn(command, [script], { stdio: ['pipe', 'pipe', 'pipe'] });
+  let complaint = '';
+  child.stderr.on('data', (chunk) => {
+    complaint = (complaint + chunk).slice(-4_000);
+  });
+  let waiting;
+  createInterface({ input: child.stdout }).on('line', (line) => {
+    const answer = JSON.parse(line);
+    if (answer.line !== undefined) return waiting?.onLine?.(answer);
+    const { resolve } = waiting;
+    waiting = undefined;
+    resolve(answer);
+  });
+  const ended = new Promise((resolve) => child.on('exit', resolve));
+  void ended.then((code) => waiting?.reject(new Error(`the worker on ${runtime} ended with ${code}\n${complaint}`)));
+  return {
+    ask: (task, onLine) =>
+      new Promise((resolve, reject) => {
+        waiting = { resolve, reject, onLine };
+        child.stdin.write(`${JSON.stringify(task)}\n`);
+      }),
+    /** Also one that is in the middle of something. */
+    end: () => child.kill('SIGKILL'),
+    pid: child.pid,
+  };
+}

@@ -1,0 +1,388 @@
+/** One schedule: machines, a network, an application and trouble, all from one seed; then the trouble ends, and what is left is compared. */
+import type { WireChange } from '../support/model.ts';
+import { Application } from './application.ts';
+import { Checks, differenceOf } from './checks.ts';
+import type { DiskKind, DiskPool } from './disk.ts';
+import { Machine, type Surroundings } from './machine.ts';
+import { Network } from './network.ts';
+import { Versions } from './oracle.ts';
+import { type Fault, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
+import { exponential, logUniform, type Random, stream } from './random.ts';
+import { NEW_COLUMN, rowsOn } from './rows.ts';
+import { Timeline } from './timeline.ts';
+import { Trace } from './trace.ts';
+
+export interface Outcome {
+  seed: number;
+  /** Of everything that happened; the same on every runtime. */
+  hash: string;
+  violation: string | undefined;
+  /** The last things that happened. */
+  tail: string[];
+  events: number;
+  virtualMs: number;
+}
+
+/** When the trouble is over, everything must be everywhere within this time. */
+const HEALED_MS = 400_000;
+const LOOK_MS = 50;
+
+export async function simulate(
+  seed: number,
+  pool: DiskPool,
+  taken: Reduction = NOTHING_TAKEN,
+  onLine?: (line: string) => void,
+): Promise<Outcome> {
+  const world = new World(planFor(seed, taken), pool, taken, onLine);
+  await world.run();
+  return world.outcome();
+}
+
+class World implements Surroundings {
+  readonly plan: Plan;
+  readonly timeline = new Timeline();
+  readonly network: Network;
+  readonly #trace: Trace;
+  readonly #checks: Checks;
+  readonly #application: Application;
+  readonly #machines: Machine[] = [];
+  readonly #pool: DiskPool;
+  /** Every batch that some machine has committed. */
+  readonly #bodies = new Map<string, WireChange[]>();
+  /** Nodes at which the application writes. */
+  #writers: Machine[] = [];
+  /** What the trouble has left undone and the end must do. */
+  readonly #unfinished: (() => void)[] = [];
+
+  constructor(plan: Plan, pool: DiskPool, taken: Reduction, onLine: ((line: string) => void) | undefined) {
+    this.plan = plan;
+    this.#pool = pool;
+    this.#trace = new Trace(onLine);
+    this.network = new Network({
+      plan,
+      timeline: this.timeline,
+      trace: (line) => this.trace(line),
+      onCommitted: (machine, request) => this.#received(machine, request),
+    });
+    this.#checks = new Checks(this);
+    this.#application = new Application(this, this.#checks, taken.skip);
+    this.trace(`${plan.topology} of ${plan.nodes}, ${JSON.stringify(plan.faults)}`);
+  }
+
+  trace(line: string): void {
+    this.#trace.add(`${this.timeline.now} ${line}`);
+  }
+
+  async run(): Promise<void> {
+    this.#build();
+    this.#planWrites();
+    this.#planTrouble();
+    await this.#passTime(this.plan.troubleMs, () => false);
+    this.#heal();
+    const drained = await this.#passTime(this.plan.troubleMs + HEALED_MS, this.#looking());
+    if (!drained)
+      this.#checks.fail(`not everything has arrived after ${HEALED_MS} ms without trouble: ${this.#whatIsLeft()}`);
+    if (!this.#checks.violation) this.#checks.final(this.#machines, this.#application.writes);
+    if (!this.#checks.violation) this.#inAnotherOrder();
+    this.#trace.add(`ends with ${this.#checks.violation ? 'a violation' : 'all the same'}`);
+    this.#clear();
+  }
+
+  outcome(): Outcome {
+    return {
+      seed: this.plan.seed,
+      hash: this.#trace.hash,
+      violation: this.#checks.violation,
+      tail: this.#trace.tail,
+      events: this.timeline.happened,
+      virtualMs: this.timeline.now,
+    };
+  }
+
+  async #passTime(until: number, done: () => boolean): Promise<boolean> {
+    const reached = await this.timeline.run(
+      until,
+      () => this.#checks.violation !== undefined || done(),
+      () => this.#checks.afterEvent(this.#machines),
+    );
+    return this.#checks.violation !== undefined || reached;
+  }
+
+  #build(): void {
+    const { topology, nodes: count } = this.plan;
+    const nodes = Array.from({ length: count }, (_, i) => this.#machine('node', `n${i}`));
+    const urls = (machines: Machine[]): string[] => machines.map(({ url }) => url);
+    const mesh = (): void => {
+      for (const node of nodes) node.peers = urls(nodes.filter((other) => other !== node));
+    };
+    this.#writers = nodes;
+    if (topology === 'star' || topology === 'hubs') {
+      const hubs =
+        topology === 'star' ? [this.#machine('hub', 'h0')] : [this.#machine('hub', 'h0'), this.#machine('hub', 'h1')];
+      nodes.forEach((node, i) => {
+        const hub = hubs[i % hubs.length] as Machine;
+        node.peers = [hub.url];
+        hub.peers.push(node.url);
+      });
+      if (hubs.length === 2) hubs.forEach((hub, i) => hub.peers.push((hubs[1 - i] as Machine).url));
+    } else {
+      mesh();
+    }
+    if (topology === 'join' || topology === 'leave' || topology === 'return') this.#planMembership(nodes);
+    for (const machine of this.#machines) machine.start();
+  }
+
+  /** The last node comes later, goes for good, or goes and comes back; each of the others learns of it in its own time. */
+  #planMembership(nodes: Machine[]): void {
+    const random = stream(this.plan.seed, 'membership');
+    const late = nodes.at(-1) as Machine;
+    const rest = nodes.slice(0, -1);
+    const without = new Map(rest.map((node) => [node, node.peers.filter((url) => url !== late.url)]));
+    const all = new Map(nodes.map((node) => [node, node.peers]));
+    const set = (node: Machine, peers: string[] | undefined): void => {
+      if (!peers || node.peers === peers) return;
+      node.peers = peers;
+      this.trace(`${node.name} is given ${peers.length} peers`);
+      if (node.process && random.chance(0.5)) void node.restart();
+      else {
+        node.crash();
+        node.start();
+      }
+    };
+    const change = (at: number, to: Map<Machine, string[]>): void => {
+      for (const [node, peers] of to) {
+        let done = false;
+        const act = (): void => {
+          if (done) return;
+          done = true;
+          set(node, peers);
+        };
+        this.timeline.in(at + random.below(300), act);
+        this.#unfinished.push(act);
+      }
+    };
+    const { troubleMs, topology } = this.plan;
+    if (topology === 'join') {
+      for (const [node, peers] of without) node.peers = peers;
+      late.peers = [];
+      change(random.below(troubleMs), all);
+      return;
+    }
+    const gone = random.below(troubleMs / 2);
+    change(gone, without);
+    if (topology === 'return') return change(gone + 400 + random.below(troubleMs), all);
+    late.counts = false;
+    this.timeline.in(gone, () => {
+      this.#writers = rest;
+    });
+  }
+
+  #machine(kind: 'node' | 'hub', name: string): Machine {
+    const { fresh, foreignKeys } = this.plan;
+    const diskKind: DiskKind = kind === 'hub' ? 'hub' : foreignKeys ? 'node-foreign-keys' : 'node';
+    const machine = new Machine(kind, name, this.#pool.take(diskKind, fresh || this.#altersSchemas), this);
+    this.#machines.push(machine);
+    this.network.add(machine);
+    return machine;
+  }
+
+  get #altersSchemas(): boolean {
+    return this.plan.faults.schema !== undefined;
+  }
+
+  #planWrites(): void {
+    for (let index = 0; index < this.plan.writes; index++) {
+      const random = stream(this.plan.seed, 'when', index);
+      const at = random.next() * this.plan.troubleMs;
+      const place = random.next();
+      this.timeline.in(at, () => {
+        const machine = this.#writers[Math.floor(place * this.#writers.length)] as Machine;
+        this.#application.write(machine, index);
+        if (random.chance(0.2)) machine.process?.nudge();
+      });
+    }
+  }
+
+  #planTrouble(): void {
+    this.#often('crash', (machine, random) => this.#die(machine, random, () => machine.crash(), 'crashes'));
+    this.#often('power-cut', (machine, random) => this.#die(machine, random, () => machine.cutPower(), 'loses power'));
+    this.#often('jump', (machine, random) => {
+      machine.offsetMs += Math.round((random.next() * 2 - 1.5) * 3_600_000);
+      this.trace(`${machine.name}'s clock jumps`);
+    });
+    this.#often('locked', (machine, random) => {
+      machine.lockedUntil = this.timeline.now + logUniform(random, 20, 1_500);
+    });
+    this.#often('full', (machine, random) =>
+      this.#forAWhile(random, `${machine.name}'s disk is full`, (on) => machine.disk.setFull(on)),
+    );
+    this.#often('read-only', (machine, random) =>
+      this.#forAWhile(random, `${machine.name}'s disk is read-only`, (on) => machine.disk.setReadOnly(on)),
+    );
+    this.#often('partition', (machine, random) => this.#partition(machine, random));
+    if (this.#altersSchemas) for (const machine of this.#machines) this.#planMigration(machine);
+  }
+
+  /** Plans what befalls some machine so many times a second. */
+  #often(fault: Fault, befall: (machine: Machine, random: Random) => void): void {
+    const rate = this.plan.faults[fault];
+    if (rate === undefined) return;
+    const random = stream(this.plan.seed, 'fault', fault);
+    for (let at = 0; ; ) {
+      at += (exponential(random) / rate) * 1_000;
+      if (at >= this.plan.troubleMs) return;
+      const machine = random.pick(this.#machines);
+      const own = stream(this.plan.seed, fault, at);
+      this.timeline.in(at, () => befall(machine, own));
+    }
+  }
+
+  /** At once, which is between two of its awaits, or before or after one of its next uses of the database. */
+  #die(machine: Machine, random: Random, end: () => void, how: string): void {
+    const { process } = machine;
+    if (!process) return;
+    const die = (): void => {
+      this.trace(`${machine.name} ${how}`);
+      end();
+      this.timeline.in(logUniform(random, 10, 3_000), () => machine.start());
+    };
+    if (random.chance(0.3)) die();
+    else process.handle.fuse = { calls: 1 + random.below(40), after: random.chance(0.5), then: die };
+  }
+
+  #forAWhile(random: Random, what: string, set: (on: boolean) => void): void {
+    this.trace(what);
+    set(true);
+    this.timeline.in(logUniform(random, 20, 2_000), () => set(false));
+    this.#unfinished.push(() => set(false));
+  }
+
+  #partition(machine: Machine, random: Random): void {
+    const others = this.#machines.filter((other) => other !== machine);
+    const cutOff = random.chance(0.5) ? others : [random.pick(others)];
+    const direction = random.below(3);
+    const links = cutOff.flatMap((other) => [
+      ...(direction !== 0 ? [`${machine.name} ${other.name}`] : []),
+      ...(direction !== 1 ? [`${other.name} ${machine.name}`] : []),
+    ]);
+    for (const link of links) this.network.cut.add(link);
+    this.trace(`cut: ${links.join(', ')}`);
+    this.timeline.in(logUniform(random, 100, 4_000), () => {
+      for (const link of links) this.network.cut.delete(link);
+    });
+  }
+
+  #planMigration(machine: Machine): void {
+    if (machine.kind === 'hub') return;
+    const random = stream(this.plan.seed, 'migration', machine.name);
+    const migrate = (): void => {
+      if (machine.migrated) return;
+      if (machine.disk.inTransaction) {
+        this.timeline.in(100, migrate);
+        return;
+      }
+      try {
+        machine.disk.exec(`ALTER TABLE items ADD COLUMN ${NEW_COLUMN} TEXT`);
+        machine.migrated = true;
+        this.trace(`${machine.name} migrates`);
+      } catch {
+        this.timeline.in(100, migrate);
+      }
+    };
+    if (random.chance(0.7)) this.timeline.in(random.next() * this.plan.troubleMs, migrate);
+    this.#unfinished.push(migrate);
+  }
+
+  #heal(): void {
+    this.trace('the trouble is over');
+    this.network.troubled = false;
+    this.network.cut.clear();
+    for (const machine of this.#machines) {
+      machine.lockedUntil = -1;
+      if (machine.process) machine.process.handle.fuse = undefined;
+    }
+    for (const finish of this.#unfinished) finish();
+    for (const machine of this.#machines) machine.start();
+  }
+
+  /** Looks now and then whether everything has arrived; as an operator would, sends refused changes once more. */
+  #looking(): () => boolean {
+    let next = 0;
+    return () => {
+      if (this.timeline.now < next) return false;
+      next = this.timeline.now + LOOK_MS;
+      for (const machine of this.#machines) this.#retryLetters(machine);
+      return this.#whatIsLeft() === undefined;
+    };
+  }
+
+  #retryLetters(machine: Machine): void {
+    const { process } = machine;
+    if (
+      !process ||
+      machine.held ||
+      machine.restarting ||
+      Number(machine.disk.all('SELECT count(*) AS n FROM _dead_letter')[0]?.n) === 0
+    )
+      return;
+    for (const { id, direction } of process.letters?.list() ?? []) {
+      if (direction !== 'out') continue;
+      this.#checks.retried = true;
+      this.trace(`${machine.name} sends letter ${id} again`);
+      process.letters?.retry(id);
+    }
+  }
+
+  #whatIsLeft(): string | undefined {
+    if (this.network.underWay > 0) return 'requests are under way';
+    for (const machine of this.#machines) {
+      const { disk, name } = machine;
+      const one = (sql: string): number => Number(disk.all(sql)[0]?.n ?? 0);
+      if (!machine.process || machine.held || machine.restarting) return `${name} is not running`;
+      if (one('SELECT count(*) AS n FROM _dead_letter') > 0) return `${name} has dead letters`;
+      if (machine.kind === 'hub') {
+        const behind = one(
+          'SELECT count(*) AS n FROM _hub_edges WHERE position < (SELECT coalesce(max(seq), 0) FROM _hub_rows)',
+        );
+        if (behind > 0) return `${behind} edges of ${name} are behind`;
+      } else if (machine.peers.length > 0) {
+        if (one('SELECT count(*) AS n FROM _changes') > 0) return `${name} has changes to send`;
+        if (one('SELECT count(*) AS n FROM _peer_state WHERE tail_from IS NOT NULL') > 0)
+          return `${name} has a snapshot to send`;
+      }
+    }
+    return undefined;
+  }
+
+  #received(machine: Machine, { body, changes }: { body: Uint8Array; changes: WireChange[] }): void {
+    machine.touched = true;
+    const text = new TextDecoder().decode(body);
+    this.#trace.add(text);
+    this.#bodies.set(text, changes);
+  }
+
+  /** Everything that was ever received, once more and in another order: nothing changes, and a newcomer ends up the same. */
+  #inAnotherOrder(): void {
+    const random = stream(this.plan.seed, 'order');
+    if (this.#altersSchemas || !random.chance(0.15)) return;
+    const [node] = this.#machines.filter(({ kind, counts }) => kind === 'node' && counts);
+    const machine = node as Machine;
+    const before = rowsOn(machine.disk, false);
+    const newcomer = new Versions();
+    for (const text of random.shuffle([...this.#bodies.keys()])) {
+      const received = machine.process?.receive(text);
+      if (received !== 200) this.#checks.fail(`${machine.name} answers ${received} to what it has accepted before`);
+      for (const change of this.#bodies.get(text) ?? []) newcomer.mergeChange(change);
+    }
+    const difference = differenceOf(before, rowsOn(machine.disk, false)) ?? differenceOf(before, newcomer.rows());
+    if (difference) this.#checks.fail(`${machine.name} is another after everything has come again: ${difference}`);
+  }
+
+  #clear(): void {
+    for (const machine of this.#machines) {
+      machine.crash();
+      if (this.plan.fresh || this.#altersSchemas) machine.disk.close();
+      else this.#pool.give(machine.disk);
+    }
+  }
+}
