@@ -82,7 +82,8 @@ export class Connection {
     if (this.#open) throw new Error('a Rowcast transaction was opened inside another one');
     const restore: string[] = [];
     // Neither pragma has an effect inside a transaction, so both frame it.
-    if (options.durable) this.#setPragma('synchronous', 2, (level) => level < 2, restore);
+    // EXTRA: without a WAL the removal of the journal is synced too; with FULL a power cut could bring it back, and undo us.
+    if (options.durable) this.#setPragma('synchronous', 3, (level) => level < 3, restore);
     if (options.foreignKeys) this.#setPragma('foreign_keys', 0, (on) => on === 1, restore);
     try {
       this.#waiting('BEGIN IMMEDIATE');

@@ -1,18 +1,34 @@
 /**
- * A power cut takes what was written and not synced. A test cannot pull the plug; it can show that nothing is answered
- * and nothing is sent before the WAL is synced: by the pragma in force at the commit, and by the system calls themselves.
+ * A power cut takes what was written and not synced. A test cannot pull the plug. It can look at the pragma in force at
+ * each commit; and it can record every write and every sync of a real process, and build the files as they may be found
+ * when the power has failed at any moment: whatever was synced, and any part of what was not.
  */
-import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { attach, type Database } from '../src/index.ts';
+import { createHub } from '../src/hub/hub.ts';
+import { attach, type Database, type Manager } from '../src/index.ts';
 import { buildLibrary, startChild } from './support/kill-children.ts';
-import type { TestDatabase } from './support/lane.ts';
-import { cleanUp, database, ITEMS, node, rowsOf, scratchFolder, serve, serveManager } from './support/nodes.ts';
-import { parseTrace, sentWith, walIsSyncedBefore, walWritesBetween } from './support/power-trace.ts';
+import { openDatabase, type TestDatabase } from './support/lane.ts';
+import { Random, type WireChange } from './support/model.ts';
+import {
+  cleanUp,
+  database,
+  exactRows,
+  ITEMS,
+  node,
+  rowsOf,
+  scratchFolder,
+  serve,
+  serveManager,
+  until,
+} from './support/nodes.ts';
+import { everyCut, hasTable, holds, stateOf, statesAfter, versionsIn, wiredTo } from './support/power-cuts.ts';
+import { giveUp, missingStrace } from './support/power-strace.ts';
+import { readTrace, said, straceCommand, type TraceEvent } from './support/power-trace.ts';
 
-const FULL = 2;
+/** As FULL, and without a WAL also the removal of the journal is synced: until then a power cut takes the commit back. */
+const EXTRA = 3;
 const NORMAL = 1;
 const OFF = 0;
 
@@ -51,25 +67,22 @@ describe('by the pragma', () => {
   const levels = [
     ['OFF', OFF],
     ['NORMAL', NORMAL],
-    ['FULL', FULL],
-    ['EXTRA', 3],
+    ['FULL', 2],
+    ['EXTRA', EXTRA],
   ] as const;
 
-  test.each(levels)(
-    'with synchronous %s the apply commit is at least FULL, and the setting is as before',
-    async (_, level) => {
-      const db = await database(ITEMS, join(scratchFolder(), 'a.db'));
-      const { handle, commits } = watched(db);
-      const manager = attach(handle, { id: 'node', peers: [] }, ['items']);
-      cleanUp(() => manager.stop());
-      db.exec(`PRAGMA synchronous = ${level}`);
-      commits.length = 0;
-      expect(manager.receive(batch('a'))).toMatchObject({ status: 200 });
-      manager.applyChanges(JSON.parse(batch('b')).changes);
-      expect(commits).toEqual([Math.max(level, FULL), Math.max(level, FULL)]);
-      expect(synchronous(db)).toBe(level);
-    },
-  );
+  test.each(levels)('with synchronous %s the apply commit is EXTRA, and the setting is as before', async (_, level) => {
+    const db = await database(ITEMS, join(scratchFolder(), 'a.db'));
+    const { handle, commits } = watched(db);
+    const manager = attach(handle, { id: 'node', peers: [] }, ['items']);
+    cleanUp(() => manager.stop());
+    db.exec(`PRAGMA synchronous = ${level}`);
+    commits.length = 0;
+    expect(manager.receive(batch('a'))).toMatchObject({ status: 200 });
+    manager.applyChanges(JSON.parse(batch('b')).changes);
+    expect(commits).toEqual([EXTRA, EXTRA]);
+    expect(synchronous(db)).toBe(level);
+  });
 
   test('the setting is as before after a batch that was refused, parked or put off', async () => {
     const db = await database(ITEMS, join(scratchFolder(), 'a.db'));
@@ -89,7 +102,7 @@ describe('by the pragma', () => {
     expect(synchronous(db)).toBe(NORMAL);
   });
 
-  test('what is sent was committed at FULL before, and the setting is as before', async () => {
+  test('what is sent was committed at EXTRA before, and the setting is as before', async () => {
     const receiver = await node({ id: 'receiver' });
     const db = await database(ITEMS, join(scratchFolder(), 'a.db'));
     const { handle, commits } = watched(db);
@@ -98,7 +111,7 @@ describe('by the pragma', () => {
     const peer = await serve(async (request, response) => {
       const chunks: Buffer[] = [];
       for await (const chunk of request) chunks.push(chunk as Buffer);
-      atRequest.push(commits.lastIndexOf(FULL));
+      atRequest.push(commits.lastIndexOf(EXTRA));
       const { body } = receiver.manager.receive(Buffer.concat(chunks));
       response.end(JSON.stringify(body));
     });
@@ -123,7 +136,12 @@ describe('by the pragma', () => {
   });
 });
 
-describe('by the system calls', () => {
+/** Enough for several checkpoints on either side; a process under strace runs for a second or two. */
+const BATCHES = 16;
+const ROUNDS = 6;
+
+describe('by the files', () => {
+  const seed = Number(process.env.ROWCAST_POWER_SEED ?? Math.floor(Math.random() * 2 ** 31));
   let build: ReturnType<typeof buildLibrary>;
   let missing: string | undefined;
   beforeAll(() => {
@@ -132,83 +150,183 @@ describe('by the system calls', () => {
   });
   afterAll(() => build?.remove());
 
-  const strace = (output: string): string[] => [
-    'strace',
-    '-f',
-    '-y',
-    '-s',
-    '1000',
-    '-e',
-    'trace=fsync,fdatasync,write,writev,pwrite64,pwritev,sendto,sendmsg',
-    '-o',
-    output,
-  ];
-
-  test('a receiver syncs its WAL between the last write of the batch and the answer', async ({ skip }) => {
-    if (missing !== undefined) return giveUp(missing, skip);
+  /** A receiver that was sent the batches over HTTP, one after the other, and the trace of what it did. */
+  async function tracedReceiver(
+    kind: 'node' | 'hub',
+    journal: string,
+  ): Promise<{ batches: WireChange[][]; states: string[]; events: TraceEvent[] }> {
     const folder = scratchFolder();
-    const output = join(folder, 'trace');
-    const child = startChild(build.folder, 'kill-receiver.mjs', [join(folder, 'a.db'), '0'], strace(output));
+    const output = join(scratchFolder(), 'trace');
+    const args = [kind, join(folder, 'a.db'), journal];
+    const child = startChild(build.folder, 'power-receiver.mjs', args, straceCommand(output));
     const port = (await child.line(1)).split(' ')[1];
-    // The first write to a fresh WAL is synced in any case; the later ones only because somebody asked for it.
-    for (const id of ['first', 'second', 'third']) {
+    const batches = randomBatches(new Random(seed));
+    const states = statesAfter(batches);
+    for (const [i, changes] of batches.entries()) {
       const answer = await fetch(`http://127.0.0.1:${port}/sync`, {
         method: 'POST',
-        body: batch(id),
+        body: JSON.stringify({ batch_id: i + 1, changes }),
         headers: { 'content-type': 'application/json' },
       });
-      expect(await answer.json()).toEqual({ applied: 1, ack: 7 });
+      expect(await answer.json()).toMatchObject({ ack: i + 1 });
     }
     await child.end();
-    const calls = parseTrace(readFileSync(output, 'utf8'));
-    const answers = sentWith(calls, '\\"ack\\":7');
-    expect(answers).toHaveLength(3);
-    for (const [i, answer] of answers.entries()) {
-      const previous = answers[i - 1];
-      if (previous) expect(walWritesBetween(calls, previous, answer)).toBeGreaterThan(0);
-      expect(walIsSyncedBefore(calls, answer)).toBe(true);
-    }
+    const events = readTrace(readFileSync(output, 'utf8'), folder);
+    expect(said(events, 'sent', ACK).map(({ match }) => Number(match[1]))).toEqual(batches.map((_, i) => i + 1));
+    return { batches, states, events };
+  }
+
+  /** How many batches were acknowledged before the cut: the answer had begun to leave. */
+  const acknowledged = (events: TraceEvent[]): ((before: number) => number) => {
+    const answers = said(events, 'sent', ACK);
+    return (before) => answers.filter(({ first }) => first < before).length;
+  };
+
+  test.for(['WAL', 'DELETE'])(
+    'a receiver with a %s journal has every batch that it acknowledged',
+    async (journal, { skip }) => {
+      if (missing !== undefined) return giveUp(missing, skip);
+      const { batches, states, events } = await tracedReceiver('node', journal);
+      const ackedAt = acknowledged(events);
+      const cuts = await everyCut(events, seed, async (db, { before, at }) => {
+        const acked = ackedAt(before);
+        expect(rowsOf(db, 'PRAGMA integrity_check'), at).toEqual([{ integrity_check: 'ok' }]);
+        if (!hasTable(db, 'items') || !hasTable(db, '_meta')) return expect(acked, at).toBe(0);
+        // Whole batches, and not one fewer than were acknowledged; the next one may be there without its answer.
+        expect([acked, acked + 1], at).toContain(states.indexOf(stateOf(receivedRows(db))));
+        expect(rowsOf(db, "SELECT value FROM _meta WHERE key = 'syncing' AND value <> 0"), at).toEqual([]);
+
+        const manager = attach(db, { id: 'receiver', peers: [] }, ['items']);
+        for (const changes of batches.slice(acked)) {
+          expect(manager.receive(JSON.stringify({ batch_id: 1, changes })).status, at).toBe(200);
+        }
+        expect(stateOf(receivedRows(db)), at).toBe(states.at(-1));
+        expect(manager.health(), at).toMatchObject({ ok: true, dead_letter: 0 });
+        await manager.stop();
+      });
+      expect(cuts).toBeGreaterThan(BATCHES);
+    },
+  );
+
+  test('a hub has every batch that it acknowledged, and passes it on', async ({ skip }) => {
+    if (missing !== undefined) return giveUp(missing, skip);
+    const { batches, states, events } = await tracedReceiver('hub', 'WAL');
+    const ackedAt = acknowledged(events);
+    const cuts = await everyCut(events, seed, async (db, { before, at }) => {
+      const acked = ackedAt(before);
+      expect(rowsOf(db, 'PRAGMA integrity_check'), at).toEqual([{ integrity_check: 'ok' }]);
+      if (!hasTable(db, '_hub_rows')) return expect(acked, at).toBe(0);
+      const present = rowsOf(db, "SELECT row_data FROM _hub_rows WHERE op <> 'DELETE' ORDER BY row_id");
+      const rows = present.map(({ row_data }) => JSON.parse(String(row_data)));
+      expect([acked, acked + 1], at).toContain(states.indexOf(stateOf(rows)));
+
+      const edge = await memoryNode('edge');
+      const get = async (): Promise<{ status: number; text(): Promise<string> }> => ({
+        status: 200,
+        text: async () => '{"node_id":"edge"}',
+      });
+      const wire = { get, ...wiredTo(edge.manager) };
+      const hub = createHub(db, { id: 'hub', edges: ['http://edge.test'], batchMs: 1, ...wire });
+      for (const changes of batches.slice(acked)) hub.receive(JSON.stringify({ batch_id: 1, changes }));
+      await until(`the edge has everything, ${at}`, () => stateOf(receivedRows(edge.db)) === states.at(-1));
+      await hub.stop();
+      await edge.end();
+    });
+    expect(cuts).toBeGreaterThan(BATCHES);
   });
 
-  test('a sender syncs its WAL before it sends what is in it', async ({ skip }) => {
-    if (missing !== undefined) return giveUp(missing, skip);
-    const folder = scratchFolder();
-    const output = join(folder, 'trace');
-    const receiver = await node({ id: 'receiver' });
-    const peer = await serveManager(receiver.manager);
-    const child = startChild(build.folder, 'power-sender.mjs', [join(folder, 'a.db'), peer], strace(output));
-    expect(await child.ended).toBe(0);
-    expect(rowsOf(receiver.db, 'SELECT id FROM items ORDER BY id')).toEqual([{ id: 'first' }, { id: 'second' }]);
-    const calls = parseTrace(readFileSync(output, 'utf8'));
-    for (const round of ['first', 'second']) {
-      const [request] = sentWith(calls, `round-${round}`);
-      if (!request) throw new Error(`the trace does not hold the request of the ${round} round`);
-      expect(walIsSyncedBefore(calls, request)).toBe(true);
-    }
-  });
+  test.for(['WAL', 'DELETE'])(
+    'a sender with a %s journal has what it sent, and sends what was not acknowledged',
+    async (journal, { skip }) => {
+      if (missing !== undefined) return giveUp(missing, skip);
+      const receiver = await node({ id: 'receiver' });
+      const peer = await serveManager(receiver.manager);
+      const folder = scratchFolder();
+      const output = join(scratchFolder(), 'trace');
+      const args = [join(folder, 'a.db'), peer, journal, String(ROUNDS)];
+      const child = startChild(build.folder, 'power-sender.mjs', args, straceCommand(output));
+      expect(await child.ended).toBe(0);
+
+      const events = readTrace(readFileSync(output, 'utf8'), folder);
+      const requests = said(events, 'sent', REQUEST).map(({ match, first }) => ({
+        first,
+        body: match[0],
+        batchId: Number(match[1]),
+        changes: JSON.parse(match[2] as string) as WireChange[],
+      }));
+      const answers = said(events, 'received', ACK).map(({ match, last }) => ({ last, batchId: Number(match[1]) }));
+      expect(requests.length).toBeGreaterThan(ROUNDS);
+      expect(answers.map(({ batchId }) => batchId)).toEqual(requests.map(({ batchId }) => batchId));
+      const cuts = await everyCut(events, seed, async (db, { before, at }) => {
+        const sent = requests.filter(({ first }) => first < before);
+        const acked = new Set(answers.filter(({ last }) => last < before).map(({ batchId }) => batchId));
+        const ackedUpTo = Math.max(0, ...acked);
+        expect(rowsOf(db, 'PRAGMA integrity_check'), at).toEqual([{ integrity_check: 'ok' }]);
+        if (!hasTable(db, 'items') || !hasTable(db, '_peer_state')) return expect(sent, at).toEqual([]);
+        // A peer may have whatever was sent: it is here as well, in that version or a newer one.
+        const here = versionsIn(db);
+        const changes = sent.flatMap((request) => request.changes);
+        expect(
+          changes.filter((change) => !holds(here, change)),
+          at,
+        ).toEqual([]);
+        // And nothing is forgotten that no answer has spoken of.
+        const latest = Number(rowsOf(db, "SELECT seq FROM sqlite_sequence WHERE name = '_changes'")[0]?.seq ?? 0);
+        const [kept] = rowsOf(db, 'SELECT count(*) AS n FROM _changes WHERE change_id > ?', ackedUpTo);
+        expect(kept, at).toEqual({ n: Math.max(0, latest - ackedUpTo) });
+        const [state] = rowsOf(db, 'SELECT coalesce(max(last_acked), 0) AS n FROM _peer_state');
+        expect(Number(state?.n), at).toBeLessThanOrEqual(ackedUpTo);
+
+        // The peer as it is at the least: with what it acknowledged.
+        const other = await memoryNode('receiver');
+        for (const { batchId, body } of requests) if (acked.has(batchId)) other.manager.receive(body);
+        const wire = { batchMs: 3_600_000, ...wiredTo(other.manager) };
+        const manager = attach(db, { id: 'sender', peers: [peer], ...wire }, ['items']);
+        expect(await manager.flush(), at).toEqual({ delivered: [peer], unreachable: [] });
+        expect(exactRows(other.db, 'items'), at).toEqual(exactRows(db, 'items'));
+        expect(manager.health(), at).toMatchObject({ ok: true, dead_letter: 0, pending_changes: 0 });
+        await manager.stop();
+        await other.end();
+      });
+      expect(cuts).toBeGreaterThan(requests.length);
+    },
+  );
 });
 
-/** What keeps strace from being used here, if anything. CI installs it where it may. */
-function missingStrace(): string | undefined {
-  if (process.platform !== 'linux') return `strace runs on Linux, not on ${process.platform}`;
-  const find = (): boolean => (process.env.PATH ?? '').split(':').some((folder) => existsSync(join(folder, 'strace')));
-  if (!find() && process.env.CI && process.getuid?.() === 0) {
-    try {
-      execFileSync('apt-get', ['install', '-y', '--no-install-recommends', 'strace'], { stdio: 'ignore' });
-    } catch {
-      // Said below.
-    }
-  }
-  if (!find()) return 'strace is not installed: apt-get install strace';
-  try {
-    execFileSync('strace', ['-o', '/dev/null', 'true'], { stdio: 'ignore' });
-  } catch {
-    return 'strace is installed but may not trace here: the container needs the capability SYS_PTRACE';
-  }
-  return undefined;
+const ACK = /"ack":(\d+)/g;
+const REQUEST = /\{"batch_id":(\d+),"changes":(\[[^\]]*\])\}/g;
+
+/** Batches on a few rows, so that they meet: newer, older and equal versions, deletions; and each has a row of its own. */
+function randomBatches(random: Random): WireChange[][] {
+  return Array.from({ length: BATCHES }, (_, batch) => {
+    const own = { id: `batch-${batch}`, name: null, value: batch, created_at: 1, updated_at: 1_000 };
+    const changes = Array.from({ length: 2 + random.below(8) }, () => randomChange(random, 1_000 + 10 * batch));
+    return [...changes, { op: 'INSERT', table: 'items', row: own, old_id: null }];
+  });
 }
 
-function giveUp(missing: string, skip: (note?: string) => void): void {
-  if (process.env.CI && process.platform === 'linux') throw new Error(missing);
-  skip(missing);
+function randomChange(random: Random, now: number): WireChange {
+  const id = `row-${random.below(40)}`;
+  const name = random.pick(['short', 'some text', 'long '.repeat(120)]);
+  const row = { id, name, value: random.below(100), created_at: 1, updated_at: now + random.below(20) };
+  return random.chance(0.2)
+    ? { op: 'DELETE', table: 'items', row, old_id: id }
+    : { op: random.pick(['INSERT', 'UPDATE'] as const), table: 'items', row, old_id: null };
+}
+
+/** Without the rows that the receiver writes itself. */
+function receivedRows(db: TestDatabase): Record<string, unknown>[] {
+  return rowsOf(db, "SELECT * FROM items WHERE id NOT LIKE 'own-%' ORDER BY id");
+}
+
+/** Hundreds of them are made in one test, so each is taken away at once. */
+async function memoryNode(id: string): Promise<{ db: TestDatabase; manager: Manager; end(): Promise<void> }> {
+  const db = await openDatabase();
+  db.exec(ITEMS);
+  const manager = attach(db, { id, peers: [] }, ['items']);
+  const end = async (): Promise<void> => {
+    await manager.stop();
+    db.close();
+  };
+  return { db, manager, end };
 }

@@ -119,7 +119,10 @@ export class Application {
         written.push(...difference(rows, now));
         rows = now;
       }
-      if (ending === 'held') return this.#hold(machine, index, random, connection, written, before);
+      if (ending === 'held') {
+        this.#hold(machine, index, random, connection, written, before);
+        return;
+      }
       connection.exec(ending === 'commit' ? 'COMMIT' : 'ROLLBACK');
     } catch (error) {
       if (this.#hasFailed(machine, error)) {
@@ -154,7 +157,8 @@ export class Application {
       } catch (error) {
         if (this.#hasFailed(machine, error)) {
           machine.held = false;
-          return this.#checks.nothingWritten(machine, before);
+          this.#checks.nothingWritten(machine, before);
+          return;
         }
       }
       machine.held = false;

@@ -215,7 +215,10 @@ export class Checks {
       const verdict = Object.values(machine.disk.all('PRAGMA integrity_check')[0] ?? {})[0];
       if (verdict !== 'ok') this.fail(`${machine.name}: integrity_check says ${verdict}`);
     }
-    if (this.#mixedSchemas) return this.#fromSomeWrite(first, writes);
+    if (this.#mixedSchemas) {
+      this.#fromSomeWrite(first, writes);
+      return;
+    }
     for (const node of nodes) this.#asExpected(node, expected);
     for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
@@ -230,7 +233,10 @@ export class Checks {
 
   #asExpected(node: Machine, expected: Versions): void {
     const difference = differenceOf(expected.rows(), rowsOn(node.disk, false));
-    if (difference) return this.fail(`${node.name} is not what was written: ${difference}`);
+    if (difference) {
+      this.fail(`${node.name} is not what was written: ${difference}`);
+      return;
+    }
     for (const [key, version] of expected.entries()) {
       if (!version.isDelete) continue;
       const [table, id] = key.split('/') as [TableName, string];

@@ -32,7 +32,7 @@ class ProcessGone extends Error {}
 interface Fuse {
   calls: number;
   after: boolean;
-  then(): void;
+  burn(): void;
 }
 
 /** The moment at which time begins. */
@@ -303,7 +303,7 @@ export class Handle implements Database {
   }
 
   #burn(fuse: Fuse): never {
-    fuse.then();
+    fuse.burn();
     throw new ProcessGone();
   }
 

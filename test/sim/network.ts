@@ -110,13 +110,23 @@ export class Network {
         else back(given);
       });
     };
-    if (this.cut.has(link)) return answer('cut off', broken(random));
-    if (this.#happens('drop', random)) return answer('dropped', broken(random));
-    if (this.#happens('hang', random)) return answer('hangs', undefined);
-    const instead = request.body ? this.#gateway(request, link) : undefined;
-    if (instead) return answer(`gateway says ${instead.status}`, instead);
-    if (!to.process) return answer('nobody there', new Error('connection refused'));
-    void this.#deliver(request, to.process, link, answer);
+    const instead = request.body && this.troubled ? () => this.#gateway(request, link) : () => undefined;
+    if (this.cut.has(link)) answer('cut off', broken(random));
+    else if (this.#happens('drop', random)) answer('dropped', broken(random));
+    else if (this.#happens('hang', random)) answer('hangs', undefined);
+    else this.#arriveWhole(request, link, instead(), answer);
+  }
+
+  #arriveWhole(
+    request: Request,
+    link: string,
+    instead: Answer | undefined,
+    answer: (what: string, given: Answer | Error | undefined) => void,
+  ): void {
+    const { process } = request.to;
+    if (instead) answer(`gateway says ${instead.status}`, instead);
+    else if (process) void this.#deliver(request, process, link, answer);
+    else answer('nobody there', new Error('connection refused'));
   }
 
   async #deliver(
@@ -128,24 +138,22 @@ export class Network {
     const { from, to, body, path, batch, random } = request;
     const reply = await process.answer(path, body, batch.changes, from.machine.name);
     if (body && reply.committed) this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
-    if (process.dead) return answer('dies while answering', new Error('connection reset'));
-    if (this.#happens('lost-answer', random)) return answer(`${reply.status}, answer lost`, broken(random));
-    if (this.#happens('torn', random)) {
-      const torn = { status: reply.status, text: () => Promise.reject(new Error('the answer broke off')) };
-      return answer(`${reply.status}, answer torn`, torn);
+    const lost = this.#happens('lost-answer', random);
+    const torn = this.#happens('torn', random);
+    const emptied = body !== undefined && this.#happens('empty', random);
+    if (process.dead) answer('dies while answering', new Error('connection reset'));
+    else if (lost) answer(`${reply.status}, answer lost`, broken(random));
+    else if (torn) answer(`${reply.status}, answer torn`, { status: reply.status, text: tornText });
+    else {
+      const refused = reply.status >= 400 && reply.status < 500 && reply.status !== 413;
+      if (emptied || refused) this.#refused(link);
+      answer(`${reply.status}${emptied ? ', emptied' : ''}`, emptied ? text(200, '') : text(reply.status, reply.body));
     }
-    if (body && this.#happens('empty', random)) {
-      this.#refused(link);
-      return answer(`${reply.status}, answer emptied`, text(200, ''));
-    }
-    if (reply.status >= 400 && reply.status < 500 && reply.status !== 413) this.#refused(link);
-    answer(String(reply.status), text(reply.status, reply.body));
   }
 
   /** What stands between the machines and answers in their place, without having passed anything on. */
   #gateway({ batch, random }: Request, link: string): Answer | undefined {
     const { faults } = this.#o.plan;
-    if (!this.troubled) return undefined;
     if (faults['too-large'] !== undefined && batch.changes.length > faults['too-large']) return text(413, 'too large');
     if (faults.poison !== undefined && batch.changes.some(({ row }) => row?.name === POISON)) {
       this.#refused(link);
@@ -187,6 +195,10 @@ export class Network {
 /** A connection that breaks says so, or says nothing until the sender gives up. */
 function broken(random: Random): Error | undefined {
   return random.chance(0.7) ? new Error('connection reset') : undefined;
+}
+
+function tornText(): Promise<string> {
+  return Promise.reject(new Error('the answer broke off'));
 }
 
 function text(status: number, body: string): Answer {

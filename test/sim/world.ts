@@ -124,7 +124,11 @@ class World implements Surroundings {
         node.peers = [hub.url];
         hub.peers.push(node.url);
       });
-      if (hubs.length === 2) hubs.forEach((hub, i) => hub.peers.push((hubs[1 - i] as Machine).url));
+      const [one, two] = hubs;
+      if (one && two) {
+        one.peers.push(two.url);
+        two.peers.push(one.url);
+      }
     } else {
       mesh();
     }
@@ -170,7 +174,10 @@ class World implements Surroundings {
     }
     const gone = random.below(troubleMs / 2);
     change(gone, without);
-    if (topology === 'return') return change(gone + 400 + random.below(troubleMs), all);
+    if (topology === 'return') {
+      change(gone + 400 + random.below(troubleMs), all);
+      return;
+    }
     late.counts = false;
     this.timeline.in(gone, () => {
       this.#writers = rest;
@@ -247,7 +254,7 @@ class World implements Surroundings {
       this.timeline.in(logUniform(random, 10, 3_000), () => machine.start());
     };
     if (random.chance(0.3)) die();
-    else process.handle.fuse = { calls: 1 + random.below(40), after: random.chance(0.5), then: die };
+    else process.handle.fuse = { calls: 1 + random.below(40), after: random.chance(0.5), burn: die };
   }
 
   #forAWhile(random: Random, what: string, set: (on: boolean) => void): void {

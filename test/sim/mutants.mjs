@@ -1,0 +1,166 @@
+/**
+ * Planted bugs: each is a wrong turn that an implementation like this one could take, and has been taken somewhere. They are
+ * put into a copy of the compiled sources; nothing in the shipped code knows of them.
+ *
+ * An edit is `[file, text, replacement]`, and the text must be there exactly once: a mutant that no longer finds its
+ * place is an error, not a success.
+ */
+
+const LATER = 'void this.#clock.sleep(20).then(() => ';
+const BATCH_ID = 'JSON.parse(new TextDecoder().decode(body)).batch_id';
+
+export const MUTANTS = [
+  {
+    name: 'plain-greater',
+    what: 'of two versions at the same time, the one that is there stays',
+    edits: [['merge.js', "AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`", 'AND 0)`']],
+  },
+  {
+    name: 'arrival-wins-ties',
+    what: 'of two versions at the same time, the later arrival wins',
+    edits: [['merge.js', '(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1', '(${target}.${updatedAt} > excluded.${updatedAt}) IS NOT 1']],
+  },
+  {
+    name: 'no-tombstones',
+    what: 'a received write does not ask whether its row was deleted',
+    edits: [['merge.js', '`AND g.version >= ${source.ua})`', '`AND 0)`']],
+  },
+  {
+    name: 'deletes-lose-ties',
+    what: 'a deletion does not remove a row of the same time',
+    edits: [['merge.js', 'AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)', 'AND (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)']],
+  },
+  {
+    name: 'delete-before-ack',
+    what: 'changes are dropped when they are sent, not when they are acknowledged',
+    edits: [['outbox.js', 'if (found)', 'if (found) this.#advance(found);\n        if (found)']],
+  },
+  {
+    name: 'ack-not-checked',
+    what: 'any answer with a status of 2xx counts as an acknowledgement',
+    edits: [['verdict.js', 'return judgeBody(answer, batchId);', "return { kind: 'acked' };"]],
+  },
+  {
+    name: 'ack-deletes-everything',
+    what: 'an acknowledgement drops all changes, those after it included',
+    edits: [['outbox.js', 'DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked)', 'DELETE FROM _changes WHERE change_id <= (SELECT 9e15 + min(last_acked)']],
+  },
+  {
+    name: 'prune-at-any-peer',
+    what: 'a change is dropped when one of the peers has it',
+    edits: [['outbox.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
+  },
+  {
+    name: 'no-autoincrement',
+    what: 'ids of changes begin again when there are none left',
+    edits: [['capture/internal-tables.js', "'(change_id INTEGER PRIMARY KEY AUTOINCREMENT,", "'(change_id INTEGER PRIMARY KEY,"]],
+  },
+  {
+    name: 'flag-outside-transaction',
+    what: 'the syncing flag is taken back after the commit',
+    edits: [['apply.js', 'this.#db.exec(RESET_SYNCING);', 'queueMicrotask(() => this.#db.exec(RESET_SYNCING));']],
+  },
+  {
+    name: 'ack-before-commit',
+    what: 'a node acknowledges, and applies a moment later',
+    edits: [['attach.js', 'return this.#apply(body, options.from);', `${LATER}this.#apply(body, options.from));\n            return { applied: 1, ack: ${BATCH_ID} };`]],
+  },
+  {
+    name: 'ack-not-flushed',
+    what: 'a node acknowledges what a power cut can take back',
+    edits: [['apply.js', '{ durable: true, ...', '{ ...']],
+  },
+  {
+    name: 'shipped-not-flushed',
+    what: 'a node sends what a power cut can take back',
+    edits: [['outbox.js', 'this.#readDurably(limit, previous), { durable: true })', 'this.#readDurably(limit, previous))']],
+  },
+  {
+    name: 'dead-letter-on-connection-error',
+    what: 'a peer that cannot be reached counts as one that refuses',
+    edits: [['ship.js', "const failed = verdict.kind === 'unreachable' ? 'unreachable' : 'refused';", "const failed = 'refused';"]],
+  },
+  {
+    name: 'no-local-advance',
+    what: 'an update keeps the time that the application gave it, whatever the row had',
+    edits: [
+      ['capture/triggers.js', "'AFTER UPDATE', `${advances(table)} AND ${NOT_SYNCING}`", "'AFTER UPDATE', `${NOT_SYNCING}`"],
+      ['capture/triggers.js', 'Math.max(2, table.writers + 1)', '0'],
+    ],
+  },
+  {
+    name: 'insert-below-tombstone',
+    what: 'an id that was deleted can be inserted again below its tombstone',
+    edits: [['capture/triggers.js', '        advanceInsert(table),\n', '']],
+  },
+  {
+    name: 'replace-without-floor',
+    what: 'REPLACE forgets the version of the row that it removes',
+    edits: [['capture/triggers.js', '        floorBeforeReplace(table),\n', '']],
+  },
+  {
+    name: 'rename-not-captured',
+    what: 'a changed primary key leaves the old row on the peers',
+    edits: [['capture/triggers.js', '        captureRename(table),\n', '']],
+  },
+  {
+    name: 'nulls-dropped',
+    what: 'columns that are NULL are left out of the captured row',
+    edits: [['capture/values.js', 'return objects[0];', "return `json_patch('{}', ${objects[0]})`;"]],
+  },
+  {
+    name: 'string-comparison-of-times',
+    what: 'times are compared as text',
+    edits: [['merge.js', '(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1', '(${target}.${updatedAt} || \'\' >= excluded.${updatedAt} || \'\') IS NOT 1']],
+  },
+  {
+    name: 'captured-while-applying',
+    what: 'what was received is captured and sent on',
+    edits: [['capture/triggers.js', "key = 'syncing') IS NOT 1", "key = 'syncing') IS NOT 2"]],
+  },
+  {
+    name: 'foreign-keys-enforced',
+    what: 'a child that comes before its parent is refused',
+    edits: [['apply.js', "foreignKeys: 'suspended'", '']],
+  },
+  {
+    name: 'hub-drops-one-edge',
+    what: 'the hub serves all edges but one',
+    edits: [['hub/hub.js', 'of this.#links)\n            shipper.start();', 'of this.#links.slice(1))\n            shipper.start();']],
+  },
+  {
+    name: 'hub-acks-from-memory',
+    what: 'the hub acknowledges, and stores a moment later',
+    edits: [['hub/hub.js', 'const { ack, advanced, parked } = this.#store.receive(body, from);', `${LATER}this.#store.receive(body, from));\n            const { ack, advanced, parked } = { ack: { applied: 1, ack: ${BATCH_ID} }, advanced: true, parked: [] };`]],
+  },
+  {
+    name: 'hub-ack-not-flushed',
+    what: 'the hub acknowledges what a power cut can take back',
+    edits: [['hub/store.js', 'this.#merge(document, from), { durable: true })', 'this.#merge(document, from))']],
+  },
+  {
+    name: 'hub-keeps-what-came-last',
+    what: 'the hub lets the later arrival win a tie',
+    edits: [['hub/merge.js', "'WHERE excluded.updated_at > t.updated_at OR", "'WHERE excluded.updated_at >= t.updated_at OR"]],
+  },
+  {
+    name: 'snapshot-without-tombstones',
+    what: 'a new peer is not told what was deleted',
+    edits: [['snapshot.js', '        { name: `tombstones:${table.name}`, select: tombstonesOf(table) },\n', '']],
+  },
+  {
+    name: 'no-snapshot-on-return',
+    what: 'a peer that was away goes on where it was, without what is gone',
+    edits: [['outbox.js', 'if (missed || behind)', 'if (behind)']],
+  },
+  {
+    name: 'bisection-loses-the-tail',
+    what: 'of a refused batch, the first half is sent and the second forgotten',
+    edits: [['ship.js', 'return this.#split(refused.count);', "await this.#deliver(refused.count >> 1);\n        this.#o.outbox.ack(refused);\n        return 'done';"]],
+  },
+  {
+    name: 'read-ahead-skips',
+    what: 'after a failed attempt, the loop goes on with the batch that it has read ahead',
+    edits: [['ship.js', 'await this.#backOff(failures.unreachable + failures.refused);', 'await this.#backOff(failures.unreachable + failures.refused);\n            if (ahead) this.#o.outbox.ack(current);']],
+  },
+];

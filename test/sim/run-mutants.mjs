@@ -1,0 +1,63 @@
+/**
+ * `npm run sim:mutants`: switches on each planted bug in turn and counts the schedules until the simulation notices.
+ * `-- --only <name>` for one of them, `-- --seeds 100` for another limit than 500.
+ */
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { MUTANTS } from './mutants.mjs';
+import { compile, startWorker } from './workers.mjs';
+
+const { values } = parseArgs({ options: { only: { type: 'string' }, seeds: { type: 'string' } } });
+const limit = Number(values.seeds ?? 500);
+const wanted = MUTANTS.filter(({ name }) => values.only === undefined || values.only.split(',').includes(name));
+if (wanted.length === 0) throw new Error(`--only must name one of ${MUTANTS.map(({ name }) => name).join(', ')}`);
+
+const built = compile();
+const results = new Map();
+const queue = [...wanted];
+// Two at a time: one per core.
+await Promise.all([1, 2].map(async () => {
+  for (let mutant = queue.shift(); mutant; mutant = queue.shift()) results.set(mutant.name, await hunt(mutant));
+}));
+print();
+process.exitCode = [...results.values()].every(({ caught }) => caught !== undefined) ? 0 : 1;
+
+async function hunt({ name, edits }) {
+  const folder = join(built, '..', `mutant-${name}`);
+  rmSync(folder, { recursive: true, force: true });
+  cpSync(built, folder, { recursive: true });
+  for (const edit of edits) plant(folder, name, edit);
+  const worker = startWorker('node', folder);
+  try {
+    const { failures } = await worker.ask({ kind: 'run', from: 1, to: 1 + limit, stopAtFirst: true });
+    const [failure] = failures;
+    progress(name, failure ? `seed ${failure.seed}` : 'not caught');
+    return failure ? { caught: failure.seed, how: failure.violation } : { caught: undefined, how: 'NOT CAUGHT' };
+  } finally {
+    worker.end();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function plant(folder, name, [file, text, replacement]) {
+  const path = join(folder, 'src', file);
+  const before = readFileSync(path, 'utf8');
+  const places = before.split(text).length - 1;
+  if (places !== 1) throw new Error(`mutant ${name}: ${JSON.stringify(text)} is ${places} times in ${file}, not once`);
+  writeFileSync(path, before.replace(text, () => replacement));
+}
+
+function progress(name, what) {
+  console.log(`${name}: ${what}`);
+}
+
+function print() {
+  console.log(`\n| planted bug | what it does | caught at schedule | by |\n|---|---|---|---|`);
+  for (const { name, what } of wanted) {
+    const { caught, how } = results.get(name);
+    console.log(`| ${name} | ${what} | ${caught ?? '**not within the limit**'} | ${how.replace(/[|\n]/g, ' ').slice(0, 90)} |`);
+  }
+  const count = [...results.values()].filter(({ caught }) => caught !== undefined).length;
+  console.log(`\n${count} of ${wanted.length} planted bugs were caught within ${limit} schedules`);
+}
