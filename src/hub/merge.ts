@@ -16,7 +16,9 @@ export function mergeSql(source: string): string {
     'INSERT INTO _hub_rows AS t (seq, op, table_name, row_id, updated_at, origin, row_data) ' +
     `SELECT CAST(? AS INTEGER) + 1 + s.idx, s.op, s.tbl, s.id, s.ua, ?, s.row FROM (${source}) AS s WHERE true ` +
     'ON CONFLICT (table_name, row_id) DO UPDATE SET seq = excluded.seq, op = excluded.op, table_name = excluded.table_name, ' +
-    `updated_at = excluded.updated_at, origin = excluded.origin, row_data = ${mergedRow('t.row_data', 'excluded.row_data')} ` +
+    // A row that was put together from two is news to its sender as well.
+    `updated_at = excluded.updated_at, origin = iif(${isWhole('t.row_data', 'excluded.row_data')}, excluded.origin, NULL), ` +
+    `row_data = ${mergedRow('t.row_data', 'excluded.row_data')} ` +
     'WHERE excluded.updated_at > t.updated_at OR (excluded.updated_at = t.updated_at AND t.op <> ' +
     `'DELETE' AND (excluded.op = 'DELETE' OR (excluded.row_data <> t.row_data AND ` +
     `${contentOf('excluded.row_data')} > ${contentWithin('t.row_data', 'excluded.row_data')})))`
@@ -82,12 +84,23 @@ function plain(x: string): string {
  * of both are taken as they are written: `->` gives back a number or text in the very bytes it came in.
  */
 function mergedRow(present: string, sent: string): string {
-  const missing = `lower(e.key) NOT IN (SELECT lower(key) FROM json_each(${sent}))`;
+  const missing = missingFrom(sent);
   return (
-    `CASE WHEN t.op = 'DELETE' OR excluded.op = 'DELETE' OR ${keysOf(present)} = ${keysOf(sent)} OR NOT EXISTS (SELECT 1 FROM json_each(${present}) AS e WHERE ${missing}) ` +
-    `THEN ${sent} ELSE substr(${sent}, 1, length(${sent}) - 1) || (SELECT group_concat(',' || json_quote(e.key) || ':' || ` +
+    `CASE WHEN ${isWhole(present, sent)} THEN ${sent} ELSE substr(${sent}, 1, length(${sent}) - 1) || (SELECT group_concat(',' || json_quote(e.key) || ':' || ` +
     `coalesce(${present} -> e.fullkey, json_quote(e.value)), '') FROM json_each(${present}) AS e WHERE ${missing}) || '}' END`
   );
+}
+
+/** True where the sent row has every column that is known of it. */
+function isWhole(present: string, sent: string): string {
+  return (
+    `(t.op = 'DELETE' OR excluded.op = 'DELETE' OR ${keysOf(present)} = ${keysOf(sent)} ` +
+    `OR NOT EXISTS (SELECT 1 FROM json_each(${present}) AS e WHERE ${missingFrom(sent)}))`
+  );
+}
+
+function missingFrom(sent: string): string {
+  return `lower(e.key) NOT IN (SELECT lower(key) FROM json_each(${sent}))`;
 }
 
 function keysOf(row: string): string {

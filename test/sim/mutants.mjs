@@ -18,7 +18,13 @@ export const MUTANTS = [
   {
     name: 'arrival-wins-ties',
     what: 'of two versions at the same time, the later arrival wins',
-    edits: [['merge.js', '(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1', '(${target}.${updatedAt} > excluded.${updatedAt}) IS NOT 1']],
+    edits: [
+      [
+        'merge.js',
+        '(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1',
+        '(${target}.${updatedAt} > excluded.${updatedAt}) IS NOT 1',
+      ],
+    ],
   },
   {
     name: 'no-tombstones',
@@ -28,7 +34,13 @@ export const MUTANTS = [
   {
     name: 'deletes-lose-ties',
     what: 'a deletion does not remove a row of the same time',
-    edits: [['merge.js', 'AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)', 'AND (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)']],
+    edits: [
+      [
+        'merge.js',
+        'AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
+        'AND (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
+      ],
+    ],
   },
   {
     name: 'delete-before-ack',
@@ -43,7 +55,13 @@ export const MUTANTS = [
   {
     name: 'ack-deletes-everything',
     what: 'an acknowledgement drops all changes, those after it included',
-    edits: [['outbox.js', 'DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked)', 'DELETE FROM _changes WHERE change_id <= (SELECT 9e15 + min(last_acked)']],
+    edits: [
+      [
+        'outbox.js',
+        'DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked)',
+        'DELETE FROM _changes WHERE change_id <= (SELECT 9e15 + min(last_acked)',
+      ],
+    ],
   },
   {
     name: 'prune-at-any-peer',
@@ -53,7 +71,13 @@ export const MUTANTS = [
   {
     name: 'no-autoincrement',
     what: 'ids of changes begin again when there are none left',
-    edits: [['capture/internal-tables.js', "'(change_id INTEGER PRIMARY KEY AUTOINCREMENT,", "'(change_id INTEGER PRIMARY KEY,"]],
+    edits: [
+      [
+        'capture/internal-tables.js',
+        "'(change_id INTEGER PRIMARY KEY AUTOINCREMENT,",
+        "'(change_id INTEGER PRIMARY KEY,",
+      ],
+    ],
   },
   {
     name: 'flag-outside-transaction',
@@ -63,7 +87,13 @@ export const MUTANTS = [
   {
     name: 'ack-before-commit',
     what: 'a node acknowledges, and applies a moment later',
-    edits: [['attach.js', 'return this.#apply(body, options.from);', `${LATER}this.#apply(body, options.from));\n            return { applied: 1, ack: ${BATCH_ID} };`]],
+    edits: [
+      [
+        'attach.js',
+        'return this.#apply(body, options.from);',
+        `${LATER}this.#apply(body, options.from));\n            return { applied: 1, ack: ${BATCH_ID} };`,
+      ],
+    ],
   },
   {
     name: 'ack-not-flushed',
@@ -73,18 +103,30 @@ export const MUTANTS = [
   {
     name: 'shipped-not-flushed',
     what: 'a node sends what a power cut can take back',
-    edits: [['outbox.js', 'this.#readDurably(limit, previous), { durable: true })', 'this.#readDurably(limit, previous))']],
+    edits: [
+      ['outbox.js', 'this.#readDurably(limit, previous), { durable: true })', 'this.#readDurably(limit, previous))'],
+    ],
   },
   {
     name: 'dead-letter-on-connection-error',
     what: 'a peer that cannot be reached counts as one that refuses',
-    edits: [['ship.js', "const failed = verdict.kind === 'unreachable' ? 'unreachable' : 'refused';", "const failed = 'refused';"]],
+    edits: [
+      [
+        'ship.js',
+        "const failed = verdict.kind === 'unreachable' ? 'unreachable' : 'refused';",
+        "const failed = 'refused';",
+      ],
+    ],
   },
   {
     name: 'no-local-advance',
     what: 'an update keeps the time that the application gave it, whatever the row had',
     edits: [
-      ['capture/triggers.js', "'AFTER UPDATE', `${advances(table)} AND ${NOT_SYNCING}`", "'AFTER UPDATE', `${NOT_SYNCING}`"],
+      [
+        'capture/triggers.js',
+        "'AFTER UPDATE', `${advances(table)} AND ${NOT_SYNCING}`",
+        "'AFTER UPDATE', `${NOT_SYNCING}`",
+      ],
       ['capture/triggers.js', 'Math.max(2, table.writers + 1)', '0'],
     ],
   },
@@ -111,7 +153,13 @@ export const MUTANTS = [
   {
     name: 'string-comparison-of-times',
     what: 'times are compared as text',
-    edits: [['merge.js', '(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1', '(${target}.${updatedAt} || \'\' >= excluded.${updatedAt} || \'\') IS NOT 1']],
+    edits: [
+      [
+        'merge.js',
+        '(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1',
+        "(${target}.${updatedAt} || '' >= excluded.${updatedAt} || '') IS NOT 1",
+      ],
+    ],
   },
   {
     name: 'captured-while-applying',
@@ -126,12 +174,24 @@ export const MUTANTS = [
   {
     name: 'hub-drops-one-edge',
     what: 'the hub serves all edges but one',
-    edits: [['hub/hub.js', 'of this.#links)\n            shipper.start();', 'of this.#links.slice(1))\n            shipper.start();']],
+    edits: [
+      [
+        'hub/hub.js',
+        'of this.#links)\n            shipper.start();',
+        'of this.#links.slice(1))\n            shipper.start();',
+      ],
+    ],
   },
   {
     name: 'hub-acks-from-memory',
     what: 'the hub acknowledges, and stores a moment later',
-    edits: [['hub/hub.js', 'const { ack, advanced, parked } = this.#store.receive(body, from);', `${LATER}this.#store.receive(body, from));\n            const { ack, advanced, parked } = { ack: { applied: 1, ack: ${BATCH_ID} }, advanced: true, parked: [] };`]],
+    edits: [
+      [
+        'hub/hub.js',
+        'const { ack, advanced, parked } = this.#store.receive(body, from);',
+        `${LATER}this.#store.receive(body, from));\n            const { ack, advanced, parked } = { ack: { applied: 1, ack: ${BATCH_ID} }, advanced: true, parked: [] };`,
+      ],
+    ],
   },
   {
     name: 'hub-ack-not-flushed',
@@ -141,7 +201,9 @@ export const MUTANTS = [
   {
     name: 'hub-keeps-what-came-last',
     what: 'the hub lets the later arrival win a tie',
-    edits: [['hub/merge.js', "'WHERE excluded.updated_at > t.updated_at OR", "'WHERE excluded.updated_at >= t.updated_at OR"]],
+    edits: [
+      ['hub/merge.js', "'WHERE excluded.updated_at > t.updated_at OR", "'WHERE excluded.updated_at >= t.updated_at OR"],
+    ],
   },
   {
     name: 'snapshot-without-tombstones',
@@ -156,11 +218,23 @@ export const MUTANTS = [
   {
     name: 'bisection-loses-the-tail',
     what: 'of a refused batch, the first half is sent and the second forgotten',
-    edits: [['ship.js', 'return this.#split(refused.count);', "await this.#deliver(refused.count >> 1);\n        this.#o.outbox.ack(refused);\n        return 'done';"]],
+    edits: [
+      [
+        'ship.js',
+        'return this.#split(refused.count);',
+        "await this.#deliver(refused.count >> 1);\n        this.#o.outbox.ack(refused);\n        return 'done';",
+      ],
+    ],
   },
   {
     name: 'read-ahead-skips',
     what: 'after a failed attempt, the loop goes on with the batch that it has read ahead',
-    edits: [['ship.js', 'await this.#backOff(failures.unreachable + failures.refused);', 'await this.#backOff(failures.unreachable + failures.refused);\n            if (ahead) this.#o.outbox.ack(current);']],
+    edits: [
+      [
+        'ship.js',
+        'await this.#backOff(failures.unreachable + failures.refused);',
+        'await this.#backOff(failures.unreachable + failures.refused);\n            if (ahead) this.#o.outbox.ack(current);',
+      ],
+    ],
   },
 ];

@@ -17,9 +17,11 @@ const built = compile();
 const results = new Map();
 const queue = [...wanted];
 // Two at a time: one per core.
-await Promise.all([1, 2].map(async () => {
-  for (let mutant = queue.shift(); mutant; mutant = queue.shift()) results.set(mutant.name, await hunt(mutant));
-}));
+await Promise.all(
+  [1, 2].map(async () => {
+    for (let mutant = queue.shift(); mutant; mutant = queue.shift()) results.set(mutant.name, await hunt(mutant));
+  }),
+);
 print();
 process.exitCode = [...results.values()].every(({ caught }) => caught !== undefined) ? 0 : 1;
 
@@ -45,7 +47,10 @@ function plant(folder, name, [file, text, replacement]) {
   const before = readFileSync(path, 'utf8');
   const places = before.split(text).length - 1;
   if (places !== 1) throw new Error(`mutant ${name}: ${JSON.stringify(text)} is ${places} times in ${file}, not once`);
-  writeFileSync(path, before.replace(text, () => replacement));
+  writeFileSync(
+    path,
+    before.replace(text, () => replacement),
+  );
 }
 
 function progress(name, what) {
@@ -56,7 +61,9 @@ function print() {
   console.log(`\n| planted bug | what it does | caught at schedule | by |\n|---|---|---|---|`);
   for (const { name, what } of wanted) {
     const { caught, how } = results.get(name);
-    console.log(`| ${name} | ${what} | ${caught ?? '**not within the limit**'} | ${how.replace(/[|\n]/g, ' ').slice(0, 90)} |`);
+    console.log(
+      `| ${name} | ${what} | ${caught ?? '**not within the limit**'} | ${how.replace(/[|\n]/g, ' ').slice(0, 90)} |`,
+    );
   }
   const count = [...results.values()].filter(({ caught }) => caught !== undefined).length;
   console.log(`\n${count} of ${wanted.length} planted bugs were caught within ${limit} schedules`);
