@@ -1,7 +1,8 @@
 /**
  * The fast way to apply a batch: SQLite merges it straight from the body, with a handful of statements per table, and no
  * row ever becomes a JavaScript object. It is for batches in which every change is regular and has exactly the columns of
- * its table; it finds out whether that is so while it merges, and takes everything back where it is not.
+ * its table. A body from a node with the same schema says so by its text (plain-body.ts), and is merged without further
+ * checks; of any other it finds out while it merges, and takes everything back where it is not so.
  */
 import type { Registry } from './capture/registry.ts';
 import { literal, type Table } from './capture/schema.ts';
@@ -16,16 +17,18 @@ import {
   hasAllFields,
   keyShape,
   type Shape,
+  type Source,
   settledRowsSql,
   tallySql,
   upsertSql,
 } from './merge.ts';
+import { PlainBodies, type PlainPart } from './plain-body.ts';
 import type { BatchDocument } from './read-batch.ts';
 import type { Rejection } from './wire.ts';
 
 export interface Document extends BatchDocument {
-  /** The number of keys of all its objects; undefined where it is written so that they cannot be counted. */
-  keys: number | undefined;
+  /** The body with one character per byte, for what can be told from the text alone. */
+  text: string;
 }
 
 /** What one way through a batch yields. */
@@ -51,22 +54,34 @@ interface Tally {
   deletions: number;
 }
 
-interface Statements {
+interface Merge {
   entomb: string;
   remove: string;
   write: string;
   tally: string;
+}
+
+interface Statements {
+  /** Check every change; what they leave out is not regular. */
+  checked: Merge;
+  /** For a plain body: of changes to several tables or of both kinds, of writes alone, of deletions alone. */
+  plain: { mixed: Merge; writes: Merge; deletions: Merge };
   settled: string;
 }
 
 export class FastApply {
   readonly #db: Connection;
   readonly #registry: Registry;
+  readonly #plain: PlainBodies;
   readonly #statements = new WeakMap<Table, Statements>();
 
   constructor(db: Connection, registry: Registry) {
     this.#db = db;
     this.#registry = registry;
+    this.#plain = new PlainBodies((name) => {
+      const table = registry.get(name);
+      return table?.name === name ? table : undefined;
+    });
   }
 
   /** Undefined where the batch holds anything out of the ordinary: then nothing has been decided yet. */
@@ -75,22 +90,52 @@ export class FastApply {
     try {
       // A savepoint, so that the careful way starts from the state before the batch.
       return this.#db.savepoint(() => {
-        const parts = this.#parts(document);
-        let regular = 0;
-        const merged: Merged = { applied: 0, rows: [], rejected: [], parked: [] };
-        for (const part of parts) {
-          const tally = this.#mergePart(document, part);
-          regular += tally.regular;
-          merged.applied += tally.applied;
-          if (wantRows) merged.rows.push(...this.#db.all<RowRef>(this.#of(part.table).settled, document.json));
-        }
-        if (regular !== document.count) throw new NotRegular();
-        return merged;
+        const plain = this.#plain.recognise(document.text);
+        const checked = plain ? [] : this.#parts(document);
+        const applied = plain ? this.#mergePlain(document, plain) : this.#mergeChecked(document, checked);
+        const tables = wantRows ? (plain ?? checked).map(({ table }) => table) : [];
+        const rows = tables.flatMap((table) => this.#db.all<RowRef>(this.#of(table).settled, document.json));
+        return { applied, rows, rejected: [], parked: [] };
       });
     } catch (error) {
       if (error instanceof NotRegular || isRowFault(error)) return undefined;
       throw error;
     }
+  }
+
+  #mergePlain(document: Document, parts: PlainPart[]): number {
+    let applied = 0;
+    for (const { table, writes, deletions } of parts) {
+      const { mixed, ...sole } = this.#of(table).plain;
+      const merge =
+        parts.length > 1 || (writes > 0 && deletions > 0) ? mixed : writes > 0 ? sole.writes : sole.deletions;
+      let won = 0;
+      // Deletions first: they only ever make room for others.
+      if (deletions > 0) {
+        this.#db.run(merge.entomb, document.json);
+        won += this.#db.changes();
+        this.#db.run(merge.remove, document.json);
+      }
+      if (writes > 0) {
+        this.#db.run(merge.write, document.json);
+        won += this.#db.changes();
+      }
+      // Every single change won: the ordinary case. Otherwise those that were in place already count as well.
+      applied += won === writes + deletions ? won : this.#tally(document, merge).applied;
+    }
+    return applied;
+  }
+
+  #mergeChecked(document: Document, parts: Part[]): number {
+    let regular = 0;
+    let applied = 0;
+    for (const part of parts) {
+      const tally = this.#mergePart(document, part);
+      regular += tally.regular;
+      applied += tally.applied;
+    }
+    if (regular !== document.count) throw new NotRegular();
+    return applied;
   }
 
   /**
@@ -118,8 +163,9 @@ export class FastApply {
       whole += n * (4 + table.columns.length);
       return table;
     });
-    if (document.keys === undefined || document.keys > whole) throw new NotRegular();
-    const deletionsOnly = document.keys < whole;
+    const keys = countKeys(document.text);
+    if (keys === undefined || keys > whole) throw new NotRegular();
+    const deletionsOnly = keys < whole;
     return tables.map((table) => ({
       table,
       writes: sole && ends.deletes === 0,
@@ -128,30 +174,29 @@ export class FastApply {
   }
 
   #mergePart(document: Document, part: Part): { applied: number; regular: number } {
-    const { write } = this.#of(part.table);
+    const merge = this.#of(part.table).checked;
     // Deletions first: they only ever make room for others.
-    if (!part.writes) this.#mergeDeletions(document, part.table);
+    if (!part.writes) this.#mergeDeletions(document, merge);
     if (!part.deletionsOnly) {
-      this.#db.run(write, document.json);
+      this.#db.run(merge.write, document.json);
       // Every single change was regular and won: the ordinary case, and the end of it.
       if (this.#db.changes() === document.count) return { applied: document.count, regular: document.count };
     }
-    let tally = this.#tally(document, part.table);
+    let tally = this.#tally(document, merge);
     if (part.writes && tally.deletions > 0) {
-      this.#mergeDeletions(document, part.table);
-      tally = this.#tally(document, part.table);
+      this.#mergeDeletions(document, merge);
+      tally = this.#tally(document, merge);
     }
     return { applied: tally.applied, regular: part.deletionsOnly ? tally.deletions : tally.regular };
   }
 
-  #mergeDeletions(document: Document, table: Table): void {
-    const { entomb, remove } = this.#of(table);
+  #mergeDeletions(document: Document, { entomb, remove }: Merge): void {
     this.#db.run(entomb, document.json);
     this.#db.run(remove, document.json);
   }
 
-  #tally(document: Document, table: Table): Tally {
-    return this.#db.get<Tally & Record<string, never>>(this.#of(table).tally, document.json) as Tally;
+  #tally(document: Document, { tally }: Merge): Tally {
+    return this.#db.get<Tally & Record<string, never>>(tally, document.json) as Tally;
   }
 
   /** The texts are long; they are made once per table and schema. */
@@ -189,12 +234,54 @@ function statementsFor(table: Table): Statements {
   // A deletion with a short row is as good as any, but it would make room for an unknown column in the count of keys.
   const regular = `(${whole.where} AND iif(s.op = 'DELETE', ${isDeletion(whole.id)} AND ${hasAllFields(shape)}, ${isWrite}))`;
   return {
-    entomb: entombSql(table, deletions),
-    remove: deleteSql(table, deletions),
-    write: upsertSql(table, shape, { sql: CHANGES, ...whole, where: `${isWrite} AND ${whole.where}` }),
-    tally: tallySql(table, shape, all, { regular, deletion }),
+    checked: {
+      entomb: entombSql(table, deletions),
+      remove: deleteSql(table, deletions),
+      write: upsertSql(table, shape, { sql: CHANGES, ...whole, where: `${isWrite} AND ${whole.where}` }),
+      tally: tallySql(table, shape, all, { regular, deletion }),
+    },
+    plain: {
+      mixed: plainMerge(
+        table,
+        (where) =>
+          `value ->> '$.op' AS op, ${PLAIN_ROW} WHERE value ->> '$.table' = ${literal(table.name)} AND ${where}`,
+      ),
+      writes: plainMerge(table, () => `'INSERT' AS op, ${PLAIN_ROW}`),
+      deletions: plainMerge(table, () => `'DELETE' AS op, ${PLAIN_ROW}`),
+    },
     settled: settledRowsSql(table, shape, all),
   };
+}
+
+const PLAIN_ROW = "jsonb_extract(value, '$.row') AS r FROM jsonb_each(?, '$.changes')";
+
+/** `lines` selects the changes that meet a condition on `value`. */
+function plainMerge(table: Table, lines: (where: string) => string): Merge {
+  const source = (shape: Shape, where: string): Source => ({
+    sql: `SELECT key AS idx, ${lines(where)} LIMIT -1`,
+    id: fieldOf(shape, table.id),
+    ua: fieldOf(shape, table.updatedAt),
+    verbatim: true,
+  });
+  const shape = fullShape(table);
+  const deletions = source(keyShape(table), "value ->> '$.op' = 'DELETE'");
+  return {
+    entomb: entombSql(table, deletions),
+    remove: deleteSql(table, deletions),
+    write: upsertSql(table, shape, source(shape, "value ->> '$.op' <> 'DELETE'")),
+    tally: tallySql(table, shape, source(shape, 'true'), { regular: '1', deletion: '0' }),
+  };
+}
+
+/**
+ * Every key of a JSON object ends in `":`, and inside a string the quote would be escaped; only one that belongs to an
+ * escaped quote is counted too many. White space before a colon is legal and makes the count meaningless.
+ */
+function countKeys(text: string): number | undefined {
+  if (/"[ \t\r\n]+:/.test(text)) return undefined;
+  let keys = 0;
+  for (let at = text.indexOf('":'); at >= 0; at = text.indexOf('":', at + 2)) keys += 1;
+  return keys;
 }
 
 /**

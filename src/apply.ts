@@ -86,7 +86,7 @@ export class Applier {
 
   #read(body: string | Uint8Array): Document {
     const document = readBatch(this.#db, this.#registry.features.jsonb, this.#limits, body);
-    return { ...document, keys: countKeys(body) };
+    return { ...document, text: textOf(body) };
   }
 
   /**
@@ -126,16 +126,9 @@ export class Applier {
 const SET_SYNCING = "INSERT INTO _meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
 const RESET_SYNCING = "UPDATE _meta SET value = 0 WHERE key = 'syncing'";
 
-/**
- * Every key of a JSON object ends in `":`, and inside a string the quote would be escaped; only one that belongs to an
- * escaped quote is counted too many. White space before a colon is legal and makes the count meaningless.
- */
-function countKeys(body: string | Uint8Array): number | undefined {
-  // One character per byte: what is looked for is ASCII, and nothing has to be decoded.
-  const text =
-    typeof body === 'string' ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('latin1');
-  if (/"[ \t\r\n]+:/.test(text)) return undefined;
-  let keys = 0;
-  for (let at = text.indexOf('":'); at >= 0; at = text.indexOf('":', at + 2)) keys += 1;
-  return keys;
+/** One character per byte: what is looked for is ASCII, and nothing has to be decoded. */
+function textOf(body: string | Uint8Array): string {
+  const bytes =
+    typeof body === 'string' ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  return bytes.toString('latin1');
 }

@@ -52,6 +52,8 @@ export function attach(db: Database, config: Config, tables: string[]): Manager 
 
 class Attached implements Manager {
   readonly id: string;
+  /** Of the latest batch received; the answer tells it to the sender. */
+  applyMs = 0;
   readonly deadLetters: Manager['deadLetters'];
   readonly #db: Connection;
   readonly #clock: Clock;
@@ -108,10 +110,13 @@ class Attached implements Manager {
   }
 
   receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
-    return receiving(this.#events, () => {
+    const began = this.#clock.now();
+    const received = receiving(this.#events, () => {
       this.#refuseIfStopped();
       return this.#apply(body, options.from);
     });
+    this.applyMs = Math.max(0, this.#clock.now() - began);
+    return received;
   }
 
   health(): Health {

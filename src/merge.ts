@@ -24,6 +24,8 @@ export interface Source {
   id: string;
   ua: string;
   where?: string;
+  /** The values are known to need no decoding. */
+  verbatim?: boolean;
 }
 
 /** The shape of a row from a peer with the same schema. */
@@ -62,9 +64,9 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
   const updatedAt = quote(table.updatedAt);
   const beats =
     `(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
-    `AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
+    `AND NOT (${sameValues(table, shape, target)}) AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
   return (
-    `INSERT OR ABORT INTO ${quote(table.name)} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape).join(', ')} ` +
+    `INSERT OR ABORT INTO ${quote(table.name)} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
     `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} AND NOT ${entombed(table, source)} ` +
     `ON CONFLICT (${quote(table.id)}) DO UPDATE SET ${assignments.join(', ')} WHERE ${beats}`
   );
@@ -111,9 +113,11 @@ export function tallySql(
 ): string {
   return (
     'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied, coalesce(sum(regular), 0) AS regular, ' +
-    'coalesce(sum(deletions), 0) AS deletions FROM (SELECT count(*) AS n, ' +
-    `max(${inPlace(table, shape)}) AS placed, sum(d.regular) AS regular, sum(d.deletion) AS deletions FROM (${decoded(shape, source, is)}) AS d ` +
-    `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id GROUP BY d.id)`
+    'coalesce(sum(deletions), 0) AS deletions FROM (SELECT count(*) AS n, max(placed) AS placed, sum(regular) AS regular, ' +
+    // Decided before the rows are grouped: only the outcome goes through the sorter, not the columns.
+    `sum(deletion) AS deletions FROM (SELECT d.id AS id, ${inPlace(table, shape)} AS placed, d.regular AS regular, ` +
+    `d.deletion AS deletion FROM (${decoded(shape, source, is)}) AS d ` +
+    `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id LIMIT -1) GROUP BY id)`
   );
 }
 
@@ -174,13 +178,13 @@ function isPathSafe(key: string): boolean {
   return !/["\\]/.test(key);
 }
 
-function decodedFields(shape: Shape): string[] {
-  return shape.fields.map((_, i) => decode(`s.v${i}`));
+function decodedFields(shape: Shape, source: Source): string[] {
+  return shape.fields.map((_, i) => (source.verbatim ? `s.v${i}` : decode(`s.v${i}`)));
 }
 
 /** The changes with their fields as SQL values `d.d0`, `d.d1`, ..., and `d.id`, `d.ua`, `d.idx`. */
 function decoded(shape: Shape, source: Source, is?: { regular: string; deletion: string }): string {
-  const fields = decodedFields(shape).map((value, i) => `${value} AS d${i}`);
+  const fields = decodedFields(shape, source).map((value, i) => `${value} AS d${i}`);
   const checked = is
     ? `, s.op AS op, coalesce(${is.regular}, 0) AS regular, coalesce(${is.deletion}, 0) AS deletion`
     : '';
@@ -219,10 +223,25 @@ function contentOfDecoded(shape: Shape): string {
   return content(columnsOf(shape), (column) => `d.d${shape.fields.findIndex((field) => field.column === column)}`);
 }
 
-/** An INSERT or UPDATE at or below a tombstone is stale. */
+/** An INSERT or UPDATE at or below a tombstone is stale. Whether there are any at all is asked once per statement. */
 function entombed(table: Table, source: Source): string {
+  const any = `(SELECT EXISTS (SELECT 1 FROM _tombstones WHERE table_name = ${literal(table.name)}))`;
   return (
-    `EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id} ` +
-    `AND g.version >= ${source.ua})`
+    `(${any} AND EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id} ` +
+    `AND g.version >= ${source.ua}))`
   );
+}
+
+/**
+ * True where writing the row would change nothing, so that a change that is sent again is not worth comparing as text.
+ * Where a column takes numbers as they come, 1 and 1.0 are equal and yet different content; those are left to the text.
+ */
+function sameValues(table: Table, shape: Shape, target: string): string {
+  const others = columnsOf(shape).filter(({ name }) => name !== table.id && name !== table.updatedAt);
+  const same = others.map(({ name, affinity }) => {
+    const [a, b] = [`excluded.${quote(name)}`, `${target}.${quote(name)}`];
+    const exact = affinity === 'BLOB' || affinity === 'NUMERIC';
+    return `${a} COLLATE BINARY IS ${b}${exact ? ` AND typeof(${a}) = typeof(${b}) AND typeof(${a}) <> 'real'` : ''}`;
+  });
+  return same.length === 0 ? 'true' : conjunction(same);
 }

@@ -136,14 +136,18 @@ export class PeerOutbox implements Outbox {
   /** How many of the next changes fit into the limit of bytes: at least one, however large it is. */
   #fitting(after: number, limit: { changes: number; bytes: number }): number {
     const bytes = limit.bytes - ENVELOPE_BYTES;
-    const next =
-      'SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?';
-    // First a bound that costs nothing to speak of: escaping makes a character six times as long at the most.
+    // First a bound that costs little, because lengths are read without what they are the length of: escaping makes a
+    // character six times as long at the most.
     const atMost = 'octet_length(row_data) + 6 * (octet_length(table_name) + coalesce(octet_length(row_id), 0)) + 60';
-    const total = this.#db.get<{ n: number | null }>(`SELECT sum(${atMost}) AS n FROM (${next})`, after, limit.changes);
+    const total = this.#db.get<{ n: number | null }>(
+      `SELECT sum(size) AS n FROM (SELECT ${atMost} AS size ${NEXT})`,
+      after,
+      limit.changes,
+    );
     if ((total?.n ?? 0) <= bytes) return limit.changes;
     const fits = this.#db.get<{ n: number }>(
-      `SELECT count(*) AS n FROM (SELECT sum(octet_length(${CHANGE}) + 1) OVER (ORDER BY change_id) AS running FROM (${next})) WHERE running <= ?`,
+      'SELECT count(*) AS n FROM (SELECT sum(octet_length(change) + 1) OVER (ORDER BY change_id) AS running ' +
+        `FROM (SELECT change_id, ${CHANGE} AS change ${NEXT})) WHERE running <= ?`,
       after,
       limit.changes,
       bytes,
@@ -302,8 +306,11 @@ const CHANGE =
   `'{"op":"' || op || '","table":' || json_quote(table_name) || ',"row":' || coalesce(row_data, 'null') || ',"old_id":' || ` +
   `iif(op = 'DELETE', json_quote(${encode('row_id', 'TEXT')}), 'null') || '}'`;
 
+/** After which, and how many. */
+const NEXT = 'FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?';
+
 /** The whole request body is made by SQLite, as bytes: no row ever becomes a JavaScript object or string. */
 const SERIALISE =
-  `SELECT CAST('{"batch_id":' || max(change_id) || ',"changes":[' || group_concat(${CHANGE}) || ']}' AS BLOB) AS body, ` +
-  'max(change_id) AS last, count(*) AS n, sum(row_id IS NULL) AS nameless ' +
-  'FROM (SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?)';
+  `SELECT CAST('{"batch_id":' || max(change_id) || ',"changes":[' || group_concat(change) || ']}' AS BLOB) AS body, ` +
+  'max(change_id) AS last, count(*) AS n, sum(nameless) AS nameless ' +
+  `FROM (SELECT change_id, row_id IS NULL AS nameless, ${CHANGE} AS change ${NEXT})`;

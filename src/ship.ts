@@ -4,11 +4,12 @@
  * It knows nothing of SQLite. The library and the hub each bring an Outbox; the loop, the backoff and the verdict table
  * are the same. One loop per peer, so that a slow or dead peer never delays another.
  */
+import { nextBatchSize } from './batch-size.ts';
 import type { Clock } from './clock.ts';
 import { messageOf, RowcastError } from './errors.ts';
 import type { Emitter, RowRef } from './events.ts';
 import { judge, type Verdict } from './verdict.ts';
-import { NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
+import { APPLY_MS_HEADER, NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
 
 /** Changes on their way to one peer, serialised once. */
 export interface Shipment {
@@ -43,7 +44,7 @@ export type Fetch = (
     redirect: 'manual';
     signal: AbortSignal;
   },
-) => Promise<{ status: number; text(): Promise<string> }>;
+) => Promise<{ status: number; text(): Promise<string>; headers?: { get(name: string): string | null } }>;
 
 export interface ShipperOptions {
   nodeId: string;
@@ -85,7 +86,7 @@ export class Shipper {
   /** Those who wait for the end of the present or next pass. */
   #waiting: ((pass: Pass) => void)[] = [];
   #nudged = false;
-  /** Smaller than batchSize after the peer has said 413. */
+  /** Smaller than batchSize after the peer has said 413, or has taken long to apply a batch. */
   #changesMax: number;
   #running: Promise<void> | undefined;
 
@@ -171,7 +172,7 @@ export class Shipper {
       const ahead = first ? this.#readAhead(current) : undefined;
       const verdict = await sending;
       if (verdict.kind === 'acked') {
-        this.#acked(current);
+        this.#acked(current, verdict.applyMs);
         failures = { unreachable: 0, refused: 0 };
         current = ahead ?? this.#next();
         continue;
@@ -264,7 +265,7 @@ export class Shipper {
       return 'unreachable';
     }
     if (verdict.kind === 'acked') {
-      this.#acked(piece);
+      this.#acked(piece, verdict.applyMs);
       return 'acked';
     }
     if (piece.count > 1) return this.#split(piece.count);
@@ -307,7 +308,11 @@ export class Shipper {
           redirect: 'manual',
           signal: request.signal,
         })
-        .then(async (response) => ({ status: response.status, body: await response.text() }));
+        .then(async (response) => ({
+          status: response.status,
+          body: await response.text(),
+          applyMs: response.headers?.get(APPLY_MS_HEADER),
+        }));
       return judge(await Promise.race([answering, aborted]), shipment.batchId);
     } catch (error) {
       const reason = timedOut ? `no answer within ${this.#o.requestTimeoutMs} ms` : messageOf(error);
@@ -318,10 +323,10 @@ export class Shipper {
     }
   }
 
-  #acked(shipment: Shipment): void {
+  #acked(shipment: Shipment, applyMs: number | undefined): void {
     this.#o.outbox.ack(shipment);
-    // What was too large may have been a few large rows: after a 413 the batches grow again, an eighth at a time.
-    this.#changesMax = Math.min(this.#o.batchSize, this.#changesMax + Math.max(1, this.#changesMax >> 3));
+    // What was too large may have been a few large rows: after a 413 the batches grow again.
+    this.#changesMax = nextBatchSize(this.#changesMax, this.#o.batchSize, { changes: shipment.count, applyMs });
     this.lastAckedAt = this.#o.clock.now();
     this.lastError = undefined;
     if (this.condition !== 'up') {

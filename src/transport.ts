@@ -82,7 +82,11 @@ function request(
       });
       response.on('end', () => {
         const body = Buffer.concat(chunks).toString();
-        resolve({ status: response.statusCode ?? 0, text: () => Promise.resolve(body) });
+        resolve({
+          status: response.statusCode ?? 0,
+          text: () => Promise.resolve(body),
+          headers: { get: (name) => String(response.headers[name] ?? '') || null },
+        });
       });
     });
     outgoing.end(init.body);

@@ -2,7 +2,7 @@
 import { acknowledges } from './wire.ts';
 
 export type Verdict =
-  | { kind: 'acked' }
+  | { kind: 'acked'; applyMs?: number }
   /** Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never dead-lettered. */
   | { kind: 'unreachable'; reason: string }
   /** The peer took the request and did not acknowledge it. */
@@ -13,6 +13,8 @@ export type Verdict =
 export interface Answer {
   status: number;
   body: string;
+  /** What the peer says of how long it took; anything else is as good as nothing. */
+  applyMs?: string | null | undefined;
 }
 
 /** Client errors that say something about the moment or the route, not about the changes. */
@@ -35,8 +37,12 @@ function judgeBody(answer: Answer, batchId: number): Verdict {
   } catch {
     return { kind: 'refused', reason: `HTTP ${answer.status} without JSON${excerpt(answer.body)}` };
   }
-  if (acknowledges(ack, batchId)) return { kind: 'acked' };
+  if (acknowledges(ack, batchId)) return { kind: 'acked', ...milliseconds(answer.applyMs) };
   return { kind: 'refused', reason: `ack ${JSON.stringify(ack)} instead of ${batchId}` };
+}
+
+function milliseconds(text: string | null | undefined): { applyMs?: number } {
+  return text && /^\d{1,9}(\.\d{1,9})?$/.test(text) ? { applyMs: Number(text) } : {};
 }
 
 function excerpt(body: string): string {

@@ -45,6 +45,8 @@ export const BATCH_CHANGES_MAX = 10_000;
 export const SYNC_PATH = '/sync';
 export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';
+/** Of an answer: how many milliseconds the batch kept the receiver. */
+export const APPLY_MS_HEADER = 'x-apply-ms';
 
 /** An acknowledgement as JSON text; an `ack` beyond 2^53 is still printed as the integer it is. */
 export function encodeAck(ack: Ack): string {

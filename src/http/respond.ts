@@ -1,13 +1,15 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 import { messageOf } from '../errors.ts';
 import type { Received } from '../received.ts';
-import { encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
+import { APPLY_MS_HEADER, encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 
 /** A node's manager, or a hub. */
 export interface Replica {
   receive(body: Uint8Array, options: { from?: string | undefined }): Received;
   health(): object;
+  /** How long the latest `receive` took, by the replica's own clock. */
+  readonly applyMs?: number;
 }
 
 export interface HttpOptions {
@@ -38,7 +40,7 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
   const result = manager.receive(body, { from: incoming.header(NODE_ID_HEADER) ?? undefined });
   return {
     status: result.status,
-    headers: JSON_TYPE,
+    headers: { ...JSON_TYPE, ...(manager.applyMs !== undefined && { [APPLY_MS_HEADER]: String(manager.applyMs) }) },
     body: result.status === 200 ? encodeAck(result.body) : JSON.stringify(result.body),
   };
 }

@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: the planted bugs quote template strings of the sources.
 /**
  * Planted bugs: each is a wrong turn that an implementation like this one could take, and has been taken somewhere. They are
  * put into a copy of the compiled sources; nothing in the shipped code knows of them.
@@ -29,7 +30,7 @@ export const MUTANTS = [
   {
     name: 'no-tombstones',
     what: 'a received write does not ask whether its row was deleted',
-    edits: [['merge.js', '`AND g.version >= ${source.ua})`', '`AND 0)`']],
+    edits: [['merge.js', '`AND g.version >= ${source.ua}))`', '`AND 0))`']],
   },
   {
     name: 'deletes-lose-ties',

@@ -69,8 +69,8 @@ export interface Reduction {
 export const NOTHING_TAKEN: Reduction = { without: [], skip: [] };
 
 const TOPOLOGIES: [Topology, number][] = [
-  ['pair', 4],
-  ['mesh', 5],
+  ['pair', 6],
+  ['mesh', 6],
   ['star', 3],
   ['hubs', 2],
   ['join', 1],
@@ -81,10 +81,10 @@ const TOPOLOGIES: [Topology, number][] = [
 /** How often the common faults are part of a schedule at all; the costly ones less. */
 const USUAL = 0.3;
 const RARE: Partial<Record<Fault, number>> = {
-  'power-cut': 0.2,
-  schema: 0.12,
-  full: 0.15,
-  'read-only': 0.12,
+  'power-cut': 0.15,
+  schema: 0.05,
+  full: 0.12,
+  'read-only': 0.08,
   held: 0.2,
   poison: 0.15,
 };
@@ -98,14 +98,14 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     seed,
     topology,
     nodes,
-    troubleMs: 800 + random.below(4_000),
-    writes: 5 + random.below(random.chance(0.1) ? 60 : 20),
-    ids: 2 + random.below(6),
+    troubleMs: 300 + random.below(random.chance(0.15) ? 5_000 : 1_500),
+    writes: 3 + random.below(random.chance(0.08) ? 50 : 9),
+    ids: 2 + random.below(4),
     batchMs: random.pick([50, 150, 400]),
     batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
     requestTimeoutMs: random.pick([300, 1_000, 4_000]),
-    foreignKeys: random.chance(0.08),
-    fresh: random.chance(0.02),
+    foreignKeys: random.chance(0.05),
+    fresh: random.chance(0.01),
     faults: {},
   };
   for (const fault of FAULTS) {
@@ -120,9 +120,9 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
 
 function nodesOf(topology: Topology, random: Random): number {
   if (topology === 'pair') return 2;
-  if (topology === 'mesh') return random.pick([3, 3, 3, 4, 5]);
-  if (topology === 'hubs') return random.pick([2, 2, 3, 4]);
-  return topology === 'star' ? random.pick([2, 3, 3, 4]) : 3;
+  if (topology === 'mesh') return random.pick([3, 3, 3, 3, 3, 4, 5]);
+  if (topology === 'hubs') return random.pick([2, 2, 2, 3, 4]);
+  return topology === 'star' ? random.pick([2, 2, 3, 4]) : 3;
 }
 
 function rateOf(fault: Fault, random: Random): number {

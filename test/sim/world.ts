@@ -306,6 +306,7 @@ class World implements Surroundings {
     this.network.cut.clear();
     for (const machine of this.#machines) {
       machine.lockedUntil = -1;
+      machine.intruder = undefined;
       if (machine.process) machine.process.handle.fuse = undefined;
     }
     for (const finish of this.#unfinished) finish();
