@@ -10,7 +10,7 @@ import type { Merged } from './apply-fast.ts';
 import { type Batch, type Plan, planChange, type Staged } from './apply-plan.ts';
 import type { Registry } from './capture/registry.ts';
 import { fold, literal, quote, type Table } from './capture/schema.ts';
-import { decode, rowJson } from './capture/values.ts';
+import { CANONICAL_ID, decode, rowJson } from './capture/values.ts';
 import { type Connection, isRowFault } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
@@ -146,6 +146,8 @@ export class CarefulApply {
     };
     for (const change of staged) {
       const plan = planChange(change, batch);
+      // Two spellings of one id must not be taken for two rows.
+      if (plan.kind !== 'park' && plan.id.startsWith('$')) plan.id = String(this.#db.get(CANONICAL_ID, plan.id)?.id);
       outcome.plans.push(plan);
       if (plan.kind === 'park') outcome.parked.set(change.idx, plan);
       if (plan.kind === 'upsert' && plan.extra.length > 0) {
@@ -249,6 +251,7 @@ export class CarefulApply {
       'SELECT e.key AS key FROM temp._rowcast_stage AS s, json_each(s.r) AS e WHERE s.idx = ?',
       idx,
     );
+    if (keys.some(({ key }) => key === table.updatedAt)) return table.updatedAt;
     return keys.find(({ key }) => fold(key) === fold(table.updatedAt))?.key ?? table.updatedAt;
   }
 

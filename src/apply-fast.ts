@@ -26,11 +26,6 @@ import { PlainBodies, type PlainPart } from './plain-body.ts';
 import type { BatchDocument } from './read-batch.ts';
 import type { Rejection } from './wire.ts';
 
-export interface Document extends BatchDocument {
-  /** The body with one character per byte, for what can be told from the text alone. */
-  text: string;
-}
-
 /** What one way through a batch yields. */
 export interface Merged {
   applied: number;
@@ -85,7 +80,7 @@ export class FastApply {
   }
 
   /** Undefined where the batch holds anything out of the ordinary: then nothing has been decided yet. */
-  merge(document: Document, wantRows: boolean): Merged | undefined {
+  merge(document: BatchDocument, wantRows: boolean): Merged | undefined {
     if (!this.#registry.features.jsonb) return undefined;
     try {
       // A savepoint, so that the careful way starts from the state before the batch.
@@ -103,7 +98,7 @@ export class FastApply {
     }
   }
 
-  #mergePlain(document: Document, parts: PlainPart[]): number {
+  #mergePlain(document: BatchDocument, parts: PlainPart[]): number {
     let applied = 0;
     for (const { table, writes, deletions } of parts) {
       const { mixed, ...sole } = this.#of(table).plain;
@@ -126,7 +121,7 @@ export class FastApply {
     return applied;
   }
 
-  #mergeChecked(document: Document, parts: Part[]): number {
+  #mergeChecked(document: BatchDocument, parts: Part[]): number {
     let regular = 0;
     let applied = 0;
     for (const part of parts) {
@@ -142,7 +137,7 @@ export class FastApply {
    * The tables of the batch. Every key of every object is accounted for: more keys than the columns explain means a
    * column that is not known here. That none is missing is checked by the statements themselves.
    */
-  #parts(document: Document): Part[] {
+  #parts(document: BatchDocument): Part[] {
     const ends = this.#db.get<{ first: unknown; last: unknown; deletes: number }>(
       "SELECT CAST(d ->> '$.changes[0].table' AS TEXT) AS first, CAST(d ->> '$.changes[#-1].table' AS TEXT) AS last, " +
         "d ->> '$.changes[0].op' IS 'DELETE' AS deletes FROM (SELECT ? AS d LIMIT -1)",
@@ -173,7 +168,7 @@ export class FastApply {
     }));
   }
 
-  #mergePart(document: Document, part: Part): { applied: number; regular: number } {
+  #mergePart(document: BatchDocument, part: Part): { applied: number; regular: number } {
     const merge = this.#of(part.table).checked;
     // Deletions first: they only ever make room for others.
     if (!part.writes) this.#mergeDeletions(document, merge);
@@ -190,12 +185,12 @@ export class FastApply {
     return { applied: tally.applied, regular: part.deletionsOnly ? tally.deletions : tally.regular };
   }
 
-  #mergeDeletions(document: Document, { entomb, remove }: Merge): void {
+  #mergeDeletions(document: BatchDocument, { entomb, remove }: Merge): void {
     this.#db.run(entomb, document.json);
     this.#db.run(remove, document.json);
   }
 
-  #tally(document: Document, { tally }: Merge): Tally {
+  #tally(document: BatchDocument, { tally }: Merge): Tally {
     return this.#db.get<Tally & Record<string, never>>(tally, document.json) as Tally;
   }
 

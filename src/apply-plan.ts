@@ -80,14 +80,19 @@ export function planChange(change: Staged, batch: Batch): Plan {
   return { kind: 'upsert', table, op, id: own, shape, extra };
 }
 
-/** Matches the row's keys to columns, without regard to case as SQLite does. */
+/**
+ * Matches the row's keys to columns, without regard to case as SQLite does. Of several keys for one column the one that is
+ * spelt as the column counts, then the first: the fast way looks for that spelling alone, and both must read one version.
+ */
 function shapeOf(table: Table, keys: string[]): { shape: Shape; extra: string[] } {
   const shape: Shape = { fields: [] };
   const extra: string[] = [];
   for (const key of keys) {
     const column = table.columns.find((candidate) => fold(candidate.name) === fold(key));
+    const known = shape.fields.find((f) => f.column === column);
     if (!column) extra.push(key);
-    else if (!shape.fields.some((f) => f.column === column)) shape.fields.push({ key, column });
+    else if (!known) shape.fields.push({ key, column });
+    else if (key === column.name) known.key = key;
   }
   return { shape, extra };
 }

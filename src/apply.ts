@@ -6,12 +6,12 @@
  * careful one (apply-carefully.ts), which looks at each change and sets aside those that cannot be applied.
  */
 import { CarefulApply } from './apply-carefully.ts';
-import { type Document, FastApply, type Merged } from './apply-fast.ts';
+import { FastApply, type Merged } from './apply-fast.ts';
 import type { Registry } from './capture/registry.ts';
 import { type Connection, TransactionLost } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import type { RowcastEvents } from './events.ts';
-import { type BatchLimits, readBatch } from './read-batch.ts';
+import { type BatchDocument, type BatchLimits, readBatch } from './read-batch.ts';
 import type { Ack } from './wire.ts';
 
 /** What came of a batch, and the events to emit once it is committed. */
@@ -52,7 +52,7 @@ export class Applier {
     };
   }
 
-  #merge(document: Document, from: string | undefined, wantRows: boolean): Merged {
+  #merge(document: BatchDocument, from: string | undefined, wantRows: boolean): Merged {
     try {
       return this.syncing(() => this.#fast.merge(document, wantRows) ?? this.#careful.merge(document.json, from));
     } catch (error) {
@@ -84,16 +84,15 @@ export class Applier {
     this.#careful.release();
   }
 
-  #read(body: string | Uint8Array): Document {
-    const document = readBatch(this.#db, this.#registry.features.jsonb, this.#limits, body);
-    return { ...document, text: textOf(body) };
+  #read(body: string | Uint8Array): BatchDocument {
+    return readBatch(this.#db, this.#registry.features.jsonb, this.#limits, body);
   }
 
   /**
    * A trigger of the application has rolled everything back, not only its own row. The batch is applied in halves, each
    * in a transaction of its own, until the change that does this is alone; the order of changes does not matter.
    */
-  #applyInHalves(document: Document, from: string | undefined, wantRows: boolean, lost: TransactionLost): Merged {
+  #applyInHalves(document: BatchDocument, from: string | undefined, wantRows: boolean, lost: TransactionLost): Merged {
     const changes = this.#db.all<{ change: string }>(
       "SELECT CASE WHEN type IN ('object', 'array') THEN json(value) WHEN type IN ('true', 'false') THEN type " +
         "ELSE json_quote(atom) END AS change FROM json_each(?, '$.changes') ORDER BY key",
@@ -125,10 +124,3 @@ export class Applier {
 
 const SET_SYNCING = "INSERT INTO _meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
 const RESET_SYNCING = "UPDATE _meta SET value = 0 WHERE key = 'syncing'";
-
-/** One character per byte: what is looked for is ASCII, and nothing has to be decoded. */
-function textOf(body: string | Uint8Array): string {
-  const bytes =
-    typeof body === 'string' ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  return bytes.toString('latin1');
-}

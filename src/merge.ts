@@ -5,7 +5,7 @@
  * That makes applying changes commutative, associative and idempotent, so a batch can be merged set by set instead of
  * change by change, and the outcome is the same.
  */
-import type { Column, Table } from './capture/schema.ts';
+import type { Affinity, Column, Table } from './capture/schema.ts';
 import { literal, quote } from './capture/schema.ts';
 import { content, decode } from './capture/values.ts';
 
@@ -77,8 +77,11 @@ export function updateSql(table: Table, shape: Shape, source: Source): string {
   const target = '_present';
   const updatedAt = quote(table.updatedAt);
   const assignments = shape.fields.map(({ column }, i) => `${quote(column.name)} = d.d${i}`);
+  // UPDATE has no `excluded`, in which the columns' affinities are applied already; a tie is decided by what is stored.
+  const fields = shape.fields.map(({ column }, i) => `${affine(`d${i}`, column.affinity)} AS d${i}`);
+  const rows = `SELECT ${fields.join(', ')}, id, ua FROM (${decoded(shape, source)}) LIMIT -1`;
   return (
-    `UPDATE OR ABORT ${quote(table.name)} AS ${target} SET ${assignments.join(', ')} FROM (${decoded(shape, source)}) AS d ` +
+    `UPDATE OR ABORT ${quote(table.name)} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
     `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
     `${contentOfDecoded(shape)} > ${contentOf(shape, target)}))`
   );
@@ -200,8 +203,35 @@ function inPlace(table: Table, shape: Shape): string {
 
 /** Compared column by column, because that gives the wire's value the column's affinity, as storing it did. */
 function upsertInPlace(table: Table, shape: Shape): string {
-  const same = shape.fields.map(({ column }, i) => `t.${quote(column.name)} COLLATE BINARY IS d.d${i}`);
+  const same = shape.fields.map(
+    ({ column }, i) => `t.${quote(column.name)} COLLATE BINARY IS ${asStored(column, `d.d${i}`)}`,
+  );
   return `(t.${quote(table.updatedAt)} = d.ua AND ${conjunction(same)})`;
+}
+
+/** A comparison does not round an integer beyond 2^53 as storing it in a REAL column does. */
+function asStored(column: Column, x: string): string {
+  return column.affinity === 'REAL' ? affine(x, 'REAL') : x;
+}
+
+/** What a column of that affinity holds after `x` was written to it, where there is no column at hand to write it to. */
+function affine(x: string, affinity: Affinity): string {
+  // Text is equal to itself as a number only where all of it is one.
+  const number = (as: string): string => `iif(${x} = CAST(${x} AS NUMERIC), CAST(${x} AS ${as}), ${x})`;
+  switch (affinity) {
+    case 'TEXT':
+      return `iif(typeof(${x}) IN ('integer', 'real'), CAST(${x} AS TEXT), ${x})`;
+    case 'REAL':
+      return `CASE typeof(${x}) WHEN 'integer' THEN CAST(${x} AS REAL) WHEN 'text' THEN ${number('REAL')} ELSE ${x} END`;
+    case 'INTEGER':
+    case 'NUMERIC':
+      return (
+        `CASE typeof(${x}) WHEN 'real' THEN iif(${x} = CAST(${x} AS INTEGER), CAST(${x} AS INTEGER), ${x}) ` +
+        `WHEN 'text' THEN ${number('NUMERIC')} ELSE ${x} END`
+      );
+    case 'BLOB':
+      return x;
+  }
 }
 
 function deleteInPlace(table: Table): string {

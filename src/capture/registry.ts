@@ -59,8 +59,10 @@ export class Registry {
     let fresh: Table[] = [];
     try {
       this.#db.transaction(() => {
-        for (const table of this.#describe()) dropForeignCapture(this.#db, table, warnings);
-        const tables = this.#describe();
+        let tables = this.#describe();
+        const dropped = tables.filter((table) => dropForeignCapture(this.#db, table, warnings));
+        // A description counts the triggers of others; those are no longer there.
+        if (dropped.length > 0) tables = this.#describe();
         installInternalTables(
           this.#db,
           tables.map((table) => table.name),
@@ -232,17 +234,23 @@ function stampInvalid(db: Connection, table: Table): void {
   );
 }
 
-/** Another implementation's capture triggers would record every write twice, or fail on a `_changes` that is now ours. */
-function dropForeignCapture(db: Connection, table: Table, warnings: [string, string][]): void {
+/**
+ * Another implementation's capture triggers would record every write twice, or fail on a `_changes` that is now ours. True
+ * where there were any.
+ */
+function dropForeignCapture(db: Connection, table: Table, warnings: [string, string][]): boolean {
   const triggers = db.all<{ name: string; sql: string }>(
     "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE",
     table.name,
   );
-  for (const { name, sql } of triggers) {
-    if (name.startsWith(TRIGGER_PREFIX) || !/\binto\s+["`[]?_changes\b/i.test(sql)) continue;
+  const foreign = triggers.filter(
+    ({ name, sql }) => !name.startsWith(TRIGGER_PREFIX) && /\binto\s+["`[]?_changes\b/i.test(sql),
+  );
+  for (const { name } of foreign) {
     db.exec(`DROP TRIGGER ${quote(name)}`);
     warnings.push(['foreign-trigger', `trigger "${name}" also wrote to _changes and was replaced by Rowcast's own`]);
   }
+  return foreign.length > 0;
 }
 
 function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {

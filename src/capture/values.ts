@@ -47,6 +47,11 @@ export function decode(x: string): string {
   );
 }
 
+/** An id in the one form that all nodes would write it in; only those that begin with `$` have several. */
+export const CANONICAL_ID =
+  `SELECT ${encode('x', 'TEXT')} AS id FROM (SELECT iif(typeof(v) = 'blob', v, CAST(v AS TEXT)) AS x ` +
+  `FROM (SELECT ${decode('w')} AS v FROM (SELECT ? AS w LIMIT -1) LIMIT -1) LIMIT -1)`;
+
 /**
  * The row as JSON text. `source` is NEW, OLD or a table alias; `replace` puts another expression in a column's place.
  * Wide tables are written as several objects joined into one, because of the limit on arguments.

@@ -5,7 +5,7 @@
  * are what a node computes it from as well, so hub and nodes decide a tie alike.
  */
 import { TIMESTAMP_MAX } from '../capture/triggers.ts';
-import { decode, encode } from '../capture/values.ts';
+import { encode } from '../capture/values.ts';
 
 /**
  * Merges the changes of `source` into `_hub_rows`; bound are the last seq, the sender's id, and what the source binds.
@@ -60,11 +60,6 @@ export function changesSql(jsonb: boolean): { regular: string; irregular: string
 /** One change that was looked at already: index, op, table, id, updated_at and row are bound. */
 export const ONE_CHANGE =
   'SELECT CAST(? AS INTEGER) AS idx, ? AS op, ? AS tbl, ? AS id, CAST(? AS INTEGER) AS ua, ? AS row';
-
-/** An id in the one form that all nodes would write it in; only those that begin with `$` have several. */
-export const CANONICAL_ID =
-  `SELECT ${encode('x', 'TEXT')} AS id FROM (SELECT iif(typeof(v) = 'blob', v, CAST(v AS TEXT)) AS x ` +
-  `FROM (SELECT ${decode('w')} AS v FROM (SELECT ? AS w LIMIT -1) LIMIT -1) LIMIT -1)`;
 
 /**
  * Nested JSON reads as text that begins with a bracket, encoded ids begin with `$`, true and false read as 1 and 0: all of
