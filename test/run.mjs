@@ -40,6 +40,12 @@ const lanes = [
   { name: 'bun', what: 'Bun with bun:sqlite', command: bin('bun'), args: ['--bun', vitest], lane: 'bun-sqlite' },
 ];
 
+/** Whole clusters from one seed, on Node and Bun at the same time; and whether bugs would be noticed. */
+const simulations = [
+  ['simulation', 'run.mjs', ['--seeds', '20000']],
+  ['planted bugs', 'run-mutants.mjs', []],
+];
+
 const extra = process.argv.slice(2);
 const wanted = process.env.ROWCAST_LANES?.split(',');
 const results = mkdtempSync(join(tmpdir(), 'rowcast-results-'));
@@ -75,6 +81,14 @@ for (const { name, what, command, args, lane } of lanes) {
   failed += report?.numFailedTests ?? 0;
   if (code !== 0) problems.push(`${name}: ${report?.numFailedTests ?? 'the runner'} failed`);
   if (code !== 0 && !report?.numFailedTests) failed += 1;
+}
+if (extra.length === 0 && !wanted) {
+  for (const [name, script, args] of simulations) {
+    console.log(`\n== ${name}`);
+    const code = await run(process.execPath, [join(root, 'test', 'sim', script), ...args], {});
+    if (code === 0) passed += 1;
+    else fail(name);
+  }
 }
 rmSync(results, { recursive: true, force: true });
 for (const problem of problems) console.log(`FAILED ${problem}`);
