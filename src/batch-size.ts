@@ -5,11 +5,14 @@
  */
 
 /** Below this an apply is short enough for more; above the other it is too long, whatever else the machine is doing. */
-const SHORT_MS = 8;
-const LONG_MS = 12;
+const SHORT_MS = 10;
+const LONG_MS = 15;
 
-/** A transaction costs about as much as the merge of so many changes: smaller batches would only be slower. */
-const LEAST = 100;
+/**
+ * Never below this: a request and its flushes to disk cost both sides together as much as some five hundred changes. And an
+ * apply also takes long where a machine has too much to do, which smaller batches would only make more.
+ */
+const LEAST = 500;
 
 export interface Answered {
   /** Changes in the batch. */

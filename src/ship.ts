@@ -71,6 +71,12 @@ const PROBES = 8;
 
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
+/** Acknowledged, and not yet noted here: the peer need not wait for that. */
+interface Delivered {
+  shipment: Shipment;
+  applyMs: number | undefined;
+}
+
 /** How one pass over the outbox ended. */
 type Pass = 'empty' | 'unreachable' | 'stopped';
 
@@ -164,16 +170,19 @@ export class Shipper {
   async #drain(): Promise<Pass> {
     let current = this.#next();
     let failures = { unreachable: 0, refused: 0 };
+    let delivered: Delivered | undefined;
     while (current && !this.#stop.signal.aborted) {
       const sending = this.#send(current);
-      // While the peer works, the next batch is made ready; by then this one is on its way.
+      // While the peer works, the batch before is noted and the next made ready; by then this one is on its way.
       const first = failures.unreachable + failures.refused === 0;
       if (first) await this.#o.turn();
-      const ahead = first ? this.#readAhead(current) : undefined;
+      const ahead = first ? await this.#meanwhile(sending, current, delivered) : undefined;
+      delivered = undefined;
       const verdict = await sending;
       if (verdict.kind === 'acked') {
-        this.#acked(current, verdict.applyMs);
         failures = { unreachable: 0, refused: 0 };
+        if (ahead) delivered = { shipment: current, applyMs: verdict.applyMs };
+        else this.#acked(current, verdict.applyMs);
         current = ahead ?? this.#next();
         continue;
       }
@@ -198,6 +207,7 @@ export class Shipper {
       this.#down(reason);
       return 'unreachable';
     }
+    if (delivered) this.#acked(delivered.shipment, delivered.applyMs);
     return this.#stop.signal.aborted ? 'stopped' : 'empty';
   }
 
@@ -206,7 +216,18 @@ export class Shipper {
   }
 
   /** A request is out: whatever keeps us from reading on must not keep us from hearing its answer. */
-  #readAhead(current: Shipment): Shipment | undefined {
+  async #meanwhile(
+    sending: Promise<Verdict>,
+    current: Shipment,
+    delivered: Delivered | undefined,
+  ): Promise<Shipment | undefined> {
+    try {
+      if (delivered) this.#acked(delivered.shipment, delivered.applyMs);
+    } catch (error) {
+      // Both batches will be sent again, which changes nothing; but never while one of them is still on its way.
+      await sending;
+      throw error;
+    }
     try {
       return this.#next(current);
     } catch {

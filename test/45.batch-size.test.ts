@@ -11,27 +11,27 @@ const PEER = 'http://peer.test';
 
 describe('the next batch', () => {
   test.each<[string, number, { changes: number; applyMs: number | undefined }, number]>([
-    ['is an eighth larger after a short apply', 800, { changes: 800, applyMs: 3 }, 900],
-    ['is as large as it may be', 990, { changes: 990, applyMs: 0 }, 1_000],
+    ['is an eighth larger after a short apply', 4_000, { changes: 4_000, applyMs: 3 }, 4_500],
+    ['is as large as it may be', 7_900, { changes: 7_900, applyMs: 0 }, 8_000],
     ['grows from one', 1, { changes: 1, applyMs: 0 }, 2],
-    ['is larger where the peer does not say', 800, { changes: 800, applyMs: undefined }, 900],
-    ['stays after one that was not full', 800, { changes: 20, applyMs: 0 }, 800],
-    ['stays after one that took neither long nor short', 800, { changes: 800, applyMs: 10 }, 800],
-    ['is a quarter smaller after a long one', 800, { changes: 800, applyMs: 13 }, 600],
-    ['is a quarter smaller than the one that took long, full or not', 800, { changes: 400, applyMs: 50 }, 300],
-    ['stays where the long one was read before the last step', 600, { changes: 800, applyMs: 50 }, 600],
-    ['is never so small that transactions are what costs', 110, { changes: 110, applyMs: 500 }, 100],
+    ['is larger where the peer does not say', 4_000, { changes: 4_000, applyMs: undefined }, 4_500],
+    ['stays after one that was not full', 4_000, { changes: 20, applyMs: 0 }, 4_000],
+    ['stays after one that took neither long nor short', 4_000, { changes: 4_000, applyMs: 12 }, 4_000],
+    ['is a quarter smaller after a long one', 4_000, { changes: 4_000, applyMs: 16 }, 3_000],
+    ['is a quarter smaller than the one that took long, full or not', 4_000, { changes: 2_000, applyMs: 50 }, 1_500],
+    ['stays where the long one was read before the last step', 3_000, { changes: 4_000, applyMs: 50 }, 3_000],
+    ['is never so small that requests are what costs', 600, { changes: 600, applyMs: 500 }, 500],
     ['does not grow because of a long one', 40, { changes: 40, applyMs: 500 }, 40],
   ])('%s', (_, size, answered, expected) => {
-    expect(nextBatchSize(size, 1_000, answered)).toBe(expected);
+    expect(nextBatchSize(size, 8_000, answered)).toBe(expected);
   });
 
   test('comes back to the largest after a checkpoint on every sixth commit', () => {
-    let size = 1_000;
-    for (let i = 0; i < 600; i++) size = nextBatchSize(size, 1_000, { changes: size, applyMs: i % 6 === 5 ? 20 : 6 });
-    expect(size).toBeGreaterThanOrEqual(750);
-    for (let i = 0; i < 5; i++) size = nextBatchSize(size, 1_000, { changes: size, applyMs: 6 });
-    expect(size).toBe(1_000);
+    let size = 4_000;
+    for (let i = 0; i < 600; i++) size = nextBatchSize(size, 4_000, { changes: size, applyMs: i % 6 === 5 ? 25 : 6 });
+    expect(size).toBeGreaterThanOrEqual(3_000);
+    for (let i = 0; i < 5; i++) size = nextBatchSize(size, 4_000, { changes: size, applyMs: 6 });
+    expect(size).toBe(4_000);
   });
 });
 
@@ -64,23 +64,23 @@ test('a sender heeds what its peer says, and everything arrives', async () => {
     peers: [PEER],
     clock,
     random: () => 0,
-    batchSize: 800,
+    batchSize: 2_000,
     fetch: async (url, init) => ({
       ...(await network.fetch(url, init)),
       headers: new Headers({ 'x-apply-ms': `${applyMs}` }),
     }),
   });
-  writeMany(sender, 6_000);
+  writeMany(sender, 14_000);
   await clock.advance(0);
   const sizes = network.sent.map(({ changes }) => changes.length);
   // The second was read while the first was in flight.
-  expect(sizes.slice(0, 3)).toEqual([800, 800, 600]);
-  expect(Math.min(...sizes.slice(0, -1))).toBe(100);
-  expect(sizes.reduce((sum, n) => sum + n, 0)).toBe(6_000);
+  expect(sizes.slice(0, 3)).toEqual([2_000, 2_000, 1_500]);
+  expect(Math.min(...sizes.slice(0, -1))).toBe(500);
+  expect(sizes.reduce((sum, n) => sum + n, 0)).toBe(14_000);
   applyMs = 1;
   sender.db.exec('UPDATE items SET updated_at = updated_at + 1');
   await clock.advance(60);
-  expect(Math.max(...network.sent.slice(sizes.length).map(({ changes }) => changes.length))).toBeGreaterThan(200);
+  expect(Math.max(...network.sent.slice(sizes.length).map(({ changes }) => changes.length))).toBeGreaterThan(1_000);
 });
 
 test.each(['createListener', 'createHandler'])(
@@ -121,8 +121,8 @@ test('over a real connection the header is read', async () => {
       response.end(JSON.stringify({ applied: changes.length, ack: batch_id }));
     });
   });
-  const sender = await node({ id: 'sender', peers: [url], batchMs: 1, batchSize: 400 });
-  writeMany(sender, 2_000);
-  await until('everything is acknowledged', () => sizes.reduce((sum, n) => sum + n, 0) === 2_000);
-  expect(sizes.slice(0, 3)).toEqual([400, 400, 300]);
+  const sender = await node({ id: 'sender', peers: [url], batchMs: 1, batchSize: 2_000 });
+  writeMany(sender, 9_000);
+  await until('everything is acknowledged', () => sizes.reduce((sum, n) => sum + n, 0) === 9_000);
+  expect(sizes.slice(0, 3)).toEqual([2_000, 2_000, 1_500]);
 });

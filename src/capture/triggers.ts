@@ -86,7 +86,7 @@ function advanceInsert(table: Table): Trigger {
  * by the outbox.
  */
 function floorBeforeReplace(table: Table): Trigger {
-  const notAbove = `NOT (typeof(NEW.${ts(table)}) = 'integer' AND ${ts(table)} < NEW.${ts(table)})`;
+  const notAbove = `NOT (${valid(`NEW.${ts(table)}`)} AND ${ts(table)} < NEW.${ts(table)})`;
   const there = `FROM ${quote(table.name)} WHERE ${quote(table.id)} = NEW.${quote(table.id)} AND ${notAbove}`;
   return trigger(table, 'insert_floor', 'BEFORE INSERT', `EXISTS (SELECT 1 ${there}) AND ${NOT_SYNCING}`, [
     noteFloor(table, there),
