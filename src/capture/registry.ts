@@ -68,9 +68,12 @@ export class Registry {
           tables.map((table) => table.name),
         );
         fresh = this.#installTriggers(tables);
+        // Where nobody has touched the schema since it was last looked at, there is nothing to find, and a backlog of a
+        // million changes to look through.
+        const untouched = this.#verifiedSchema() === this.#currentVersion();
         for (const table of tables) {
           if (fresh.includes(table)) stampInvalid(this.#db, table);
-          else recapture(this.#db, table, 0);
+          else if (!untouched) recapture(this.#db, table, 0);
         }
         this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
         this.#markVerified();
@@ -192,8 +195,19 @@ export class Registry {
     return Number(this.#db.get('PRAGMA main.schema_version')?.schema_version);
   }
 
+  /** The schema that this or an earlier process has last made triggers for; kept, because the backlog is as well. */
+  #verifiedSchema(): number | undefined {
+    const value = this.#db.get("SELECT value FROM _meta WHERE key = 'verified_schema'")?.value;
+    return value == null ? undefined : Number(value);
+  }
+
   #markVerified(): void {
     this.#schemaVersion = this.#currentVersion();
+    if (this.#verifiedSchema() !== this.#schemaVersion) {
+      this.#db.exec(
+        `INSERT INTO _meta (key, value) VALUES ('verified_schema', ${this.#schemaVersion}) ON CONFLICT DO UPDATE SET value = excluded.value`,
+      );
+    }
     this.hasForeignKeys =
       this.#db.get(
         "SELECT 1 AS n FROM sqlite_schema AS m, pragma_foreign_key_list(m.name) WHERE m.type = 'table' LIMIT 1",

@@ -26,7 +26,7 @@ export interface Surroundings {
 }
 
 /** Thrown into a process that has ceased to exist; whatever it does with it has no effect any more. */
-class ProcessGone extends Error {}
+export class ProcessGone extends Error {}
 
 /** Where a process is going to die: before or after its next `calls`-th use of the database. */
 interface Fuse {

@@ -81,7 +81,7 @@ const TOPOLOGIES: [Topology, number][] = [
 /** How often the common faults are part of a schedule at all; the costly ones less. */
 const USUAL = 0.3;
 const RARE: Partial<Record<Fault, number>> = {
-  'power-cut': 0.15,
+  'power-cut': 0.12,
   schema: 0.05,
   full: 0.12,
   'read-only': 0.08,
@@ -98,10 +98,10 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     seed,
     topology,
     nodes,
-    troubleMs: 300 + random.below(random.chance(0.15) ? 5_000 : 1_500),
-    writes: 3 + random.below(random.chance(0.08) ? 50 : 9),
+    troubleMs: 250 + random.below(random.chance(0.1) ? 5_000 : 1_100),
+    writes: 3 + random.below(random.chance(0.05) ? 50 : 8),
     ids: 2 + random.below(4),
-    batchMs: random.pick([50, 150, 400]),
+    batchMs: random.pick([80, 200, 500]),
     batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
     requestTimeoutMs: random.pick([300, 1_000, 4_000]),
     foreignKeys: random.chance(0.05),
@@ -115,6 +115,11 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   }
   // Rows between nodes of different schemas mix; what must come of them is another question, asked on its own.
   if (plan.faults.schema !== undefined) plan.foreignKeys = false;
+  // Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something.
+  if (plan.faults.poison !== undefined) plan.troubleMs += 4_000;
+  if (plan.faults['power-cut'] !== undefined) plan.writes += 8;
+  if (plan.foreignKeys) plan.writes += 20;
+
   return plan;
 }
 
@@ -129,8 +134,9 @@ function rateOf(fault: Fault, random: Random): number {
   switch (fault) {
     case 'delay':
       return logUniform(random, 10, 2_000);
-    case 'crash':
     case 'power-cut':
+      return logUniform(random, 1, 8);
+    case 'crash':
     case 'partition':
     case 'locked':
     case 'full':

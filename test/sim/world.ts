@@ -3,7 +3,7 @@ import type { WireChange } from '../support/model.ts';
 import { Application } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
 import type { DiskKind, DiskPool } from './disk.ts';
-import { Machine, type Surroundings } from './machine.ts';
+import { Machine, ProcessGone, type Surroundings } from './machine.ts';
 import { Network } from './network.ts';
 import { Versions } from './oracle.ts';
 import { type Fault, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
@@ -34,8 +34,18 @@ export async function simulate(
   onLine?: (line: string) => void,
 ): Promise<Outcome> {
   const world = new World(planFor(seed, taken), pool, taken, onLine);
+  running = world;
   await world.run();
+  running = undefined;
   return world.outcome();
+}
+
+/** The schedule that is running: what nobody catches is its fault. */
+let running: World | undefined;
+
+// In a program it would end the process, with everything the application had in hand.
+for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
+  process.on(event, (error: unknown) => running?.escaped(error));
 }
 
 class World implements Surroundings {
@@ -71,6 +81,10 @@ class World implements Surroundings {
 
   trace(line: string): void {
     this.#trace.add(`${this.timeline.now} ${line}`);
+  }
+
+  escaped(error: unknown): void {
+    if (!(error instanceof ProcessGone)) this.#checks.fail(`an error that nobody catches: ${error}`);
   }
 
   async run(): Promise<void> {
