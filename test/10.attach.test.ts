@@ -342,6 +342,38 @@ describe('attach again', () => {
   });
 });
 
+describe('a backlog', () => {
+  /** The statements that the next attach prepares. */
+  async function statementsOfNextAttach(between: (db: TestDatabase) => void): Promise<string[]> {
+    const db = await database();
+    await attach(db, { id: 'a', peers: ['http://nobody.test'] }, ['items']).stop();
+    db.exec("INSERT INTO items VALUES ('1', 'n', 1, 1, 1000)");
+    between(db);
+    const texts: string[] = [];
+    const handle = {
+      exec: (sql: string) => db.exec(sql),
+      prepare: (sql: string) => {
+        texts.push(sql);
+        return db.prepare(sql);
+      },
+      transaction: (fn: () => unknown) => db.transaction(fn),
+    };
+    const manager = attach(handle, { id: 'a', peers: ['http://nobody.test'] }, ['items']);
+    cleanUp(() => manager.stop());
+    return texts;
+  }
+  const looksThroughIt = (sql: string): boolean => sql.startsWith('UPDATE "items"') && sql.includes('FROM _changes');
+
+  test('is not looked through again where the schema is as it was', async () => {
+    expect((await statementsOfNextAttach(() => {})).filter(looksThroughIt)).toEqual([]);
+  });
+
+  test('is looked through where the schema has changed meanwhile', async () => {
+    const texts = await statementsOfNextAttach((db) => db.exec('ALTER TABLE items ADD COLUMN more TEXT'));
+    expect(texts.filter(looksThroughIt)).toHaveLength(1);
+  });
+});
+
 describe('the schema changes while attached', () => {
   const WIDER = `${ITEMS}; ALTER TABLE items ADD COLUMN colour TEXT`;
 
