@@ -420,6 +420,15 @@ describe('what is stored', () => {
     expect(JSON.parse(rows()[0]?.row_data as string)).toEqual({ id: 'x', name: 'again', updated_at: T + 4 });
   });
 
+  test('a row put together from two is nobody\u2019s: it goes back to the sender of the newer version too', async () => {
+    const { hub: made, rows } = await hub();
+    deliver(made, [live('x', T, { name: 'old', extra: 'kept' })], 'a');
+    deliver(made, [live('x', T + 1, { name: 'new' })], 'b');
+    expect(rows()[0]).toMatchObject({ updated_at: T + 1, origin: null });
+    deliver(made, [live('x', T + 2, { name: 'whole', extra: 'again' })], 'b');
+    expect(rows()[0]).toMatchObject({ updated_at: T + 2, origin: 'b' });
+  });
+
   test('nodes with two schemas of one table keep all columns through the hub', async () => {
     const center = await door();
     const doors = [await door(), await door(), await door()] as [Door, Door, Door];
@@ -664,6 +673,30 @@ describe('shipping', () => {
     expect(made.deadLetters.list()).toMatchObject([{ direction: 'out', rowId: 'r7', peer: urls[0], code: 'refused' }]);
     made.deadLetters.discard(made.deadLetters.list()[0]?.id as number);
     expect(made.health().dead_letter).toBe(0);
+  });
+
+  test('a letter that is tried again goes out in the row\u2019s newest version', async () => {
+    const bodies: string[] = [];
+    let poison = 'r1';
+    const url = await serve((request, response) => refusing(poison, bodies)(request, response));
+    const { hub: made } = await hub({ edges: [url] });
+    deliver(made, [live('r1', T, { name: 'refused' })], 'a');
+    await until('it is given up', () => made.health().dead_letter === 1);
+    poison = 'nothing';
+    const [letter] = made.deadLetters.list();
+    expect(made.deadLetters.retry(letter?.id as number)).toEqual({ outcome: 'queued' });
+    await until('it has arrived', () => bodies.length === 1);
+    expect(bodies[0]).toContain('"refused"');
+    expect(made.health().dead_letter).toBe(0);
+    expect(() => made.deadLetters.retry(99)).toThrow('there is no dead letter 99');
+  });
+
+  test('a letter of what is no change stays one, however often it is tried', async () => {
+    const { hub: made } = await hub();
+    deliver(made, [{ ...live('x', T), op: 'UPSERT' }], 'a');
+    const [letter] = made.deadLetters.list();
+    expect(made.deadLetters.retry(letter?.id as number)).toMatchObject({ outcome: 'kept' });
+    expect(made.deadLetters.list()).toMatchObject([{ id: letter?.id, retryCount: 1, code: 'bad-op' }]);
   });
 
   test('the search for a refused change leaves out the edge\u2019s own', async () => {
