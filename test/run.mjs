@@ -40,9 +40,9 @@ const lanes = [
   { name: 'bun', what: 'Bun with bun:sqlite', command: bin('bun'), args: ['--bun', vitest], lane: 'bun-sqlite' },
 ];
 
-/** Whole clusters from one seed, on Node and Bun at the same time; and whether bugs would be noticed. */
+/** Whole clusters from one seed: 20,000 schedules, because a tenth of the seeds runs on both runtimes; and would bugs be noticed? */
 const simulations = [
-  ['simulation', 'run.mjs', ['--seeds', '20000']],
+  ['simulation', 'run.mjs', ['--seeds', '18200']],
   ['planted bugs', 'run-mutants.mjs', []],
 ];
 

@@ -2,7 +2,7 @@
 import { type Connection, resultCode } from '../database.ts';
 import { RowcastError } from '../errors.ts';
 import { installInternalTables } from './internal-tables.ts';
-import { describeTable, fold, literal, quote, type Table, TRIGGER_PREFIX } from './schema.ts';
+import { describeTable, fold, literal, OTHERS_TRIGGER, quote, type Table, TRIGGER_PREFIX } from './schema.ts';
 import { TIMESTAMP_MAX, type Trigger, triggersFor } from './triggers.ts';
 
 /** What this SQLite can do beyond the version that is required. */
@@ -254,12 +254,10 @@ function stampInvalid(db: Connection, table: Table): void {
  */
 function dropForeignCapture(db: Connection, table: Table, warnings: [string, string][]): boolean {
   const triggers = db.all<{ name: string; sql: string }>(
-    "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE",
+    `SELECT name, sql FROM sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
     table.name,
   );
-  const foreign = triggers.filter(
-    ({ name, sql }) => !name.startsWith(TRIGGER_PREFIX) && /\binto\s+["`[]?_changes\b/i.test(sql),
-  );
+  const foreign = triggers.filter(({ sql }) => /\binto\s+["`[]?_changes\b/i.test(sql));
   for (const { name } of foreign) {
     db.exec(`DROP TRIGGER ${quote(name)}`);
     warnings.push(['foreign-trigger', `trigger "${name}" also wrote to _changes and was replaced by Rowcast's own`]);

@@ -51,6 +51,9 @@ const COLUMNS_MAX = 1_990;
 
 export const TRIGGER_PREFIX = '_rowcast_';
 
+/** A condition on the schema table: a trigger, and not one of ours, whose long texts are not worth reading here. */
+export const OTHERS_TRIGGER = `type = 'trigger' AND substr(name, 1, ${TRIGGER_PREFIX.length}) <> '${TRIGGER_PREFIX}'`;
+
 export function quote(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
@@ -215,20 +218,18 @@ const WRITERS_MAX = 8;
 /** Every trigger that names the table, on whichever table it is, temporary ones included: a guess on the safe side. */
 function writersOf(db: Connection, table: string): number {
   const triggers = db.all<{ name: string; sql: string | null }>(
-    "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'",
+    `SELECT name, sql FROM sqlite_schema WHERE ${OTHERS_TRIGGER} UNION ALL SELECT name, sql FROM sqlite_temp_schema WHERE ${OTHERS_TRIGGER}`,
   );
-  const naming = triggers.filter(
-    ({ name, sql }) => !name.startsWith(TRIGGER_PREFIX) && fold(sql ?? '').includes(fold(table)),
-  );
+  const naming = triggers.filter(({ sql }) => fold(sql ?? '').includes(fold(table)));
   return Math.min(naming.length, WRITERS_MAX);
 }
 
 function unguardedTriggers(db: Connection, table: string): string[] {
   return db
     .all<{ name: string; sql: string }>(
-      "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE",
+      `SELECT name, sql FROM sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
       table,
     )
-    .filter(({ name, sql }) => !name.startsWith(TRIGGER_PREFIX) && !/\bsyncing\b/i.test(sql))
+    .filter(({ sql }) => !/\bsyncing\b/i.test(sql))
     .map(({ name }) => name);
 }

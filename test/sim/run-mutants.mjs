@@ -8,6 +8,12 @@ import { parseArgs } from 'node:util';
 import { MUTANTS } from './mutants.mjs';
 import { compile, startWorker } from './workers.mjs';
 
+// A wrong flag or a worker that has ended is a message, not a stack.
+process.on('uncaughtException', ({ message }) => {
+  console.error(message);
+  process.exit(2);
+});
+
 const { values } = parseArgs({ options: { only: { type: 'string' }, seeds: { type: 'string' } } });
 const limit = Number(values.seeds ?? 500);
 const wanted = MUTANTS.filter(({ name }) => values.only === undefined || values.only.split(',').includes(name));

@@ -13,6 +13,12 @@ import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { compile, RUNTIMES, startWorker } from './workers.mjs';
 
+// A wrong flag or a worker that has ended is a message, not a stack.
+process.on('uncaughtException', ({ message }) => {
+  console.error(message);
+  process.exit(2);
+});
+
 const SEEDS = 2_000;
 /** Every n-th chunk runs on both runtimes. */
 const COMPARED = 10;

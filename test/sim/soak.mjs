@@ -11,6 +11,12 @@ import { Growth } from './growth.mjs';
 import { startRealNodes } from './real-nodes.mjs';
 import { compile, RUNTIMES, startWorker } from './workers.mjs';
 
+// A wrong flag or a worker that has ended is a message, not a stack.
+process.on('uncaughtException', ({ message }) => {
+  console.error(message);
+  process.exit(2);
+});
+
 const CHUNK = 50;
 const { values } = parseArgs({
   options: { hours: { type: 'string' }, minutes: { type: 'string' }, from: { type: 'string' } },
