@@ -312,7 +312,11 @@ export class Handle implements Database {
     if (!this.#disk.inTransaction) {
       const intruder = machine.intruder;
       machine.intruder = undefined;
+      // What this process has asked for its next commit is nothing that another one has.
+      const { synchronous } = this.#disk;
+      this.#disk.synchronous = 1;
       intruder?.();
+      this.#disk.synchronous = synchronous;
     }
     if (machine.lockedUntil > this.#world.timeline.now) {
       throw Object.assign(new Error('database is locked'), { code: 'SQLITE_BUSY' });

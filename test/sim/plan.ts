@@ -70,9 +70,9 @@ export const NOTHING_TAKEN: Reduction = { without: [], skip: [] };
 
 const TOPOLOGIES: [Topology, number][] = [
   ['pair', 6],
-  ['mesh', 6],
-  ['star', 3],
-  ['hubs', 2],
+  ['mesh', 5],
+  ['star', 4],
+  ['hubs', 3],
   ['join', 1],
   ['leave', 1],
   ['return', 1],
@@ -126,8 +126,8 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
 function nodesOf(topology: Topology, random: Random): number {
   if (topology === 'pair') return 2;
   if (topology === 'mesh') return random.pick([3, 3, 3, 3, 3, 4, 5]);
-  if (topology === 'hubs') return random.pick([2, 2, 2, 3, 4]);
-  return topology === 'star' ? random.pick([2, 2, 3, 4]) : 3;
+  if (topology === 'hubs') return random.pick([2, 2, 2, 2, 3, 4]);
+  return topology === 'star' ? random.pick([2, 2, 2, 3, 4]) : 3;
 }
 
 function rateOf(fault: Fault, random: Random): number {

@@ -6,10 +6,12 @@
  *   npm run sim -- --seed 17                 one schedule with everything that happens in it
  *   npm run sim -- --seed 17 --without drop,crash --skip 3,4    the same without some of the trouble and some of the writes
  *   npm run sim -- --runtime bun             on one runtime only
+ *   npm run sim -- --low-priority            leave the processor to others
  *
  * A part of the seeds runs on both runtimes, and the hashes of their traces are compared.
  */
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
+import { constants, setPriority } from 'node:os';
 import { parseArgs } from 'node:util';
 import { compile, RUNTIMES, startWorker } from './workers.mjs';
 
@@ -33,8 +35,10 @@ const { values } = parseArgs({
     without: { type: 'string' },
     skip: { type: 'string' },
     runtime: { type: 'string' },
+    'low-priority': { type: 'boolean' },
   },
 });
+if (values['low-priority']) setPriority(constants.priority.PRIORITY_LOW);
 const built = compile();
 process.exitCode = values.seed === undefined ? await many() : await one(count('seed'));
 
