@@ -6,10 +6,11 @@
  */
 import { nextBatchSize } from './batch-size.ts';
 import type { Clock } from './clock.ts';
+import { Link, type Packed, plain } from './compress.ts';
 import { messageOf, RowcastError } from './errors.ts';
 import type { Emitter, RowRef } from './events.ts';
 import { judge, type Verdict } from './verdict.ts';
-import { APPLY_MS_HEADER, NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
+import { ACCEPT_HEADER, APPLY_MS_HEADER, NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
 
 /** Changes on their way to one peer, serialised once. */
 export interface Shipment {
@@ -86,6 +87,7 @@ export class Shipper {
   lastError: string | undefined;
   lastAckedAt: number | undefined;
   readonly #o: ShipperOptions;
+  readonly #link = new Link();
   readonly #stop = new AbortController();
   /** Aborted to end the pause between two passes early, and replaced. */
   #wake = new AbortController();
@@ -172,9 +174,11 @@ export class Shipper {
     let failures = { unreachable: 0, refused: 0 };
     let delivered: Delivered | undefined;
     while (current && !this.#stop.signal.aborted) {
-      const sending = this.#send(current);
+      const attempt = failures.unreachable + failures.refused;
+      const packed = await this.#link.pack(current.body, attempt);
+      const sending = this.#send(current, packed);
       // While the peer works, the batch before is noted and the next made ready; by then this one is on its way.
-      const first = failures.unreachable + failures.refused === 0;
+      const first = attempt === 0;
       if (first) await this.#o.turn();
       const ahead = first ? await this.#meanwhile(sending, current, delivered) : undefined;
       delivered = undefined;
@@ -184,6 +188,11 @@ export class Shipper {
         if (ahead) delivered = { shipment: current, applyMs: verdict.applyMs };
         else this.#acked(current, verdict.applyMs);
         current = ahead ?? this.#next();
+        continue;
+      }
+      if (verdict.kind === 'refused' && packed.gzip) {
+        // Not the changes may be to blame but how they were sent: that is no attempt yet.
+        this.#link.refused();
         continue;
       }
       if (verdict.kind === 'too-large' && current.count > 1) {
@@ -297,13 +306,13 @@ export class Shipper {
   /** A connection error in the middle of a search must not throw away what is known of the refused changes. */
   async #sendPatiently(shipment: Shipment): Promise<Verdict> {
     for (let failures = 1; ; failures++) {
-      const verdict = await this.#send(shipment);
+      const verdict = await this.#send(shipment, plain(shipment.body));
       if (verdict.kind !== 'unreachable' || failures === ATTEMPTS || this.#stop.signal.aborted) return verdict;
       await this.#backOff(failures);
     }
   }
 
-  async #send(shipment: Shipment): Promise<Verdict> {
+  async #send(shipment: Shipment, packed: Packed): Promise<Verdict> {
     const request = new AbortController();
     const cancel = (): void => request.abort();
     this.#stop.signal.addEventListener('abort', cancel, { once: true });
@@ -321,11 +330,12 @@ export class Shipper {
     });
     try {
       if (this.#stop.signal.aborted) return { kind: 'unreachable', reason: 'stopped' };
+      const began = this.#o.clock.now();
       const answering = this.#o
         .fetch(this.peer + SYNC_PATH, {
           method: 'POST',
-          headers: { 'content-type': 'application/json', [NODE_ID_HEADER]: this.#o.nodeId },
-          body: shipment.body,
+          headers: { 'content-type': 'application/json', ...packed.headers, [NODE_ID_HEADER]: this.#o.nodeId },
+          body: packed.body,
           redirect: 'manual',
           signal: request.signal,
         })
@@ -333,9 +343,16 @@ export class Shipper {
           status: response.status,
           body: await response.text(),
           applyMs: response.headers?.get(APPLY_MS_HEADER),
+          accepts: response.headers?.get(ACCEPT_HEADER),
         }));
-      return judge(await Promise.race([answering, aborted]), shipment.batchId);
+      const answer = await Promise.race([answering, aborted]);
+      const verdict = judge(answer, shipment.batchId);
+      this.#link.heard(answer.accepts);
+      if (verdict.kind === 'acked') this.#link.acked(packed, this.#o.clock.now() - began, verdict.applyMs);
+      else this.#link.failed(packed);
+      return verdict;
     } catch (error) {
+      this.#link.failed(packed);
       const reason = timedOut ? `no answer within ${this.#o.requestTimeoutMs} ms` : messageOf(error);
       return { kind: 'unreachable', reason };
     } finally {

@@ -47,6 +47,8 @@ export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';
 /** Of an answer: how many milliseconds the batch kept the receiver. */
 export const APPLY_MS_HEADER = 'x-apply-ms';
+/** Of an answer: what the receiver can read of compressed bodies. */
+export const ACCEPT_HEADER = 'accept-encoding';
 
 /** An acknowledgement as JSON text; an `ack` beyond 2^53 is still printed as the integer it is. */
 export function encodeAck(ack: Ack): string {

@@ -22,6 +22,7 @@ import {
   makeItemInput,
   makeRawRequest,
   sendRaw,
+  sent,
 } from './support/fuzz-http.ts';
 import { FUZZ_SCHEMA, FUZZ_TABLES, type Input, makeInput, type RequestShape } from './support/fuzz-inputs.ts';
 import { field, type Json, readJson } from './support/fuzz-json.ts';
@@ -228,7 +229,7 @@ describe('over HTTP', () => {
       for (let index = 0; index < Math.min(HTTP_INPUTS, 5_000); index++) {
         const input = index % 2 === 0 ? makeItemInput(SEED, index) : makeHttpInput(SEED, index, corpus);
         const request = input.request as RequestShape;
-        const { status, text } = await ask(program.url, request, Buffer.from(input.body), agent);
+        const { status, text } = await ask(program.url, request, sent(input), agent);
         const what = `seed ${SEED}, request ${index}: ${status} ${text.slice(0, 300)} to ${show(input)}`;
         expect([200, 201, 400, 404, 405, 413, 415], what).toContain(status);
         if (status >= 400 && text !== 'not found') expect(JSON.parse(text).error, what).toMatch(/\w{3}/);

@@ -56,10 +56,11 @@ export const drain = {
   ],
 };
 
-export async function drainOnce(context, { rows, beat = false, shape = {}, options, proxy }) {
+export async function drainOnce(context, { rows, beat = false, silent = false, shape = {}, options, proxy }) {
   const { path, port } = await context.backlog(rows, shape);
   const through = await proxy?.(port);
-  const receiver = await context.receiver({ port: through?.behind ?? port, timed: beat, columns: shape.columns });
+  const at = through?.behind ?? port;
+  const receiver = await context.receiver({ port: at, timed: beat, silent, columns: shape.columns });
   const idleB = await receiver.ask('memory');
   if (beat) await receiver.ask('beat');
   const sender = await context.process({ path, columns: shape.columns });

@@ -26,7 +26,7 @@ export const SCALES = {
     trickle: 60,
     received: 10_000,
     growth: 2_000,
-    link: 1_000,
+    link: 4_000,
   },
   compare: {
     rows: 40_000,
@@ -67,10 +67,10 @@ export class Context {
   }
 
   /** A receiver: attached, without peers of its own, listening. */
-  async receiver({ port, timed, columns, path } = {}) {
+  async receiver({ port, timed, silent, columns, path } = {}) {
     const worker = await this.process({ columns, path });
     await worker.ask('attach', { id: `b${++this.#serial}` });
-    const { port: taken } = await worker.ask('listen', { port, timed });
+    const { port: taken } = await worker.ask('listen', { port, timed, silent });
     return Object.assign(worker, { url: `http://127.0.0.1:${taken}` });
   }
 

@@ -4,8 +4,8 @@ import net from 'node:net';
 /** What the kernel may hold of a connection beyond what the link has carried; small, so that the sender feels the link. */
 const CHUNK_BYTES = 16 * 1024;
 
-/** Timers are coarse and late: what was slept too long, up to this, is made up for by the next chunks. */
-const CREDIT_MS = 10;
+/** Timers are coarse and late: what was slept too long, up to this, is made up for by the next chunks. An idle link gains nothing. */
+const CREDIT_MS = 4;
 
 /**
  * Listens on `port` and passes everything on to `target`. Each direction has its own capacity, as a leased line has; all
@@ -77,7 +77,8 @@ class Pipe {
 
   /** When the last of so many bytes has left. */
   #take(bytes) {
-    this.#freeAt = Math.max(performance.now() - CREDIT_MS, this.#freeAt) + bytes / this.#bytesPerMs;
+    const now = performance.now();
+    this.#freeAt = (now - this.#freeAt > CREDIT_MS ? now : this.#freeAt) + bytes / this.#bytesPerMs;
     this.bytes += bytes;
     return this.#freeAt;
   }

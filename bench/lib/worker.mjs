@@ -57,14 +57,17 @@ const commands = {
     return { attachMs };
   },
 
-  async listen({ port = 0, timed = false }) {
+  async listen({ port = 0, timed = false, silent = false }) {
     const { createHandler, createListener } = await import(new URL('http/index.js', dist));
     const replica = timed ? marking(manager) : manager;
     if (process.versions.bun !== undefined) {
-      server = globalThis.Bun.serve({ port, hostname: '127.0.0.1', fetch: createHandler(replica) });
+      const handler = silent ? silently(createHandler(replica)) : createHandler(replica);
+      server = globalThis.Bun.serve({ port, hostname: '127.0.0.1', fetch: handler });
       return { port: server.port };
     }
-    server = http.createServer(createListener(replica));
+    server = http.createServer();
+    if (silent) server.on('request', (_, response) => hideAnnouncement(response));
+    server.on('request', createListener(replica));
     await new Promise((resolve, reject) => server.once('error', reject).listen(port, '127.0.0.1', resolve));
     return { port: server.address().port };
   },
@@ -343,4 +346,18 @@ function cpuSince(before) {
 
 function runtimeName() {
   return process.versions.bun !== undefined ? `Bun ${process.versions.bun}` : `Node ${process.versions.node}`;
+}
+
+/** A receiver that does not say that it reads gzip, as one that knows nothing of it: then nobody compresses. */
+function hideAnnouncement(response) {
+  const { writeHead } = response;
+  response.writeHead = (status, { 'accept-encoding': _, ...headers }) => writeHead.call(response, status, headers);
+}
+
+function silently(handler) {
+  return async (request) => {
+    const response = await handler(request);
+    response.headers.delete('accept-encoding');
+    return response;
+  };
 }

@@ -1,7 +1,8 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
+import { unpack } from '../compress.ts';
 import { messageOf } from '../errors.ts';
 import type { Received } from '../received.ts';
-import { APPLY_MS_HEADER, encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
+import { ACCEPT_HEADER, APPLY_MS_HEADER, encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 
 /** A node's manager, or a hub. */
@@ -29,14 +30,24 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
     return healthOf(manager);
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
+  // Every answer says it: the sender of the next batch may compress it.
+  const { headers, ...answer } = await sync(manager, options.maxBodyBytes ?? MAX_BODY_BYTES, incoming);
+  return { ...answer, headers: { ...headers, [ACCEPT_HEADER]: 'gzip' } };
+}
+
+async function sync(manager: Replica, max: number, incoming: Incoming): Promise<Outgoing> {
   if (incoming.method !== 'POST') return notAllowed('POST');
   const type = incoming.header('content-type')?.split(';')[0]?.trim().toLowerCase();
   if (type !== 'application/json')
     return refused(415, `content-type must be application/json, not ${type ?? 'missing'}`);
-  const max = options.maxBodyBytes ?? MAX_BODY_BYTES;
+  const encoding = incoming.header('content-encoding')?.trim().toLowerCase() || 'identity';
+  if (encoding !== 'gzip' && encoding !== 'identity')
+    return refused(415, `content-encoding must be gzip or identity, not ${encoding}`);
   if (Number(incoming.header('content-length') ?? 0) > max) return tooLarge(max);
-  const body = await incoming.read(max);
+  const read = await incoming.read(max);
+  const body = read !== 'too-large' && encoding === 'gzip' ? await unpack(read, max) : read;
   if (body === 'too-large') return tooLarge(max);
+  if (body === 'garbage') return refused(400, 'the body is not gzip, or breaks off');
   const result = manager.receive(body, { from: incoming.header(NODE_ID_HEADER) ?? undefined });
   return {
     status: result.status,

@@ -2,6 +2,7 @@
 import { Buffer } from 'node:buffer';
 import http from 'node:http';
 import net from 'node:net';
+import { gzipSync } from 'node:zlib';
 import { type Input, makeInput, type RequestShape, randomOf, written } from './fuzz-inputs.ts';
 import type { Json } from './fuzz-json.ts';
 import type { Expected } from './fuzz-oracle.ts';
@@ -29,12 +30,23 @@ const RIGHT_PATHS = ['/sync', '/sync', '/sync', '/sync?a=b', '/sync?'];
 const WRONG_PATHS = ['/', '/sync/', '/SYNC', '//sync', '/%73ync', '/syncc', '/api/items', '/sync/x', '/sync;a=b'];
 const WRONG_METHODS = ['GET', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
 
+/** The same to whoever reads it; here, one comes with a body that is compressed, the other with one that is not. */
+const PACKED = 'gzip';
+const NOT_PACKED = 'GZIP';
+
+/** The body as it travels. */
+export function sent({ body, request }: Input): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(request?.headers['content-encoding'] === PACKED ? gzipSync(body) : Buffer.from(body));
+}
+
 export function makeHttpInput(seed: number, index: number, corpus: readonly Json[]): Input {
   const input = makeInput(seed, index, corpus);
   const random = randomOf(~seed, index);
   const headers: Record<string, string> = {};
   if (random.chance(0.95)) headers['content-type'] = random.pick(random.chance(0.9) ? RIGHT_TYPES : WRONG_TYPES);
-  if (random.chance(0.1)) headers['content-encoding'] = random.pick(['gzip', 'identity', 'br']);
+  if (random.chance(0.2)) headers['content-encoding'] = random.pick([PACKED, PACKED, NOT_PACKED, 'identity', 'br']);
+  // A body that happens to be gzip already would be read as that.
+  if (input.body[0] === 0x1f && headers['content-encoding'] === NOT_PACKED) headers['content-encoding'] = PACKED;
   if (random.chance(0.1)) headers.expect = '100-continue';
   if (random.chance(0.1)) headers.accept = random.pick(['text/html', '*/*;q=0', '\u00ff']);
   if (input.from !== undefined) headers['x-node-id'] = input.from;
@@ -55,16 +67,18 @@ function expected(input: Input, byBody: () => Expected): Expected {
   if (!RIGHT_PATHS.includes(path)) return refused(404, 'another path');
   if (method !== 'POST') return refused(405, 'another method');
   if (!RIGHT_TYPES.includes(headers['content-type'] ?? '')) return refused(415, 'another content type');
-  return Buffer.byteLength(input.body) > BODY_MAX ? refused(413, 'a large body') : byBody();
+  if (headers['content-encoding'] === 'br') return refused(415, 'another encoding');
+  if (Math.max(Buffer.byteLength(input.body), sent(input).byteLength) > BODY_MAX) return refused(413, 'a large body');
+  return headers['content-encoding'] === NOT_PACKED ? refused(400, 'not gzip') : byBody();
 }
 
 /** `Request -> Response`, without a network. */
 export function byHandler(handle: (request: Request) => Promise<Response>): Route {
   return {
     expected,
-    deliver: async (_, { body, request }) => {
-      const { method, path, headers } = request as RequestShape;
-      const bytes = new Uint8Array(Buffer.from(body));
+    deliver: async (_, input) => {
+      const { method, path, headers } = input.request as RequestShape;
+      const bytes = sent(input);
       const response = await handle(
         new Request(`http://node.test${path}`, { method, headers, ...(method !== 'GET' && { body: bytes }) }),
       );
@@ -77,8 +91,8 @@ export function byHandler(handle: (request: Request) => Promise<Response>): Rout
 export function byHttp(url: string, agent: http.Agent): Route {
   return {
     expected,
-    deliver: async (_, { body, request }) => {
-      const { status, text } = await ask(url, request as RequestShape, Buffer.from(body), agent);
+    deliver: async (_, input) => {
+      const { status, text } = await ask(url, input.request as RequestShape, sent(input), agent);
       return asHttpAnswer(status, text);
     },
   };
