@@ -143,8 +143,12 @@ export class FastApply {
         "d ->> '$.changes[0].op' IS 'DELETE' AS deletes FROM (SELECT ? AS d LIMIT -1)",
       document.json,
     );
-    // Nearly every batch is about one table, and its two ends tell which. Where they deceive, the count comes out short.
-    const sole = typeof ends?.first === 'string' && ends.first === ends.last;
+    // Nearly every batch is about one table, and its two ends tell which. Where the text looks as if they deceived, the
+    // changes are asked one by one; where they do all the same, the count comes out short.
+    const sole =
+      typeof ends?.first === 'string' &&
+      ends.first === ends.last &&
+      namesOnly(ends.first, document.text, document.count);
     const found = sole
       ? [{ tbl: ends.first, n: document.count }]
       : this.#db.all<{ tbl: unknown; n: number }>(
@@ -266,6 +270,14 @@ function plainMerge(table: Table, lines: (where: string) => string): Merge {
     write: upsertSql(table, shape, source(shape, "value ->> '$.op' <> 'DELETE'")),
     tally: tallySql(table, shape, source(shape, 'true'), { regular: '1', deletion: '0' }),
   };
+}
+
+/** Does every change name this table, as far as the text tells? */
+function namesOnly(table: string, text: string, count: number): boolean {
+  const name = Buffer.from(`"table":${JSON.stringify(table)}`).toString('latin1');
+  let found = 0;
+  for (let at = text.indexOf(name); at >= 0; at = text.indexOf(name, at + name.length)) found += 1;
+  return found >= count;
 }
 
 /**
