@@ -68,9 +68,9 @@ export class Applier {
   syncing<T>(fn: () => T): T {
     return this.#db.transaction(
       () => {
-        this.#db.exec(SET_SYNCING);
+        this.#db.run(SET_SYNCING);
         const result = fn();
-        this.#db.exec(RESET_SYNCING);
+        this.#db.run(RESET_SYNCING);
         return result;
       },
       // The acknowledgement promises that the changes survive a power cut, whatever the application's own setting is. A

@@ -49,7 +49,7 @@ const LANE_SEED = process.versions.node.startsWith('20.')
       ? 3
       : 4;
 const SEED = Number(process.env.ROWCAST_FUZZ_SEED ?? LANE_SEED);
-const INPUTS = Number(process.env.ROWCAST_FUZZ_INPUTS ?? 22_000);
+const INPUTS = Number(process.env.ROWCAST_FUZZ_INPUTS ?? 28_500);
 /** `receive:<index>`: that input alone, with the history that leads to it. */
 const REPLAY = process.env.ROWCAST_FUZZ_REPLAY?.split(':');
 /** Inputs from one empty database to the next. */

@@ -13,7 +13,7 @@ import { Random } from './support/model.ts';
 import { exactRows, rowsOf, scratchFolder } from './support/nodes.ts';
 
 /** On each of the lanes, so `npm test` has four times as many. */
-const CYCLES = Number(process.env.ROWCAST_KILL_CYCLES ?? 32);
+const CYCLES = Number(process.env.ROWCAST_KILL_CYCLES ?? 34);
 /** After these the nodes are drained and compared, and two new ones begin: a cycle costs the same in the thousandth round. */
 const CYCLES_A_ROUND = 40;
 const SEED = Number(process.env.ROWCAST_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));

@@ -47,6 +47,9 @@ const CLOCK = 'simulated_clock';
 const ASKING_SQLITE = "julianday('now')";
 const ASKING_THE_TABLE = `(SELECT days FROM ${CLOCK})`;
 
+/** Statements that are worth preparing although they are not asked for by `prepare`. */
+const OFTEN = new Set(['BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPOINT rowcast', 'RELEASE rowcast']);
+
 const require = createRequire(import.meta.url);
 
 function openRaw(image?: Uint8Array): Raw {
@@ -171,7 +174,8 @@ export class Disk {
   }
 
   exec(sql: string): void {
-    this.#raw.exec(rewritten(sql));
+    if (OFTEN.has(sql)) this.prepare(sql).run();
+    else this.#raw.exec(rewritten(sql));
     const synchronous = /^PRAGMA synchronous = (\d)/.exec(sql);
     if (synchronous) this.synchronous = Number(synchronous[1]);
     if (sql.startsWith('ROLLBACK')) this.#undone += 1;

@@ -83,7 +83,7 @@ export const MUTANTS = [
   {
     name: 'flag-outside-transaction',
     what: 'the syncing flag is taken back after the commit',
-    edits: [['apply.js', 'this.#db.exec(RESET_SYNCING);', 'queueMicrotask(() => this.#db.exec(RESET_SYNCING));']],
+    edits: [['apply.js', 'this.#db.run(RESET_SYNCING);', 'queueMicrotask(() => this.#db.run(RESET_SYNCING));']],
   },
   {
     name: 'ack-before-commit',
