@@ -152,8 +152,9 @@ export class Checks {
   #pruned(machine: Machine, seen: Seen, low: number | null): void {
     while (seen.pending.length > 0 && (low === null || (seen.pending[0] as Pending).changeId < low)) {
       const gone = seen.pending.shift() as Pending;
-      if (machine.peers.length === 0) this.fail(`${machine.name} has dropped change ${gone.changeId} and has no peers`);
-      for (const url of machine.peers) {
+      if (machine.configured.length === 0)
+        this.fail(`${machine.name} has dropped change ${gone.changeId} and has no peers`);
+      for (const url of machine.configured) {
         const peer = this.#world.network.at(url);
         if (this.#holds(peer, gone) || this.#isLetter(machine, url, gone) || isFollowed(gone, seen.pending)) continue;
         this.fail(

@@ -45,6 +45,8 @@ export class Machine {
   readonly disk: Disk;
   /** URLs of its peers, or of its edges. */
   peers: string[] = [];
+  /** Those that its process was last started with. */
+  configured: string[] = [];
   process: Process | undefined;
   /** Every version that this machine has committed, of its own or received. */
   versions = new Versions();
@@ -108,6 +110,7 @@ export class Machine {
   start(): void {
     if (this.process) return;
     this.disk.connect();
+    this.configured = this.peers;
     const process = new Process(this, this.#world);
     this.process = process;
     try {

@@ -165,6 +165,8 @@ class World implements Surroundings {
       else {
         node.crash();
         node.start();
+        // What it drops now it drops by this configuration, and not by the next.
+        this.#checks.afterEvent([node]);
       }
     };
     const change = (at: number, to: Map<Machine, string[]>): void => {
@@ -362,6 +364,7 @@ class World implements Surroundings {
       const one = (sql: string): number => Number(disk.all(sql)[0]?.n ?? 0);
       if (!machine.process || machine.held || machine.restarting) return `${name} is not running`;
       if (one('SELECT count(*) AS n FROM _dead_letter') > 0) return `${name} has dead letters`;
+      if (this.#altersSchemas && machine.kind === 'node' && !machine.migrated) return `${name} has not migrated`;
       if (machine.kind === 'hub') {
         const behind = one(
           'SELECT count(*) AS n FROM _hub_edges WHERE position < (SELECT coalesce(max(seq), 0) FROM _hub_rows)',
