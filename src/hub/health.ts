@@ -23,7 +23,7 @@ export interface EdgeHealth {
 export interface HubHealth {
   ok: boolean;
   node_id: string;
-  /** Live rows; exact up to 20,000, as of the last count beyond. */
+  /** Live rows; exact up to 10,000, as of the last count beyond. */
   item_count: number;
   /** For the edge that is furthest behind. */
   pending_changes: number;
