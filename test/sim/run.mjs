@@ -139,7 +139,7 @@ async function explain({ runtime, seed, violation }) {
 function keep(seeds) {
   const known = JSON.parse(readFileSync(failingFile, 'utf8'));
   const all = [...new Set([...known, ...seeds])].sort((a, b) => a - b);
-  writeFileSync(failingFile, `${JSON.stringify(all)}\n`);
+  writeFileSync(failingFile, `[${all.join(', ')}]\n`);
   if (process.env.GITHUB_STEP_SUMMARY) appendFileSync(process.env.GITHUB_STEP_SUMMARY, `failing seeds: ${seeds}\n`);
 }
 
