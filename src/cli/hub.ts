@@ -2,13 +2,12 @@
 import { type Opened, openDatabase } from '../adapters/open.ts';
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
-import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub } from '../hub/hub.ts';
 import { choice, describeFlags, type Environment, integer, parseFlags, text } from './flags.ts';
-import { failure, listen, parseListen, StartError } from './listen.ts';
-import { createLog, logEvents, sparingly } from './log.ts';
-import { guarded, parseId, parsePeer, stopSignal, wind } from './program.ts';
+import { parseListen, StartError } from './listen.ts';
+import { logEvents } from './log.ts';
+import { begin, FLAGS_HELP, parseId, parsePeer, RUNNING_HELP, stopSignal, wind } from './program.ts';
 
 const MIB = 1024 * 1024;
 
@@ -67,20 +66,12 @@ To a node the hub is an ordinary peer. It keeps the newest version of every row,
 came from; an edge that was away, or is new, gets the present state. Edges are added and removed by a restart with other
 flags. Two hubs may be edges of each other.
 
-Flags (-id x, --id x and --id=x are the same; a flag wins over its environment variable):
+${FLAGS_HELP}
 
 ${describeFlags(HUB_FLAGS)}
 
 Routes: POST /sync, GET /health.
-There is no authentication: listen on a private network, or behind a proxy that has it.
-
-Standard output is a log of one JSON object per line, written when a state changes: started, peer-up, peer-down,
-dead-letter, parked, warning, error, stopping, stopped. Why the program could not start is on standard error.
-
-SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
-closed. A second signal ends the program at once.
-Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
-`;
+${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
 export async function hub(args: string[], env: Environment): Promise<number> {
@@ -89,13 +80,8 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     process.stdout.write(HUB_HELP);
     return 0;
   }
-  // Whoever reads the log may go away; the hub does not.
-  process.stdout.on('error', () => {});
-  const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line));
   const { id, edge: edges, batchMs, batchSize, requestTimeoutMs, maxBodyBytes } = flags;
-  let answer: Answer = async () => failure(503, 'starting');
-  // The port comes first: a second start of the same command must not touch the database.
-  const server = await listen(flags.listen, flags.clientTimeoutMs, (incoming) => answer(incoming), log);
+  const { log, server, answerWith } = await begin(flags);
   let opened: Opened | undefined;
   let relay: Hub;
   try {
@@ -109,7 +95,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
-  answer = guarded((incoming) => respond(relay, { maxBodyBytes }, incoming), sparingly(log, systemClock));
+  answerWith((incoming) => respond(relay, { maxBodyBytes }, incoming));
   const stop = stopSignal(log);
   log('info', 'started', {
     url: server.url,

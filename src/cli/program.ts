@@ -1,4 +1,4 @@
-/** What every program needs: to be stopped in order, to answer whatever happens, and to say what went wrong. */
+/** What every program needs: a log and a port to begin with, an answer whatever happens, an orderly end, and to say what went wrong. */
 import { OpenError } from '../adapters/open.ts';
 import { systemClock } from '../clock.ts';
 import { normalisePeer } from '../config.ts';
@@ -7,14 +7,49 @@ import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
 import { UsageError } from './flags.ts';
-import { failure, type Server, StartError, within } from './listen.ts';
-import type { Log } from './log.ts';
+import { failure, type Listen, listen, type Server, StartError, within } from './listen.ts';
+import { createLog, type Log, sparingly } from './log.ts';
 
 /** A node's manager, or a hub. */
 interface Shipping {
   flush(): Promise<FlushResult>;
   health(): { pending_changes: number };
   stop(): Promise<void>;
+}
+
+export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag wins over its environment variable):';
+
+export const RUNNING_HELP = `There is no authentication: listen on a private network, or behind a proxy that has it.
+
+Standard output is a log of one JSON object per line, written when a state changes: started, peer-up, peer-down,
+dead-letter, parked, warning, error, stopping, stopped. Why the program could not start is on standard error.
+
+SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
+closed. A second signal ends the program at once.
+Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
+`;
+
+/** A program that has a log and a port, and answers 503 until it is told what to answer. */
+export interface Begun {
+  log: Log;
+  server: Server;
+  answerWith(answer: Answer): void;
+}
+
+/** The port comes first: a second start of the same command must not touch the database. */
+export async function begin(flags: { id: string; listen: Listen; clientTimeoutMs: number }): Promise<Begun> {
+  // Whoever reads the log may go away; the program does not.
+  process.stdout.on('error', () => {});
+  const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line));
+  let answer: Answer = async () => failure(503, 'starting');
+  const server = await listen(flags.listen, flags.clientTimeoutMs, (incoming) => answer(incoming), log);
+  return {
+    log,
+    server,
+    answerWith: (given) => {
+      answer = guarded(given, sparingly(log, systemClock));
+    },
+  };
 }
 
 /** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
@@ -39,7 +74,7 @@ function pendingChanges(manager: Shipping): number | null {
 }
 
 /** An answer function that fails only where the client is gone: what goes wrong here becomes 503 or 500, and a log line. */
-export function guarded(answer: Answer, log: Log): Answer {
+function guarded(answer: Answer, log: Log): Answer {
   return async (incoming) => {
     let gone = false;
     const read = async (max: number): Promise<Uint8Array | 'too-large'> => {

@@ -9,9 +9,9 @@ import { attach, type Manager } from '../index.ts';
 import { respondItems } from '../items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from '../items/store.ts';
 import { choice, describeFlags, type Environment, integer, parseFlags, text } from './flags.ts';
-import { failure, listen, parseListen, StartError } from './listen.ts';
-import { createLog, logEvents, sparingly } from './log.ts';
-import { guarded, parseId, parsePeer, stopSignal, wind } from './program.ts';
+import { parseListen, StartError } from './listen.ts';
+import { logEvents } from './log.ts';
+import { begin, FLAGS_HELP, parseId, parsePeer, RUNNING_HELP, stopSignal, wind } from './program.ts';
 
 const MIB = 1024 * 1024;
 
@@ -84,20 +84,12 @@ Sync the tables of a database that your application writes to:
 
   rowcast serve -id a -db app.db -table users -table orders -peer http://10.0.0.2:9001
 
-Flags (-id x, --id x and --id=x are the same; a flag wins over its environment variable):
+${FLAGS_HELP}
 
 ${describeFlags(SERVE_FLAGS)}
 
 Routes: POST /sync, GET /health, GET and POST /api/items, POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
-There is no authentication: listen on a private network, or behind a proxy that has it.
-
-Standard output is a log of one JSON object per line, written when a state changes: started, peer-up, peer-down,
-dead-letter, parked, warning, error, stopping, stopped. Why the program could not start is on standard error.
-
-SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
-closed. A second signal ends the program at once.
-Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
-`;
+${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
 export async function serve(args: string[], env: Environment): Promise<number> {
@@ -106,13 +98,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     process.stdout.write(SERVE_HELP);
     return 0;
   }
-  // Whoever reads the log may go away; the node does not.
-  process.stdout.on('error', () => {});
-  const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line));
   const { binding, busyMs, synchronous, batchMs, batchSize, requestTimeoutMs, maxBodyBytes, stopMs } = flags;
-  let answer: Answer = async () => failure(503, 'starting');
-  // The port comes first: a second start of the same command must not touch the database.
-  const server = await listen(flags.listen, flags.clientTimeoutMs, (incoming) => answer(incoming), log);
+  const { log, server, answerWith } = await begin(flags);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
@@ -131,7 +118,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened?.close();
     throw error;
   }
-  answer = guarded(compose(manager, store, maxBodyBytes), sparingly(log, systemClock));
+  answerWith(compose(manager, store, maxBodyBytes));
   const stop = stopSignal(log);
   log('info', 'started', {
     url: server.url,
