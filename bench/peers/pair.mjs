@@ -1,5 +1,5 @@
 /** Two clients around a running system: one that writes on A and one that looks at B. */
-import { Worker } from '../lib/processes.mjs';
+import { end, Worker } from '../lib/processes.mjs';
 
 export class Pair {
   /** `program` is a script that calls serveClient; `a` and `b` say to each what to connect to. */
@@ -11,6 +11,23 @@ export class Pair {
     await writer.ask('connect', { ...a, other: pair.addressOfB });
     return pair;
   }
+
+  /**
+   * A pair around two servers, each with its `port` and its `child`, that end with it. A signal is enough: everything that
+   * they have is thrown away, and there is nothing to shut down in order.
+   */
+  static async startAround(a, b, { program, signal = 'SIGKILL' }) {
+    const pair = await Pair.start({
+      program,
+      a: { port: a.port },
+      b: { port: b.port },
+      servers: { a: [a.child.pid], b: [b.child.pid] },
+    });
+    pair.#endServers = () => Promise.all([b, a].map(({ child }) => end(child, signal)));
+    return pair;
+  }
+
+  #endServers = async () => {};
 
   constructor(writer, reader, servers) {
     this.writer = writer;
@@ -49,5 +66,6 @@ export class Pair {
 
   async end() {
     await Promise.all([this.writer.end(), this.reader.end()]);
+    await this.#endServers();
   }
 }

@@ -2,7 +2,7 @@ import { chmodSync, existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { end, freePort, run, start } from '../../lib/processes.mjs';
+import { freePort, run, start } from '../../lib/processes.mjs';
 import { folderOf, installPackages, Unavailable } from '../install.mjs';
 import { Pair } from '../pair.mjs';
 
@@ -29,18 +29,7 @@ export const libsql = {
     await ready(a.port, TABLE);
     const b = await server(join(folder, 'b'), ['--primary-grpc-url', `http://${rpc}`]);
     await ready(b.port, 'SELECT count(*) FROM items');
-    const pair = await Pair.start({
-      program: fileURLToPath(new URL('client.mjs', import.meta.url)),
-      a: { port: a.port },
-      b: { port: b.port },
-      servers: { a: [a.child.pid], b: [b.child.pid] },
-    });
-    const endClients = pair.end.bind(pair);
-    pair.end = async () => {
-      await endClients();
-      await Promise.all([b, a].map(({ child }) => end(child, 'SIGKILL')));
-    };
-    return pair;
+    return Pair.startAround(a, b, { program: fileURLToPath(new URL('client.mjs', import.meta.url)) });
   },
 };
 

@@ -2,7 +2,7 @@ import { chownSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { end, freePort, run, start } from '../../lib/processes.mjs';
+import { freePort, run, start } from '../../lib/processes.mjs';
 import { installPackages, unpackDebian, unprivileged } from '../install.mjs';
 import { Pair } from '../pair.mjs';
 
@@ -36,19 +36,7 @@ export const mariadb = {
       `CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=${a.port}, MASTER_USER='root', MASTER_USE_GTID=slave_pos`,
       'START SLAVE',
     ]);
-    const pair = await Pair.start({
-      program: fileURLToPath(new URL('client.mjs', import.meta.url)),
-      a: { port: a.port },
-      b: { port: b.port },
-      servers: { a: [a.child.pid], b: [b.child.pid] },
-    });
-    const endClients = pair.end.bind(pair);
-    pair.end = async () => {
-      await endClients();
-      // Everything that it has is thrown away: there is nothing to shut down in order.
-      await Promise.all([b, a].map(({ child }) => end(child, 'SIGKILL')));
-    };
-    return pair;
+    return Pair.startAround(a, b, { program: fileURLToPath(new URL('client.mjs', import.meta.url)) });
   },
 };
 

@@ -1,7 +1,7 @@
 import { chownSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { end, freePort, run, start } from '../../lib/processes.mjs';
+import { freePort, run, start } from '../../lib/processes.mjs';
 import { installPackages, Unavailable, unpackDebian, unprivileged } from '../install.mjs';
 import { Pair } from '../pair.mjs';
 
@@ -29,19 +29,9 @@ export const postgres = {
       TABLE,
       `CREATE SUBSCRIPTION bench CONNECTION 'host=127.0.0.1 port=${a.port} user=bench dbname=postgres' PUBLICATION bench WITH (copy_data = false)`,
     );
-    const pair = await Pair.start({
-      program: fileURLToPath(new URL('client.mjs', import.meta.url)),
-      a: { port: a.port },
-      b: { port: b.port },
-      servers: { a: [a.child.pid], b: [b.child.pid] },
-    });
-    const endClients = pair.end.bind(pair);
-    // A fast shutdown: it does not wait for whoever is connected.
-    pair.end = async () => {
-      await endClients();
-      await Promise.all([b, a].map(({ child }) => end(child, 'SIGQUIT')));
-    };
-    return pair;
+    const program = fileURLToPath(new URL('client.mjs', import.meta.url));
+    // An immediate shutdown: it does not wait for whoever is connected.
+    return Pair.startAround(a, b, { program, signal: 'SIGQUIT' });
   },
 };
 
