@@ -11,7 +11,6 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { createHandler, createListener } from '../src/http/index.ts';
-import type { ParkCode } from '../src/wire.ts';
 import { origin } from './support/elsewhere.ts';
 import {
   ask,
@@ -26,7 +25,7 @@ import {
 } from './support/fuzz-http.ts';
 import { FUZZ_SCHEMA, FUZZ_TABLES, type Input, makeInput, type RequestShape } from './support/fuzz-inputs.ts';
 import { field, type Json, readJson } from './support/fuzz-json.ts';
-import { byReceive, Failed, Fuzz, type Route, show, shrink } from './support/fuzz-run.ts';
+import { byReceive, Failed, Fuzz, PARK_CODES, type Route, show, shrink } from './support/fuzz-run.ts';
 import { lane } from './support/lane.ts';
 import {
   cleanUp,
@@ -260,17 +259,6 @@ describe('over HTTP', () => {
     },
   );
 });
-
-const PARK_CODES: ParkCode[] = [
-  'bad-change',
-  'bad-op',
-  'bad-row',
-  'bad-id',
-  'bad-timestamp',
-  'unknown-table',
-  'unknown-column',
-  'constraint',
-];
 
 /** A node as a user starts it. */
 async function startServe(): Promise<{

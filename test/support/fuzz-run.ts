@@ -3,6 +3,7 @@ import { deepStrictEqual } from 'node:assert';
 import { Buffer } from 'node:buffer';
 import type { Manager } from '../../src/index.ts';
 import type { Received } from '../../src/received.ts';
+import type { ParkCode } from '../../src/wire.ts';
 import { q, standstill, wipe } from './elsewhere.ts';
 import { FUZZ_SCHEMA, FUZZ_TABLES, type Input, write } from './fuzz-inputs.ts';
 import { field, readJson } from './fuzz-json.ts';
@@ -46,7 +47,8 @@ export function asHttpAnswer(status: number, text: string): Answer {
   return { status, applied, rejected, error, ...(ack?.kind === 'number' && { ack: ack.text }) };
 }
 
-const CODES = [
+/** Every code there is for a change that is set aside; the fuzzer must have met all of them. */
+export const PARK_CODES: readonly string[] = [
   'bad-change',
   'bad-op',
   'bad-row',
@@ -55,7 +57,7 @@ const CODES = [
   'unknown-table',
   'unknown-column',
   'constraint',
-];
+] satisfies ParkCode[];
 
 /** What no content of a batch may change. */
 const FIXED =
@@ -177,7 +179,7 @@ export class Fuzz {
     for (const { index, code, message } of rejected) {
       const allowed = outcome.rejected.get(index)?.codes ?? [];
       if (!allowed.includes(code)) throw new Error(`change ${index} was rejected with ${code}, expected ${allowed}`);
-      if (!CODES.includes(code) || typeof message !== 'string' || message === '' || message.length > 250) {
+      if (!PARK_CODES.includes(code) || typeof message !== 'string' || message === '' || message.length > 250) {
         throw new Error(`a rejection without a proper reason: ${show(answer)}`);
       }
       this.seen.codes.set(code, (this.seen.codes.get(code) ?? 0) + 1);
