@@ -4,11 +4,7 @@
  * `npm run fuzz -- <inputs> [seed]` runs more of them. A failure prints the command that runs exactly that input again.
  */
 import { Buffer } from 'node:buffer';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
 import http from 'node:http';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { createHandler, createListener } from '../src/http/index.ts';
 import { origin } from './support/elsewhere.ts';
@@ -27,17 +23,8 @@ import { FUZZ_SCHEMA, FUZZ_TABLES, type Input, makeInput, type RequestShape } fr
 import { field, type Json, readJson } from './support/fuzz-json.ts';
 import { byReceive, Failed, Fuzz, PARK_CODES, type Route, show, shrink } from './support/fuzz-run.ts';
 import { lane } from './support/lane.ts';
-import {
-  cleanUp,
-  database,
-  exactRows,
-  node,
-  rowsOf,
-  scratchFolder,
-  serve,
-  serveManager,
-  until,
-} from './support/nodes.ts';
+import { cleanUp, database, exactRows, node, rowsOf, serve, serveManager } from './support/nodes.ts';
+import { startNode } from './support/programs.ts';
 
 /** Each lane has inputs of its own. */
 const LANE_SEED = process.versions.node.startsWith('20.')
@@ -220,7 +207,7 @@ describe('over HTTP', () => {
     '`rowcast serve` answers every request to its routes and outlives them all',
     async () => {
       const corpus = await realBodies();
-      const program = await startServe();
+      const program = await startNode('a', ['-synchronous', 'normal']);
       const agent = new http.Agent({ keepAlive: true });
       cleanUp(() => agent.destroy());
       const created = new Set<string>();
@@ -259,42 +246,3 @@ describe('over HTTP', () => {
     },
   );
 });
-
-/** A node as a user starts it. */
-async function startServe(): Promise<{
-  child: ChildProcess;
-  url: string;
-  db: string;
-  output(): string;
-  ended: Promise<unknown>;
-}> {
-  const main = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url));
-  if (!existsSync(main)) throw new Error('dist/ is missing: npm run build');
-  const db = join(scratchFolder(), 'a.db');
-  const child = spawn(
-    process.execPath,
-    [main, 'serve', '-id', 'a', '-db', db, '-listen', '127.0.0.1:0', '-synchronous', 'normal'],
-    {
-      // Where the lane's own binding is found.
-      cwd: fileURLToPath(new URL('./lanes', import.meta.url)),
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...process.env, ROWCAST_BINDING: lane },
-    },
-  );
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) {
-    stream?.on('data', (chunk) => {
-      output += chunk;
-    });
-  }
-  const ended = new Promise((resolve) => child.on('close', resolve));
-  cleanUp(async () => {
-    child.kill('SIGKILL');
-    await ended;
-  });
-  await until('it has started', () => {
-    if (child.exitCode !== null) throw new Error(output);
-    return /"event":"started".*\n/.test(output);
-  });
-  return { child, url: `http://127.0.0.1:${/"port":(\d+)/.exec(output)?.[1]}`, db, output: () => output, ended };
-}

@@ -1,90 +1,19 @@
 /** `rowcast serve` as a user runs it: a process, its answers, its log, its exit code. */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { createLog, logEvents } from '../src/cli/log.ts';
 import { RowcastError } from '../src/errors.ts';
 import { Emitter } from '../src/events.ts';
 import { lane } from './support/lane.ts';
 import { cleanUp, database, exactRows, rowsOf, scratchFolder, serve as serveHttp, until } from './support/nodes.ts';
+import { freePort, MAIN, type Parsed, type Program, runProgram, startNode as start } from './support/programs.ts';
 
-const MAIN = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url));
-// Where the lane's own binding is found; paths given to the program are absolute.
-const FOLDER = fileURLToPath(new URL('./lanes', import.meta.url));
+const run = (args: string[], env: Record<string, string> = {}, wrapper: string[] = []): Program =>
+  runProgram(MAIN, args, { env, wrapper });
 
-// biome-ignore lint/suspicious/noExplicitAny: log lines are looked at field by field
-type Line = any;
-
-interface Program {
-  child: ChildProcess;
-  stdout(): string;
-  stderr(): string;
-  /** The log lines of one event so far. */
-  lines(event: string): Line[];
-  /** The exit code; the signal's name where there is none. */
-  ended: Promise<number | string>;
-}
-
-function run(args: string[], env: Record<string, string> = {}, wrapper: string[] = []): Program {
-  if (!existsSync(MAIN)) throw new Error('dist/ is missing: npm run build');
-  const [command, ...rest] = [...wrapper, process.execPath, MAIN, ...args] as [string, ...string[]];
-  const child = spawn(command, rest, {
-    cwd: FOLDER,
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, ROWCAST_BINDING: lane, ...env },
-  });
-  let stdout = '';
-  let stderr = '';
-  child.stdout?.on('data', (chunk) => {
-    stdout += chunk;
-  });
-  child.stderr?.on('data', (chunk) => {
-    stderr += chunk;
-  });
-  const ended = new Promise<number | string>((resolve, reject) => {
-    child.on('error', reject);
-    child.on('close', (code, signal) => resolve(code ?? signal ?? 'lost'));
-  });
-  cleanUp(async () => {
-    child.kill('SIGKILL');
-    await ended;
-  });
-  const lines = (event: string): Line[] =>
-    stdout
-      .split('\n')
-      .slice(0, -1)
-      .map((line) => JSON.parse(line))
-      .filter((line) => line.event === event);
-  return { child, stdout: () => stdout, stderr: () => stderr, lines, ended };
-}
-
-interface Node extends Program {
-  url: string;
-  db: string;
-  started: Line;
-}
-
-/** A running node on a free port. */
-async function start(id: string, args: string[] = [], folder = scratchFolder()): Promise<Node> {
-  const db = join(folder, `${id}.db`);
-  const listen = args.includes('-listen') ? [] : ['-listen', '127.0.0.1:0'];
-  const program = run(['serve', '-id', id, '-db', db, ...listen, ...args]);
-  let code: number | string | undefined;
-  void program.ended.then((value) => {
-    code = value;
-  });
-  await until('it has started', () => {
-    if (code !== undefined) throw new Error(`it ended with ${code}: ${program.stderr()}`);
-    return program.lines('started').length === 1;
-  });
-  const started = program.lines('started')[0];
-  return { ...program, url: started.url, db, started };
-}
-
-async function ask(url: string, body?: unknown, method = body === undefined ? 'GET' : 'POST'): Promise<Line> {
+async function ask(url: string, body?: unknown, method = body === undefined ? 'GET' : 'POST'): Promise<Parsed> {
   const response = await fetch(url, {
     method,
     ...(body !== undefined && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
@@ -92,15 +21,6 @@ async function ask(url: string, body?: unknown, method = body === undefined ? 'G
   const text = await response.text();
   if (!response.ok) throw new Error(`HTTP ${response.status} ${text}`);
   return JSON.parse(text);
-}
-
-/** A port on which nothing listens. */
-async function freePort(): Promise<number> {
-  const server = net.createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as net.AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 describe('a node', () => {
@@ -407,7 +327,7 @@ describe('stopping', () => {
       db.exec("INSERT INTO items VALUES ('behind', 'its back', 2, 3, 4)");
       a.child.kill(signal);
       expect(await a.ended).toBe(0);
-      expect((await ask(`${b.url}/api/items`)).map(({ name }: Line) => name)).toEqual(['routed', 'its back']);
+      expect((await ask(`${b.url}/api/items`)).map(({ name }: Parsed) => name)).toEqual(['routed', 'its back']);
       expect(a.lines('stopping')).toMatchObject([{ signal }]);
       expect(a.lines('stopped')).toMatchObject([{ requests: 'finished', shipped: true, pending: 0 }]);
       expect(a.stderr().replace(/.*(ExperimentalWarning|--trace-warnings).*\n/g, '')).toBe('');
@@ -562,7 +482,7 @@ describe('the log', () => {
   test('writes a failure that comes with every tick once a minute, with a count', () => {
     const time = { now: 0 };
     const clock = { now: () => time.now, sleep: () => Promise.resolve() };
-    const lines: Line[] = [];
+    const lines: Parsed[] = [];
     const events = new Emitter();
     logEvents(
       events,

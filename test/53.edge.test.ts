@@ -1,56 +1,12 @@
 /** The HTTP edge of `rowcast serve`: what clients do wrong, how many there may be, and what a load leaves behind. */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { lane } from './support/lane.ts';
 import { cleanUp, database, exactRows, scratchFolder, until } from './support/nodes.ts';
+import { freePorts, type NodeProgram, startNode as start } from './support/programs.ts';
 
-const MAIN = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url));
-// Where the lane's own binding is found; paths given to the program are absolute.
-const FOLDER = fileURLToPath(new URL('./lanes', import.meta.url));
 const onBun = lane === 'bun-sqlite';
-
-interface Program {
-  child: ChildProcess;
-  port: number;
-  url: string;
-  db: string;
-  output(): string;
-  ended: Promise<unknown>;
-}
-
-/** A node as a user starts it. */
-async function start(id: string, args: string[] = [], folder = scratchFolder()): Promise<Program> {
-  if (!existsSync(MAIN)) throw new Error('dist/ is missing: npm run build');
-  const db = join(folder, `${id}.db`);
-  const listen = args.includes('-listen') ? [] : ['-listen', '127.0.0.1:0'];
-  const child = spawn(process.execPath, [MAIN, 'serve', '-id', id, '-db', db, ...listen, ...args], {
-    cwd: FOLDER,
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, ROWCAST_BINDING: lane },
-  });
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) {
-    stream?.on('data', (chunk) => {
-      output += chunk;
-    });
-  }
-  const ended = new Promise((resolve) => child.on('close', (code) => resolve(code)));
-  cleanUp(async () => {
-    child.kill('SIGKILL');
-    await ended;
-  });
-  await until('it has started', () => {
-    if (child.exitCode !== null) throw new Error(output);
-    return /"event":"started".*\n/.test(output);
-  });
-  const port = Number(/"port":(\d+)/.exec(output)?.[1]);
-  return { child, port, url: `http://127.0.0.1:${port}`, db, output: () => output, ended };
-}
 
 /** A raw connection: what it was sent, and whether the server has closed it. */
 async function connect(port: number): Promise<{ socket: net.Socket; answer(): string; closed(): boolean }> {
@@ -77,7 +33,7 @@ const head = (path: string, headers: string[]): string =>
   `POST ${path} HTTP/1.1\r\nhost: x\r\n${headers.map((line) => `${line}\r\n`).join('')}\r\n`;
 const JSON_TYPE = 'content-type: application/json';
 
-async function isAlive(node: Program): Promise<void> {
+async function isAlive(node: NodeProgram): Promise<void> {
   const health = await fetch(`${node.url}/health`);
   expect(await health.json()).toMatchObject({ ok: true, item_count: 0 });
 }
@@ -295,12 +251,3 @@ test('after a load of reads and writes on three nodes at once, every acknowledge
   expect(dumps[2]).toEqual(dumps[0]);
   for (const node of nodes) expect(node.output()).not.toMatch(/"event":"(error|dead-letter|parked)"/);
 });
-
-/** Ports on which nothing listens, held together so that they differ. */
-async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => net.createServer());
-  await Promise.all(servers.map((server) => new Promise<void>((done) => server.listen(0, '127.0.0.1', done))));
-  const ports = servers.map((server) => (server.address() as net.AddressInfo).port);
-  await Promise.all(servers.map((server) => new Promise((done) => server.close(done))));
-  return ports;
-}

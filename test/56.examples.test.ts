@@ -2,12 +2,12 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import net, { type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { lane } from './support/lane.ts';
 import { cleanUp, scratchFolder, until } from './support/nodes.ts';
+import { freePorts } from './support/programs.ts';
 
 const examples = fileURLToPath(new URL('../examples/', import.meta.url));
 const require = createRequire(import.meta.url);
@@ -105,12 +105,4 @@ async function notes(port: number): Promise<{ id: string; text: string }[]> {
 
 async function texts(port: number): Promise<string[]> {
   return (await notes(port)).map(({ text }) => text);
-}
-
-async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => net.createServer());
-  await Promise.all(servers.map((server) => new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))));
-  const ports = servers.map((server) => (server.address() as AddressInfo).port);
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return ports;
 }

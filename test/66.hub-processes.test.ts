@@ -1,13 +1,12 @@
 /** `rowcast-hub` and eight `rowcast serve` as a user runs them: killed at random, and in the end all the same. */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
-import net from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { buildLibrary, root } from './support/kill-children.ts';
 import { lane, openDatabase } from './support/lane.ts';
 import { Random } from './support/model.ts';
 import { cleanUp, database, rowsOf, scratchFolder, until } from './support/nodes.ts';
+import { freePorts, type Parsed, type Program, runProgram, started } from './support/programs.ts';
 
 let build: ReturnType<typeof buildLibrary>;
 beforeAll(() => {
@@ -15,62 +14,14 @@ beforeAll(() => {
 });
 afterAll(() => build.remove());
 
-/** Where the lane's binding is found from; paths given to the programs are absolute. */
+/** The build lies outside the repository: the lane's binding is found from here alone. */
 const FOLDER = Number(process.versions.node.split('.')[0]) >= 22 ? join(root, 'test', 'lanes') : root;
 
-interface Program {
-  child: ChildProcess;
-  stdout(): string;
-  stderr(): string;
-  ended: Promise<number | string>;
-}
-
 function run(program: 'main' | 'rowcast-hub', args: string[]): Program {
-  const child = spawn(process.execPath, [join(build.folder, 'cli', `${program}.js`), ...args], {
-    cwd: FOLDER,
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, ROWCAST_BINDING: lane },
-  });
-  let stdout = '';
-  let stderr = '';
-  child.stdout?.on('data', (chunk) => {
-    stdout += chunk;
-  });
-  child.stderr?.on('data', (chunk) => {
-    stderr += chunk;
-  });
-  const ended = new Promise<number | string>((resolve, reject) => {
-    child.on('error', reject);
-    child.on('close', (code, signal) => resolve(code ?? signal ?? 'lost'));
-  });
-  cleanUp(async () => {
-    child.kill('SIGKILL');
-    await ended;
-  });
-  return { child, stdout: () => stdout, stderr: () => stderr, ended };
+  return runProgram(join(build.folder, 'cli', `${program}.js`), args, { cwd: FOLDER });
 }
 
-async function started(program: Program): Promise<void> {
-  let over: number | string | undefined;
-  void program.ended.then((code) => {
-    over = code;
-  });
-  await until('it has started', () => {
-    if (over !== undefined) throw new Error(`it ended with ${over}: ${program.stderr()}`);
-    return program.stdout().includes('"event":"started"');
-  });
-}
-
-async function freePorts(n: number): Promise<number[]> {
-  const servers = Array.from({ length: n }, () => net.createServer());
-  for (const server of servers) await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const ports = servers.map((server) => (server.address() as net.AddressInfo).port);
-  for (const server of servers) await new Promise((resolve) => server.close(resolve));
-  return ports;
-}
-
-// biome-ignore lint/suspicious/noExplicitAny: answers are looked at field by field
-async function ask(url: string, method = 'GET', body?: unknown): Promise<any> {
+async function ask(url: string, method = 'GET', body?: unknown): Promise<Parsed> {
   const response = await fetch(url, {
     method,
     ...(body !== undefined && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
