@@ -52,8 +52,6 @@ export function attach(db: Database, config: Config, tables: string[]): Manager 
 
 class Attached implements Manager {
   readonly id: string;
-  /** Of the latest batch received; the answer tells it to the sender. */
-  applyMs = 0;
   readonly deadLetters: Manager['deadLetters'];
   readonly #db: Connection;
   readonly #clock: Clock;
@@ -110,13 +108,10 @@ class Attached implements Manager {
   }
 
   receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
-    const began = this.#clock.now();
-    const received = receiving(this.#events, () => {
+    return receiving(this.#events, this.#clock, () => {
       this.#refuseIfStopped();
       return this.#apply(body, options.from);
     });
-    this.applyMs = Math.max(0, this.#clock.now() - began);
-    return received;
   }
 
   health(): Health {

@@ -1,10 +1,12 @@
 /** Batches shrink while a peer takes long to apply them and grow while it does not, within `batchSize`. */
 import { describe, expect, test } from 'vitest';
 import { nextBatchSize } from '../src/batch-size.ts';
+import type { Clock } from '../src/clock.ts';
 import { createHandler, createListener } from '../src/http/index.ts';
+import { createHub, type Hub } from '../src/hub/hub.ts';
 import { judge } from '../src/verdict.ts';
 import { acknowledged, recordingFetch } from './support/bad-servers.ts';
-import { node, serve, type TestNode, until } from './support/nodes.ts';
+import { cleanUp, database, node, serve, type TestNode, until } from './support/nodes.ts';
 import { VirtualClock } from './support/virtual-clock.ts';
 
 const PEER = 'http://peer.test';
@@ -83,31 +85,42 @@ test('a sender heeds what its peer says, and everything arrives', async () => {
   expect(Math.max(...network.sent.slice(sizes.length).map(({ changes }) => changes.length))).toBeGreaterThan(1_000);
 });
 
-test.each(['createListener', 'createHandler'])(
-  '%s tells how long a batch took, by the clock it was given',
-  async (way) => {
-    const clock = new (class extends VirtualClock {
-      #asked = 0;
-      override now(): number {
-        this.#asked += 1;
-        return super.now() + 21 * this.#asked;
-      }
-    })();
-    const { manager } = await node({ clock });
-    const request = {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: '{"batch_id":1,"changes":[]}',
-    };
-    const answer =
-      way === 'createHandler'
-        ? await createHandler(manager)(new Request('http://here.test/sync', request))
-        : await fetch(`${await serve(createListener(manager))}/sync`, request);
-    expect(Number(answer.headers.get('x-apply-ms')) % 21).toBe(0);
-    expect(Number(answer.headers.get('x-apply-ms'))).toBeGreaterThan(0);
-    expect(await answer.json()).toEqual({ applied: 0, ack: 1 });
-  },
-);
+/** Each time it is asked, 21 ms have passed. */
+class TickingClock extends VirtualClock {
+  #asked = 0;
+  override now(): number {
+    this.#asked += 1;
+    return super.now() + 21 * this.#asked;
+  }
+}
+
+async function aHub(clock: Clock): Promise<Hub> {
+  const hub = createHub(await database('SELECT 1'), { id: 'hub', edges: [], clock });
+  cleanUp(() => hub.stop());
+  return hub;
+}
+
+test.each([
+  ['createListener', 'node'],
+  ['createHandler', 'node'],
+  ['createListener', 'hub'],
+  ['createHandler', 'hub'],
+])('%s tells how long a batch took a %s, by the clock it was given', async (way, who) => {
+  const clock = new TickingClock();
+  const replica = who === 'hub' ? await aHub(clock) : (await node({ clock })).manager;
+  const request = {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: '{"batch_id":1,"changes":[]}',
+  };
+  const answer =
+    way === 'createHandler'
+      ? await createHandler(replica)(new Request('http://here.test/sync', request))
+      : await fetch(`${await serve(createListener(replica))}/sync`, request);
+  expect(Number(answer.headers.get('x-apply-ms')) % 21).toBe(0);
+  expect(Number(answer.headers.get('x-apply-ms'))).toBeGreaterThan(0);
+  expect(await answer.json()).toEqual({ applied: 0, ack: 1 });
+});
 
 test('over a real connection the header is read', async () => {
   const sizes: number[] = [];

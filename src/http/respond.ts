@@ -1,7 +1,7 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 import { unpack } from '../compress.ts';
 import { messageOf } from '../errors.ts';
-import type { Received } from '../received.ts';
+import { applyMsOf, type Received } from '../received.ts';
 import { ACCEPT_HEADER, APPLY_MS_HEADER, encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 
@@ -9,8 +9,6 @@ import type { Incoming, Outgoing } from './bridge.ts';
 export interface Replica {
   receive(body: Uint8Array, options: { from?: string | undefined }): Received;
   health(): object;
-  /** How long the latest `receive` took, by the replica's own clock. */
-  readonly applyMs?: number;
 }
 
 export interface HttpOptions {
@@ -49,9 +47,10 @@ async function sync(manager: Replica, max: number, incoming: Incoming): Promise<
   if (body === 'too-large') return tooLarge(max);
   if (body === 'garbage') return refused(400, 'the body is not gzip, or breaks off');
   const result = manager.receive(body, { from: incoming.header(NODE_ID_HEADER) ?? undefined });
+  const applyMs = applyMsOf(result);
   return {
     status: result.status,
-    headers: { ...JSON_TYPE, ...(manager.applyMs !== undefined && { [APPLY_MS_HEADER]: String(manager.applyMs) }) },
+    headers: { ...JSON_TYPE, ...(applyMs !== undefined && { [APPLY_MS_HEADER]: String(applyMs) }) },
     body: result.status === 200 ? encodeAck(result.body) : JSON.stringify(result.body),
   };
 }
