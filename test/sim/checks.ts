@@ -147,7 +147,8 @@ export class Checks {
 
   /**
    * Nothing leaves `_changes` before every configured peer has that version or a newer one, or a newer one is still there:
-   * a row that was written behind the walk of a snapshot is not in the snapshot, but among the changes after it.
+   * a row that was written behind the walk of a snapshot is not in the snapshot, but among the changes after it. To have it
+   * is to have it after a power cut, too: the peer's acknowledgement has promised that.
    */
   #pruned(machine: Machine, seen: Seen, low: number | null): void {
     while (seen.pending.length > 0 && (low === null || (seen.pending[0] as Pending).changeId < low)) {
@@ -156,18 +157,23 @@ export class Checks {
         this.fail(`${machine.name} has dropped change ${gone.changeId} and has no peers`);
       for (const url of machine.configured) {
         const peer = this.#world.network.at(url);
-        if (this.#holds(peer, gone) || this.#isLetter(machine, url, gone) || isFollowed(gone, seen.pending)) continue;
+        const missing = this.#missing(peer, gone);
+        if (!missing || this.#isLetter(machine, url, gone) || isFollowed(gone, seen.pending)) continue;
         this.fail(
-          `${machine.name} has dropped change ${gone.changeId} of ${gone.table}/${gone.id} (${describe(gone.version)}) and ${peer.name} does not have it`,
+          `${machine.name} has dropped change ${gone.changeId} of ${gone.table}/${gone.id} (${describe(gone.version)}) and ${peer.name} ${missing}`,
         );
       }
     }
   }
 
-  #holds(peer: Machine, { table, id, version }: Pending): boolean {
-    if (!peer.ready) return false;
-    const has =
-      peer.kind === 'hub' ? versionOnHub(peer.disk, table, id) : versionOn(peer.disk, table, id, peer.migrated);
+  /** Undefined where the peer has that version or a newer one and, where machines lose power, would still have it after that. */
+  #missing(peer: Machine, { table, id, version }: Pending): string | undefined {
+    if (!peer.ready || !this.#covers(versionOnMachine(peer, table, id), version)) return 'does not have it';
+    if (this.#world.plan.faults['power-cut'] === undefined) return undefined;
+    return this.#covers(peer.durableVersion(keyOf(table, id)), version) ? undefined : 'would lose it in a power cut';
+  }
+
+  #covers(has: Version | undefined, version: Version): boolean {
     if (!has) return false;
     return this.#mixedSchemas ? has.updatedAt >= version.updatedAt : isAtLeast(has, version);
   }
@@ -256,6 +262,10 @@ export class Checks {
       if (invented) this.fail(`${node.name} has ${invented}, which nobody has written`);
     }
   }
+}
+
+function versionOnMachine({ kind, disk, migrated }: Machine, table: TableName, id: string): Version | undefined {
+  return kind === 'hub' ? versionOnHub(disk, table, id) : versionOn(disk, table, id, migrated);
 }
 
 function isFollowed(gone: Pending, pending: Pending[]): boolean {

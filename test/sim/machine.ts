@@ -11,7 +11,7 @@ import { NODE_ID_HEADER } from '../../src/wire.ts';
 import type { WireChange } from '../support/model.ts';
 import { type Disk, TABLES } from './disk.ts';
 import type { Network } from './network.ts';
-import { Versions } from './oracle.ts';
+import { type Key, type Version, Versions } from './oracle.ts';
 import type { Plan } from './plan.ts';
 import { type Random, stream } from './random.ts';
 import { NEW_COLUMN } from './rows.ts';
@@ -98,6 +98,11 @@ export class Machine {
   commitsItself = false;
   /** What the application has committed and a power cut may still take back. */
   notDurable: { lost: boolean }[] = [];
+
+  /** The version of a row that a power cut at this moment would leave. Known only where power cuts are planned. */
+  durableVersion(key: Key): Version | undefined {
+    return this.#durableVersions.get(key);
+  }
 
   /** By the machine's own clock. */
   now(): number {
