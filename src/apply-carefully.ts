@@ -8,6 +8,7 @@
 
 import type { Merged } from './apply-fast.ts';
 import { type Batch, type Plan, planChange, type Staged } from './apply-plan.ts';
+import { NEXT_CHANGE_IDS } from './capture/internal-tables.ts';
 import type { Registry } from './capture/registry.ts';
 import { fold, literal, quote, type Table } from './capture/schema.ts';
 import { CANONICAL_ID, decode, rowJson } from './capture/values.ts';
@@ -78,7 +79,7 @@ export class CarefulApply {
     const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
     this.#select(indexes);
     this.#db.run(
-      `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'UPDATE', ${literal(table.name)}, t.${quote(table.id)}, ` +
+      `INSERT INTO _changes (change_id, op, table_name, row_id, row_data) SELECT ${NEXT_CHANGE_IDS}, 'UPDATE', ${literal(table.name)}, t.${quote(table.id)}, ` +
         `${rowJson(table, 't')} FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} IN ` +
         `(SELECT id FROM temp._rowcast_stage WHERE grp = 1) AND NOT (${conjunction(untouched)})`,
     );

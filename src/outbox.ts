@@ -1,5 +1,6 @@
 /** The library's outbox: `_changes` for what was written here, `_peer_state` for how far each peer is. */
 import { isUtf8 } from 'node:buffer';
+import { keepChangeIdsAbove, lastChangeId } from './capture/internal-tables.ts';
 import type { Registry } from './capture/registry.ts';
 import { quote } from './capture/schema.ts';
 import { encode } from './capture/values.ts';
@@ -54,7 +55,10 @@ export class PeerOutbox implements Outbox {
     if (!this.#registry.isCurrent()) return 'schema-changed';
     const found = this.#read(limit, previous);
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
-    if (found) this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
+    if (!found) return undefined;
+    this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
+    const end = found.end as End;
+    if (end.kind === 'tail') keepChangeIdsAbove(this.#db, end.changeId);
     return found;
   }
 
@@ -233,7 +237,7 @@ export function singleChange(db: Connection, shipment: Shipment, index: number):
  */
 export function enrolPeers(db: Connection, registry: Registry, peers: string[], newTables: string[]): void {
   db.transaction(() => {
-    const latest = Number(db.get("SELECT coalesce(max(seq), 0) AS n FROM sqlite_sequence WHERE name = '_changes'")?.n);
+    const latest = lastChangeId(db);
     const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM _changes', latest + 1)?.n);
     const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM _meta WHERE key = 'adopted_upto'")?.n);
     const anything = registry.list().some((table) => hasRows(db, table.name));

@@ -1,5 +1,6 @@
 /** Second chances: dead letters tried again, by hand or because the schema has caught up. */
 import type { Applied, Applier } from './apply.ts';
+import { NEXT_CHANGE_ID } from './capture/internal-tables.ts';
 import type { Registry } from './capture/registry.ts';
 import { fold, quote } from './capture/schema.ts';
 import { TIMESTAMP_MAX } from './capture/triggers.ts';
@@ -101,7 +102,7 @@ export class Replayer {
     if (letter.rowId === null) return { outcome: 'kept', reason: 'the row has no id' };
     this.#db.transaction(() => {
       this.#db.run(
-        `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
+        `INSERT INTO _changes (change_id, op, table_name, row_id, row_data) SELECT ${NEXT_CHANGE_ID}, ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
         letter.op,
         letter.table,
         letter.row,

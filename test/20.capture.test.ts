@@ -134,6 +134,41 @@ describe('what is captured', () => {
     await expectSameElsewhere(it);
   });
 
+  test('change ids of what was shipped are not given again, though somebody has emptied the table', async () => {
+    const it = await origin({ fetch: () => Promise.reject(new Error('no answer')) });
+    it.db.exec(insert('a'));
+    it.db.exec(insert('b'));
+    expect(await it.manager.flush()).toMatchObject({ delivered: [] });
+    it.db.exec('DELETE FROM _changes');
+    it.db.exec(insert('c'));
+    expect(it.all('SELECT change_id FROM _changes')).toEqual([{ change_id: 3 }]);
+  });
+
+  test('change ids stay above what was acknowledged, though somebody has emptied _meta', async () => {
+    const it = await origin();
+    it.db.exec(insert('a'));
+    await it.manager.flush();
+    it.db.exec('DELETE FROM _meta');
+    it.db.exec(insert('b'));
+    expect(it.all('SELECT change_id FROM _changes')).toEqual([{ change_id: 2 }]);
+    await expectSameElsewhere(it);
+  });
+
+  test('one statement that records several changes after a drain gives each an id of its own', async () => {
+    const it = await origin({
+      schema: 'CREATE TABLE items (id TEXT PRIMARY KEY, a TEXT UNIQUE, b TEXT UNIQUE, updated_at INTEGER)',
+    });
+    it.db.exec("INSERT INTO items VALUES ('x', 'one', 'X', 1000), ('y', 'Y', 'two', 1000)");
+    await it.manager.flush();
+    it.db.exec("INSERT OR REPLACE INTO items VALUES ('z', 'one', 'two', 2000)");
+    expect(it.all('SELECT change_id, op FROM _changes ORDER BY change_id')).toEqual([
+      { change_id: 3, op: 'INSERT' },
+      { change_id: 4, op: 'DELETE' },
+      { change_id: 5, op: 'DELETE' },
+    ]);
+    await expectSameElsewhere(it);
+  });
+
   test('several tables are captured side by side, each under its own name', async () => {
     const two = `${ITEMS}; CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT, updated_at INTEGER); CREATE TABLE private (id TEXT PRIMARY KEY)`;
     const it = await origin({ schema: two, tables: ['items', 'notes'] });

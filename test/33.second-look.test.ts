@@ -124,6 +124,19 @@ describe('a node whose schema lags behind', () => {
     expect(c.all(all)).toEqual(a.all(all));
   });
 
+  test('sends several rows without the column, and each that is put together here is a change of its own', async () => {
+    const a = await node({ id: 'a', schema: items('c') });
+    a.db.exec(`INSERT INTO items VALUES ('x', 'n', ${T}, 8), ('y', 'n', ${T}, 9)`);
+    // As after a drain: the table of changes is empty, and it is one statement that fills it.
+    a.db.exec('DELETE FROM _changes');
+    const rows = ['x', 'y'].map((id) => put({ id, name: 'b', updated_at: T + 1 }));
+    expect(a.manager.receive(batch(...rows))).toMatchObject({ status: 200, body: { applied: 2 } });
+    expect(a.all("SELECT row_id, row_data ->> '$.c' AS c FROM _changes ORDER BY change_id")).toEqual([
+      { row_id: 'x', c: 8 },
+      { row_id: 'y', c: 9 },
+    ]);
+  });
+
   test('that wrote a row without the column, and migrated before the value arrived, gets it all the same', async () => {
     const a = await node({ id: 'a', schema: items('c') });
     const b = await node({ id: 'b', schema: items() });

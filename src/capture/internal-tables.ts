@@ -3,8 +3,9 @@ import type { Connection } from '../database.ts';
 import { quote } from './schema.ts';
 
 /**
- * Nothing in `_changes` may be able to fail: it is written inside the application's own statement. AUTOINCREMENT, because
- * ids that start again after a drain would let a late acknowledgement delete changes that nobody has seen.
+ * Nothing in `_changes` may be able to fail: it is written inside the application's own statement. Its ids never start
+ * again after a drain, or a late acknowledgement would delete changes that nobody has seen; NEXT_CHANGE_ID sees to that,
+ * and not AUTOINCREMENT, which writes a page of its own in every transaction.
  */
 const DEFINITIONS = {
   _meta: '(key TEXT PRIMARY KEY, value) WITHOUT ROWID',
@@ -22,7 +23,7 @@ const DEFINITIONS = {
   _peer_state:
     '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, snapshot_table TEXT, snapshot_after TEXT)',
   // Last, because adopting another implementation's changes may write dead letters.
-  _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
+  _changes: '(change_id INTEGER PRIMARY KEY, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
 };
 
 /** The two tables of dead letters alone, for a hub, which keeps no others of these. */
@@ -43,28 +44,40 @@ export function installInternalTables(db: Connection, syncedTables: string[]): v
   db.exec(
     "INSERT INTO _meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
   );
-  continueIds(db);
+  keepChangeIdsAbove(db, lastChangeId(db));
 }
 
-/** New ids go on above everything that a peer has ever acknowledged; below it they would count as delivered already. */
-function continueIds(db: Connection): void {
-  const least = Number(
-    db.get(
-      'SELECT max((SELECT coalesce(max(change_id), 0) FROM _changes), (SELECT coalesce(max(last_acked), 0) FROM _peer_state)) AS n',
-    )?.n,
+/** Ids above this one are free: what is not in the table any more has been shipped or acknowledged. */
+const LAST_GONE =
+  "max(coalesce((SELECT value FROM _meta WHERE key = 'last_change_id'), 0), coalesce((SELECT max(last_acked) FROM _peer_state), 0))";
+const LAST_CHANGE_ID = `max(coalesce((SELECT max(change_id) FROM _changes), 0), ${LAST_GONE})`;
+
+/**
+ * The id of a single change about to be recorded. NULL is SQLite's own choice, one above the greatest there is; only where
+ * the table is empty does it have to be told.
+ */
+export const NEXT_CHANGE_ID = `iif(EXISTS (SELECT 1 FROM _changes), NULL, ${LAST_GONE} + 1)`;
+
+/** The same where one statement records several: it looks into the table before it writes the first of them. */
+export const NEXT_CHANGE_IDS = `${LAST_CHANGE_ID} + row_number() OVER ()`;
+
+export function lastChangeId(db: Connection): number {
+  return Number(db.get(`SELECT ${LAST_CHANGE_ID} AS n`)?.n);
+}
+
+/** No id up to this one is given again, even when the table is empty. Inside a transaction. */
+export function keepChangeIdsAbove(db: Connection, last: number): void {
+  db.run(
+    "INSERT INTO _meta (key, value) VALUES ('last_change_id', CAST(? AS INTEGER)) " +
+      'ON CONFLICT DO UPDATE SET value = excluded.value WHERE (value >= excluded.value) IS NOT 1',
+    last,
   );
-  raiseSequence(db, least);
 }
 
+/** What an AUTOINCREMENT of another implementation, or of an earlier version of this one, has handed out. */
 function sequenceOf(db: Connection, table: string): number {
   const known = db.get("SELECT 1 AS n FROM sqlite_schema WHERE name = 'sqlite_sequence'");
   return known ? Number(db.get('SELECT coalesce(max(seq), 0) AS n FROM sqlite_sequence WHERE name = ?', table)?.n) : 0;
-}
-
-function raiseSequence(db: Connection, least: number): void {
-  const there = db.get("SELECT seq FROM sqlite_sequence WHERE name = '_changes'") !== undefined;
-  if (!there) db.run("INSERT INTO sqlite_sequence (name, seq) VALUES ('_changes', CAST(? AS INTEGER))", least);
-  else db.run("UPDATE sqlite_sequence SET seq = CAST(? AS INTEGER) WHERE name = '_changes' AND seq < ?", least, least);
 }
 
 /** By way of a temporary copy: renaming a table would rewrite every trigger that names it, the application's own included. */
@@ -83,7 +96,7 @@ function rebuild(db: Connection, name: string, sql: string, syncedTables: string
     db.exec(`INSERT INTO ${quote(name)} (${list}) SELECT ${list} FROM ${before} WHERE true ON CONFLICT DO NOTHING`);
   }
   if (name === '_changes') {
-    raiseSequence(db, sequence);
+    keepChangeIdsAbove(db, sequence);
     adoptChanges(db, before, columns, syncedTables);
   }
   db.exec(`DROP TABLE ${before}`);

@@ -24,7 +24,8 @@ interface Seen {
 
 const NODE_STATE =
   "SELECT (SELECT value FROM _meta WHERE key = 'syncing') AS syncing, (SELECT min(change_id) FROM _changes) AS low, " +
-  "(SELECT seq FROM sqlite_sequence WHERE name = '_changes') AS sequence, (SELECT count(*) FROM _dead_letter) AS letters, " +
+  "max(coalesce((SELECT max(change_id) FROM _changes), 0), (SELECT value FROM _meta WHERE key = 'last_change_id')) AS sequence, " +
+  '(SELECT count(*) FROM _dead_letter) AS letters, ' +
   "(SELECT group_concat(peer_url || ' ' || last_acked, ' ') FROM _peer_state) AS watermarks";
 const HUB_STATE =
   'SELECT (SELECT max(seq) FROM _hub_rows) AS sequence, (SELECT count(*) FROM _dead_letter) AS letters, ' +

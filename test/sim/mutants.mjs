@@ -46,7 +46,13 @@ export const MUTANTS = [
   {
     name: 'delete-before-ack',
     what: 'changes are dropped when they are sent, not when they are acknowledged',
-    edits: [['outbox.js', 'if (found)', 'if (found) this.#advance(found);\n        if (found)']],
+    edits: [
+      [
+        'outbox.js',
+        "this.#db.run('UPDATE _peer_state SET shipped",
+        "this.#advance(found);\n        this.#db.run('UPDATE _peer_state SET shipped",
+      ],
+    ],
   },
   {
     name: 'ack-not-checked',
@@ -70,15 +76,9 @@ export const MUTANTS = [
     edits: [['outbox.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
   },
   {
-    name: 'no-autoincrement',
+    name: 'ids-begin-again',
     what: 'ids of changes begin again when there are none left',
-    edits: [
-      [
-        'capture/internal-tables.js',
-        "'(change_id INTEGER PRIMARY KEY AUTOINCREMENT,",
-        "'(change_id INTEGER PRIMARY KEY,",
-      ],
-    ],
+    edits: [['capture/internal-tables.js', 'NULL, ${LAST_GONE} + 1)', 'NULL, NULL)']],
   },
   {
     name: 'flag-outside-transaction',
