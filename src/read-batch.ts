@@ -58,7 +58,8 @@ export function readBatch(
  * and an id that JavaScript reads as another one. It becomes U+FFFD, as it does wherever it leaves a node.
  */
 function withoutHalfPairs(bytes: Buffer, text: string): Buffer {
-  if (!/\\u[dD][89a-fA-F]/.test(text)) return bytes;
+  // The first look costs next to nothing, and most bodies hold no such escape at all.
+  if (!bytes.includes('\\u') || !/\\u[dD][89a-fA-F]/.test(text)) return bytes;
   const whole = text.replace(ESCAPE, (found, half: string | undefined) => (half === undefined ? found : '\\ufffd'));
   return Buffer.from(whole, 'latin1');
 }

@@ -35,8 +35,9 @@ const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
 /** SQLite's clock, in milliseconds; julianday works in every version, and only the rare paths ask for the time. */
 const NOW = "CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)";
 
+/** An integer in range. Of what a column of INTEGER affinity can hold in that range, only a fraction is not one. */
 const valid = (x: string): string =>
-  `(typeof(${x}) = 'integer' AND ${x} BETWEEN -${TIMESTAMP_MAX} AND ${TIMESTAMP_MAX})`;
+  `((${x} BETWEEN -${TIMESTAMP_MAX} AND ${TIMESTAMP_MAX} AND ${x} = CAST(${x} AS INTEGER)) IS TRUE)`;
 
 /**
  * In the order of their creation. SQLite fires the youngest first, so what records a row as written comes before what

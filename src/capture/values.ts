@@ -7,8 +7,8 @@
  * Text that happens to begin like one of our prefixes is escaped with `$text:`.
  *
  * The expressions run inside the application's own write. The first branch of each CASE is therefore the ordinary value,
- * decided by comparisons alone: numbers sort below text and text below blobs, so `x >= x''` means "is a blob" and
- * `x >= '$' AND x < '%'` means "is text that begins with $".
+ * decided by comparisons alone: numbers sort below text and text below blobs, so `x >= x''` means "is a blob",
+ * `x >= '$' AND x < '%'` means "is text that begins with $", and text from `%` on is neither.
  */
 import type { Affinity, Column, Table } from './schema.ts';
 import { fold, literal, quote } from './schema.ts';
@@ -23,7 +23,10 @@ const PAIRS_MAX = 60;
 export function encode(x: string, affinity: Affinity): string {
   switch (affinity) {
     case 'TEXT':
-      return `CASE WHEN ${x} >= x'' THEN ${blob(x)} WHEN ${dollar(x)} THEN ${escaped(x)} ELSE ${plainText(x)} END`;
+      return (
+        `CASE WHEN ${x} COLLATE BINARY >= '%' AND ${x} < x'' THEN ${plainText(x)} ` +
+        `WHEN ${x} >= x'' THEN ${blob(x)} WHEN ${dollar(x)} THEN ${escaped(x)} ELSE ${plainText(x)} END`
+      );
     case 'INTEGER':
     case 'NUMERIC':
       return `CASE WHEN ${x} BETWEEN -${SAFE} AND ${SAFE} THEN ${x} ELSE ${unusual(x, affinity)} END`;
