@@ -37,13 +37,16 @@ export class PeerOutbox implements Outbox {
     this.#peers = peers;
   }
 
-  next(limit: { changes: number; bytes: number }, previous?: Shipment): Shipment | undefined {
-    if (!this.#hasMore(previous)) return undefined;
+  next(limit: { changes: number; bytes: number }, previous?: Shipment, acked?: Shipment): Shipment | undefined {
+    if (!this.#hasMore(previous)) {
+      if (acked) this.ack(acked);
+      return undefined;
+    }
     let shipment: Shipment | undefined | 'schema-changed' = 'schema-changed';
     // Another process may change the schema between the two; then its writes lack a column, and must not leave yet.
     while (shipment === 'schema-changed') {
       this.#registry.refresh();
-      shipment = this.#db.transaction(() => this.#readDurably(limit, previous), { durable: true });
+      shipment = this.#db.transaction(() => this.#readDurably(limit, previous, acked), { durable: true });
     }
     return shipment && { ...shipment, body: wellFormed(shipment.body) };
   }
@@ -51,8 +54,10 @@ export class PeerOutbox implements Outbox {
   #readDurably(
     limit: { changes: number; bytes: number },
     previous: Shipment | undefined,
+    acked: Shipment | undefined,
   ): Shipment | undefined | 'schema-changed' {
     if (!this.#registry.isCurrent()) return 'schema-changed';
+    if (acked) this.#advance(acked);
     const found = this.#read(limit, previous);
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     if (!found) return undefined;
@@ -122,6 +127,8 @@ export class PeerOutbox implements Outbox {
   }
 
   #readTail(after: number, limit: { changes: number; bytes: number }): Shipment | undefined {
+    const alike = this.#readAlike(after, limit);
+    if (alike) return alike;
     const count = this.#fitting(after, limit);
     const found = this.#db.get<{ body: Uint8Array<ArrayBuffer>; last: number; n: number; nameless: number }>(
       SERIALISE,
@@ -133,8 +140,53 @@ export class PeerOutbox implements Outbox {
       this.#setAsideNameless(after, found.last);
       return this.#readTail(after, limit);
     }
-    this.#registry.markRead(found.last);
-    return { batchId: found.last, body: found.body, count: found.n, end: { kind: 'tail', changeId: found.last } };
+    return this.#tail(found.last, found.n, found.body);
+  }
+
+  /**
+   * The usual case, at half the cost: the next changes are all writes of one kind to one table, and fit. Then what stands
+   * between two rows is the same everywhere, and the body is the rows joined by it.
+   */
+  #readAlike(after: number, limit: { changes: number; bytes: number }): Shipment | undefined {
+    const first = this.#db.get<{ op: string; tbl: string }>(
+      'SELECT op, table_name AS tbl FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT 1',
+      after,
+    );
+    if (!first || (first.op !== 'INSERT' && first.op !== 'UPDATE')) return undefined;
+    const full = this.#db.get<{ id: number }>(
+      'SELECT change_id AS id FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT 1 OFFSET ?',
+      after,
+      limit.changes - 1,
+    );
+    const found = this.#db.get<{ n: number; last: number; alike: number; bytes: number }>(
+      'SELECT count(*) AS n, max(change_id) AS last, sum(octet_length(row_data)) AS bytes, ' +
+        'sum(op = ? AND table_name = ? AND row_id IS NOT NULL AND row_data IS NOT NULL) AS alike ' +
+        'FROM _changes WHERE change_id > ? AND change_id <= ?',
+      first.op,
+      first.tbl,
+      after,
+      full?.id ?? Number.MAX_SAFE_INTEGER,
+    );
+    if (!found || found.alike !== found.n) return undefined;
+    const before = `{"op":"${first.op}","table":${JSON.stringify(first.tbl)},"row":`;
+    const behind = ',"old_id":null}';
+    const around = Buffer.byteLength(before) + behind.length + 1;
+    if (found.bytes + found.n * around > limit.bytes - ENVELOPE_BYTES) return undefined;
+    const joined = this.#db.get<{ body: Uint8Array<ArrayBuffer> }>(
+      'SELECT CAST(? || group_concat(row_data, ?) || ? AS BLOB) AS body FROM ' +
+        '(SELECT row_data FROM _changes WHERE change_id > ? AND change_id <= ? ORDER BY change_id)',
+      `{"batch_id":${found.last},"changes":[${before}`,
+      `${behind},${before}`,
+      `${behind}]}`,
+      after,
+      found.last,
+    );
+    return joined && this.#tail(found.last, found.n, joined.body);
+  }
+
+  #tail(last: number, count: number, body: Uint8Array<ArrayBuffer>): Shipment {
+    this.#registry.markRead(last);
+    return { batchId: last, body, count, end: { kind: 'tail', changeId: last } satisfies End };
   }
 
   /** How many of the next changes fit into the limit of bytes: at least one, however large it is. */

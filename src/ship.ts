@@ -24,9 +24,10 @@ export interface Shipment {
 export interface Outbox {
   /**
    * The next changes for the peer: after `previous`, or after what has been acknowledged. What it returns is on disk here
-   * already, so that a power cut cannot take back a write that a peer has.
+   * already, so that a power cut cannot take back a write that a peer has. `acked` is noted on the way, whether or not
+   * there is more.
    */
-  next(limit: { changes: number; bytes: number }, previous?: Shipment): Shipment | undefined;
+  next(limit: { changes: number; bytes: number }, previous?: Shipment, acked?: Shipment): Shipment | undefined;
   /** The peer has it. */
   ack(shipment: Shipment): void;
   /** The peer will not have it: keep it aside for a person, and go on after it. */
@@ -72,11 +73,20 @@ const PROBES = 8;
 
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
-/** Acknowledged, and not yet noted here: the peer need not wait for that. */
-interface Delivered {
+/** On its way to the peer. */
+interface Sent {
   shipment: Shipment;
-  applyMs: number | undefined;
+  packed: Packed;
+  request: AbortController;
+  verdict: Promise<Verdict>;
 }
+
+/**
+ * A peer whose answer took no longer than this part of what is allowed is sent the next batch before it has answered the
+ * last, so that it always has one to work on. On a slow link two would only keep each other waiting. And only a peer that
+ * says how long it took is one of ours: another implementation may not expect two requests at once.
+ */
+const SWIFT = 0.1;
 
 /** How one pass over the outbox ended. */
 type Pass = 'empty' | 'unreachable' | 'stopped';
@@ -96,6 +106,10 @@ export class Shipper {
   #nudged = false;
   /** Smaller than batchSize after the peer has said 413, or has taken long to apply a batch. */
   #changesMax: number;
+  /** The last answer came soon enough that a second request may be under way; see SWIFT. */
+  #swift = false;
+  /** When the last answer came. */
+  #answeredAt = 0;
   #running: Promise<void> | undefined;
 
   constructor(options: ShipperOptions) {
@@ -171,26 +185,30 @@ export class Shipper {
 
   async #drain(): Promise<Pass> {
     let current = this.#next();
+    let begun: Sent | undefined;
     let failures = { unreachable: 0, refused: 0 };
-    let delivered: Delivered | undefined;
+    /** Acknowledged, and not yet noted here: the peer need not wait for that. */
+    let delivered: Shipment | undefined;
     while (current && !this.#stop.signal.aborted) {
       const attempt = failures.unreachable + failures.refused;
-      const packed = await this.#link.pack(current.body, attempt);
-      const sending = this.#send(current, packed);
-      // While the peer works, the batch before is noted and the next made ready; by then this one is on its way.
-      const first = attempt === 0;
-      if (first) await this.#o.turn();
-      const ahead = first ? await this.#meanwhile(sending, current, delivered) : undefined;
+      const sent: Sent = begun ?? (await this.#begin(current, attempt));
+      const ahead: Shipment | undefined = attempt === 0 ? await this.#meanwhile(sent, delivered) : undefined;
+      begun = ahead && this.#swift ? await this.#begin(ahead, 0) : undefined;
       delivered = undefined;
-      const verdict = await sending;
+      const verdict: Verdict = await sent.verdict;
       if (verdict.kind === 'acked') {
         failures = { unreachable: 0, refused: 0 };
-        if (ahead) delivered = { shipment: current, applyMs: verdict.applyMs };
-        else this.#acked(current, verdict.applyMs);
+        this.#resize(current, verdict.applyMs);
+        if (ahead) delivered = current;
+        else this.#acked(current);
         current = ahead ?? this.#next();
         continue;
       }
-      if (verdict.kind === 'refused' && packed.gzip) {
+      // What follows it may be on its way as well. Whether it arrives or not, it is sent again after this one.
+      begun?.request.abort();
+      await begun?.verdict;
+      begun = undefined;
+      if (verdict.kind === 'refused' && sent.packed.gzip) {
         // Not the changes may be to blame but how they were sent: that is no attempt yet.
         this.#link.refused();
         continue;
@@ -216,31 +234,45 @@ export class Shipper {
       this.#down(reason);
       return 'unreachable';
     }
-    if (delivered) this.#acked(delivered.shipment, delivered.applyMs);
+    await begun?.verdict;
+    if (delivered) this.#acked(delivered);
     return this.#stop.signal.aborted ? 'stopped' : 'empty';
   }
 
-  #next(previous?: Shipment): Shipment | undefined {
-    return this.#o.outbox.next({ changes: this.#changesMax, bytes: this.#o.batchBytes }, previous);
+  /** The next changes after `previous`; what the peer has acknowledged meanwhile is noted in the same transaction. */
+  #next(previous?: Shipment, delivered?: Shipment): Shipment | undefined {
+    const limit = { changes: this.#changesMax, bytes: this.#o.batchBytes };
+    const next = this.#o.outbox.next(limit, previous, delivered);
+    if (delivered) this.#told(delivered);
+    return next;
   }
 
-  /** A request is out: whatever keeps us from reading on must not keep us from hearing its answer. */
-  async #meanwhile(
-    sending: Promise<Verdict>,
-    current: Shipment,
-    delivered: Delivered | undefined,
-  ): Promise<Shipment | undefined> {
+  /** Resolves when the request is on its way: what comes next may keep the event loop for some milliseconds. */
+  async #begin(shipment: Shipment, attempt: number): Promise<Sent> {
+    const packed = await this.#link.pack(shipment.body, attempt);
+    const request = new AbortController();
+    const sent = { shipment, packed, request, verdict: this.#send(shipment, packed, request) };
+    if (attempt === 0) await this.#o.turn();
+    return sent;
+  }
+
+  /**
+   * While the peer works, the batch before is noted and the next made ready. Whatever keeps us from that must not keep us
+   * from hearing the answer.
+   */
+  async #meanwhile({ shipment, verdict }: Sent, delivered: Shipment | undefined): Promise<Shipment | undefined> {
     try {
-      if (delivered) this.#acked(delivered.shipment, delivered.applyMs);
-    } catch (error) {
-      // Both batches will be sent again, which changes nothing; but never while one of them is still on its way.
-      await sending;
-      throw error;
+      return this.#next(shipment, delivered);
+    } catch {
+      if (!delivered) return undefined;
     }
     try {
-      return this.#next(current);
-    } catch {
+      this.#acked(delivered);
       return undefined;
+    } catch (error) {
+      // Both batches will be sent again, which changes nothing; but never while one of them is still on its way.
+      await verdict;
+      throw error;
     }
   }
 
@@ -295,7 +327,8 @@ export class Shipper {
       return 'unreachable';
     }
     if (verdict.kind === 'acked') {
-      this.#acked(piece, verdict.applyMs);
+      this.#resize(piece, verdict.applyMs);
+      this.#acked(piece);
       return 'acked';
     }
     if (piece.count > 1) return this.#split(piece.count);
@@ -312,8 +345,7 @@ export class Shipper {
     }
   }
 
-  async #send(shipment: Shipment, packed: Packed): Promise<Verdict> {
-    const request = new AbortController();
+  async #send(shipment: Shipment, packed: Packed, request = new AbortController()): Promise<Verdict> {
     const cancel = (): void => request.abort();
     this.#stop.signal.addEventListener('abort', cancel, { once: true });
     // A transport that does not heed the signal must not hold up the loop, or its end.
@@ -348,10 +380,16 @@ export class Shipper {
       const answer = await Promise.race([answering, aborted]);
       const verdict = judge(answer, shipment.batchId);
       this.#link.heard(answer.accepts);
-      if (verdict.kind === 'acked') this.#link.acked(packed, this.#o.clock.now() - began, verdict.applyMs);
+      const now = this.#o.clock.now();
+      // The time in which the peer still had the batch before is not this one's.
+      const ms = Math.max(0, now - Math.max(began, this.#answeredAt));
+      this.#answeredAt = now;
+      this.#swift = verdict.kind === 'acked' && verdict.applyMs !== undefined && ms <= SWIFT * this.#o.requestTimeoutMs;
+      if (verdict.kind === 'acked') this.#link.acked(packed, ms, verdict.applyMs);
       else this.#link.failed(packed);
       return verdict;
     } catch (error) {
+      this.#swift = false;
       this.#link.failed(packed);
       const reason = timedOut ? `no answer within ${this.#o.requestTimeoutMs} ms` : messageOf(error);
       return { kind: 'unreachable', reason };
@@ -361,10 +399,18 @@ export class Shipper {
     }
   }
 
-  #acked(shipment: Shipment, applyMs: number | undefined): void {
+  /** What was too large may have been a few large rows: after a 413 the batches grow again. */
+  #resize({ count }: Shipment, applyMs: number | undefined): void {
+    this.#changesMax = nextBatchSize(this.#changesMax, this.#o.batchSize, { changes: count, applyMs });
+  }
+
+  #acked(shipment: Shipment): void {
     this.#o.outbox.ack(shipment);
-    // What was too large may have been a few large rows: after a 413 the batches grow again.
-    this.#changesMax = nextBatchSize(this.#changesMax, this.#o.batchSize, { changes: shipment.count, applyMs });
+    this.#told(shipment);
+  }
+
+  /** What follows from an acknowledgement once it is noted. */
+  #told(shipment: Shipment): void {
     this.lastAckedAt = this.#o.clock.now();
     this.lastError = undefined;
     if (this.condition !== 'up') {

@@ -26,7 +26,8 @@ export class EdgeOutbox implements Outbox {
   }
 
   /** Everything here was flushed to disk before it was acknowledged to its sender; there is nothing left to flush. */
-  next(limit: BatchLimit, previous?: Shipment): Shipment | undefined {
+  next(limit: BatchLimit, previous?: Shipment, acked?: Shipment): Shipment | undefined {
+    if (acked) this.ack(acked);
     const { asked, ownId, generation } = this.#edge;
     if (!asked) return undefined;
     const end = previous?.end as EdgeEnd | undefined;

@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../../src/clock.ts';
 import type { Database, Statement } from '../../src/database.ts';
+import type { Outgoing } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import { attach, type Manager } from '../../src/index.ts';
@@ -223,7 +224,7 @@ export class Process {
     body: Uint8Array | undefined,
     changes: WireChange[],
     from: string | undefined,
-  ): Promise<{ status: number; body: string; committed: boolean }> {
+  ): Promise<Outgoing & { committed: boolean }> {
     const { disk } = this.machine;
     const before = disk.commits;
     this.machine.receiving = changes;

@@ -105,7 +105,11 @@ export const MUTANTS = [
     name: 'shipped-not-flushed',
     what: 'a node sends what a power cut can take back',
     edits: [
-      ['outbox.js', 'this.#readDurably(limit, previous), { durable: true })', 'this.#readDurably(limit, previous))'],
+      [
+        'outbox.js',
+        'this.#readDurably(limit, previous, acked), { durable: true })',
+        'this.#readDurably(limit, previous, acked))',
+      ],
     ],
   },
   {
@@ -235,6 +239,17 @@ export const MUTANTS = [
         'ship.js',
         'await this.#backOff(failures.unreachable + failures.refused);',
         'await this.#backOff(failures.unreachable + failures.refused);\n            if (ahead) this.#o.outbox.ack(current);',
+      ],
+    ],
+  },
+  {
+    name: 'answer-of-the-younger',
+    what: 'of two batches under way, the acknowledgement of the second counts for the first',
+    edits: [
+      [
+        'ship.js',
+        'const verdict = await sent.verdict;',
+        'const verdict = await (begun ? begun.verdict : sent.verdict);',
       ],
     ],
   },
