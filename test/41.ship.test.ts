@@ -118,6 +118,24 @@ test('a batch is a POST to /sync with its headers, its highest change_id and its
   });
 });
 
+test.each([
+  ['of one kind', "INSERT INTO items VALUES ('c', 'three', 3, 10, 1000)"],
+  ['of several', "DELETE FROM items WHERE id = 'a'"],
+])('changes %s are spelt the same', async (_kinds, last) => {
+  const bodies: string[] = [];
+  const { db, clock } = await rig((sent, raw) => {
+    bodies.push(new TextDecoder().decode(raw));
+    return acknowledged(sent);
+  });
+  db.exec(`INSERT INTO items VALUES ('a', 'one "1"', 1, 10, 1000), ('b', NULL, 2, 10, 1000); ${last}`);
+  await clock.advance(0);
+  expect(bodies).toHaveLength(1);
+  expect(bodies[0]?.split(',{"op"').slice(0, 2)).toEqual([
+    '{"batch_id":3,"changes":[{"op":"INSERT","table":"items","row":{"id":"a","name":"one \\"1\\"","value":1,"created_at":10,"updated_at":1000},"old_id":null}',
+    ':"INSERT","table":"items","row":{"id":"b","name":null,"value":2,"created_at":10,"updated_at":1000},"old_id":null}',
+  ]);
+});
+
 test('an unreachable peer is tried after exactly 50, 100, 200, 400 and 800 ms, then on the next tick, and so on', async () => {
   const { db, clock, times, pauses, events } = await rig(connectionError, { batchMs: 70 });
   write(db, 'a', 'b');
