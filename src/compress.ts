@@ -52,6 +52,11 @@ export class Link {
   #failedCompressed = false;
   #strikes = 0;
 
+  /** As the latest plain body of some size has shown. */
+  get isSlow(): boolean {
+    return this.#slow > 0;
+  }
+
   /** A body as it is to be sent in its attempt number `attempt`, from 0; never larger than it was. */
   async pack(body: Bytes, attempt: number): Promise<Packed> {
     if (!this.#earns(body, attempt)) return plain(body);

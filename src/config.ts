@@ -1,7 +1,7 @@
 /** The options of attach, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import type { Clock } from './clock.ts';
+import type { Fetch } from './courier.ts';
 import { RowcastError } from './errors.ts';
-import type { Fetch } from './ship.ts';
 import { BATCH_CHANGES_MAX } from './wire.ts';
 
 export interface Config {

@@ -1,6 +1,7 @@
 export { attach, type FlushResult, type Manager } from './attach.ts';
 export type { Clock } from './clock.ts';
 export type { Config } from './config.ts';
+export type { Fetch } from './courier.ts';
 export type { Database, Statement } from './database.ts';
 export type { DeadLetter } from './dead-letters.ts';
 export { type ErrorCode, RowcastError } from './errors.ts';
@@ -8,5 +9,4 @@ export type { EventName, Listener, RowcastEvents, RowRef } from './events.ts';
 export type { Health, PeerHealth } from './health.ts';
 export type { Received } from './received.ts';
 export type { RetryResult } from './replay.ts';
-export type { Fetch } from './ship.ts';
 export type { Ack, Batch, Change, Op, Rejection } from './wire.ts';

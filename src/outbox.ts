@@ -4,10 +4,11 @@ import { keepChangeIdsAbove, lastChangeId } from './capture/internal-tables.ts';
 import type { Registry } from './capture/registry.ts';
 import { quote } from './capture/schema.ts';
 import { encode } from './capture/values.ts';
+import type { Shipment } from './courier.ts';
 import type { Connection } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import type { RowRef } from './events.ts';
-import type { Outbox, Shipment } from './ship.ts';
+import type { Outbox } from './ship.ts';
 import { namelessRows, nextPage, type SnapshotPosition } from './snapshot.ts';
 
 /** Where a shipment ends: a change_id, or a place in the snapshot. */

@@ -6,20 +6,10 @@
  */
 import { nextBatchSize } from './batch-size.ts';
 import type { Clock } from './clock.ts';
-import { Link, type Packed, plain } from './compress.ts';
+import { Courier, type Fetch, type Sent, type Shipment } from './courier.ts';
 import { messageOf, RowcastError } from './errors.ts';
 import type { Emitter, RowRef } from './events.ts';
-import { judge, type Verdict } from './verdict.ts';
-import { ACCEPT_HEADER, APPLY_MS_HEADER, NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
-
-/** Changes on their way to one peer, serialised once. */
-export interface Shipment {
-  batchId: number;
-  body: Uint8Array<ArrayBuffer>;
-  count: number;
-  /** Where the outbox continues after it; the loop does not look inside. */
-  end: unknown;
-}
+import type { Verdict } from './verdict.ts';
 
 export interface Outbox {
   /**
@@ -35,18 +25,6 @@ export interface Outbox {
   /** The same shipment reduced to its change number `index`. */
   single(shipment: Shipment, index: number): Shipment;
 }
-
-/** The part of `fetch` that shipping needs; the global one fits. */
-export type Fetch = (
-  url: string,
-  init: {
-    method: 'POST';
-    headers: Record<string, string>;
-    body: Uint8Array<ArrayBuffer>;
-    redirect: 'manual';
-    signal: AbortSignal;
-  },
-) => Promise<{ status: number; text(): Promise<string>; headers?: { get(name: string): string | null } }>;
 
 export interface ShipperOptions {
   nodeId: string;
@@ -73,21 +51,6 @@ const PROBES = 8;
 
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
-/** On its way to the peer. */
-interface Sent {
-  shipment: Shipment;
-  packed: Packed;
-  request: AbortController;
-  verdict: Promise<Verdict>;
-}
-
-/**
- * A peer whose answer took no longer than this part of what is allowed is sent the next batch before it has answered the
- * last, so that it always has one to work on. On a slow link two would only keep each other waiting. And only a peer that
- * says how long it took is one of ours: another implementation may not expect two requests at once.
- */
-const SWIFT = 0.1;
-
 /** How one pass over the outbox ended. */
 type Pass = 'empty' | 'unreachable' | 'stopped';
 
@@ -97,7 +60,7 @@ export class Shipper {
   lastError: string | undefined;
   lastAckedAt: number | undefined;
   readonly #o: ShipperOptions;
-  readonly #link = new Link();
+  readonly #courier: Courier;
   readonly #stop = new AbortController();
   /** Aborted to end the pause between two passes early, and replaced. */
   #wake = new AbortController();
@@ -106,16 +69,13 @@ export class Shipper {
   #nudged = false;
   /** Smaller than batchSize after the peer has said 413, or has taken long to apply a batch. */
   #changesMax: number;
-  /** The last answer came soon enough that a second request may be under way; see SWIFT. */
-  #swift = false;
-  /** When the last answer came. */
-  #answeredAt = 0;
   #running: Promise<void> | undefined;
 
   constructor(options: ShipperOptions) {
     this.#o = options;
     this.peer = options.peer;
     this.#changesMax = options.batchSize;
+    this.#courier = new Courier({ ...options, stopped: this.#stop.signal });
   }
 
   start(): void {
@@ -191,9 +151,9 @@ export class Shipper {
     let delivered: Shipment | undefined;
     while (current && !this.#stop.signal.aborted) {
       const attempt = failures.unreachable + failures.refused;
-      const sent: Sent = begun ?? (await this.#begin(current, attempt));
+      const sent: Sent = begun ?? (await this.#courier.begin(current, attempt));
       const ahead: Shipment | undefined = attempt === 0 ? await this.#meanwhile(sent, delivered) : undefined;
-      begun = ahead && this.#swift ? await this.#begin(ahead, 0) : undefined;
+      begun = ahead && this.#courier.keepsUp ? await this.#courier.begin(ahead, 0) : undefined;
       delivered = undefined;
       const verdict: Verdict = await sent.verdict;
       if (verdict.kind === 'acked') {
@@ -210,7 +170,7 @@ export class Shipper {
       begun = undefined;
       if (verdict.kind === 'refused' && sent.packed.gzip) {
         // Not the changes may be to blame but how they were sent: that is no attempt yet.
-        this.#link.refused();
+        this.#courier.refusedCompressed();
         continue;
       }
       if (verdict.kind === 'too-large' && current.count > 1) {
@@ -245,15 +205,6 @@ export class Shipper {
     const next = this.#o.outbox.next(limit, previous, delivered);
     if (delivered) this.#told(delivered);
     return next;
-  }
-
-  /** Resolves when the request is on its way: what comes next may keep the event loop for some milliseconds. */
-  async #begin(shipment: Shipment, attempt: number): Promise<Sent> {
-    const packed = await this.#link.pack(shipment.body, attempt);
-    const request = new AbortController();
-    const sent = { shipment, packed, request, verdict: this.#send(shipment, packed, request) };
-    if (attempt === 0) await this.#o.turn();
-    return sent;
   }
 
   /**
@@ -339,63 +290,9 @@ export class Shipper {
   /** A connection error in the middle of a search must not throw away what is known of the refused changes. */
   async #sendPatiently(shipment: Shipment): Promise<Verdict> {
     for (let failures = 1; ; failures++) {
-      const verdict = await this.#send(shipment, plain(shipment.body));
+      const verdict = await this.#courier.send(shipment);
       if (verdict.kind !== 'unreachable' || failures === ATTEMPTS || this.#stop.signal.aborted) return verdict;
       await this.#backOff(failures);
-    }
-  }
-
-  async #send(shipment: Shipment, packed: Packed, request = new AbortController()): Promise<Verdict> {
-    const cancel = (): void => request.abort();
-    this.#stop.signal.addEventListener('abort', cancel, { once: true });
-    // A transport that does not heed the signal must not hold up the loop, or its end.
-    const aborted = new Promise<never>((_, reject) => {
-      request.signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
-    });
-    aborted.catch(() => {});
-    const timer = new AbortController();
-    let timedOut = false;
-    void this.#o.clock.sleep(this.#o.requestTimeoutMs, timer.signal).then(() => {
-      if (timer.signal.aborted) return;
-      timedOut = true;
-      request.abort();
-    });
-    try {
-      if (this.#stop.signal.aborted) return { kind: 'unreachable', reason: 'stopped' };
-      const began = this.#o.clock.now();
-      const answering = this.#o
-        .fetch(this.peer + SYNC_PATH, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json', ...packed.headers, [NODE_ID_HEADER]: this.#o.nodeId },
-          body: packed.body,
-          redirect: 'manual',
-          signal: request.signal,
-        })
-        .then(async (response) => ({
-          status: response.status,
-          body: await response.text(),
-          applyMs: response.headers?.get(APPLY_MS_HEADER),
-          accepts: response.headers?.get(ACCEPT_HEADER),
-        }));
-      const answer = await Promise.race([answering, aborted]);
-      const verdict = judge(answer, shipment.batchId);
-      this.#link.heard(answer.accepts);
-      const now = this.#o.clock.now();
-      // The time in which the peer still had the batch before is not this one's.
-      const ms = Math.max(0, now - Math.max(began, this.#answeredAt));
-      this.#answeredAt = now;
-      this.#swift = verdict.kind === 'acked' && verdict.applyMs !== undefined && ms <= SWIFT * this.#o.requestTimeoutMs;
-      if (verdict.kind === 'acked') this.#link.acked(packed, ms, verdict.applyMs);
-      else this.#link.failed(packed);
-      return verdict;
-    } catch (error) {
-      this.#swift = false;
-      this.#link.failed(packed);
-      const reason = timedOut ? `no answer within ${this.#o.requestTimeoutMs} ms` : messageOf(error);
-      return { kind: 'unreachable', reason };
-    } finally {
-      timer.abort();
-      this.#stop.signal.removeEventListener('abort', cancel);
     }
   }
 

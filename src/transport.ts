@@ -4,7 +4,7 @@
  */
 import http from 'node:http';
 import https from 'node:https';
-import type { Fetch } from './ship.ts';
+import type { Fetch } from './courier.ts';
 
 /** An acknowledgement lists what was set aside, at most ten thousand changes; whatever is larger than this is not one. */
 const ANSWER_BYTES_MAX = 16 * 1024 * 1024;

@@ -1,8 +1,8 @@
 /** Values on the wire: every storage class in every affinity arrives bit for bit, on each way that a row can travel. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import type { Fetch } from '../src/courier.ts';
 import { attach } from '../src/index.ts';
-import type { Fetch } from '../src/ship.ts';
 import { PEER, standstill } from './support/elsewhere.ts';
 import type { TestDatabase } from './support/lane.ts';
 import { captured, cleanUp, database, node, rowsOf, type TestNode } from './support/nodes.ts';

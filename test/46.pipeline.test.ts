@@ -3,7 +3,7 @@
  * a peer that keeps up, before the last one is answered.
  */
 import { describe, expect, test } from 'vitest';
-import type { Fetch } from '../src/ship.ts';
+import type { Fetch } from '../src/courier.ts';
 import { acknowledged, recordingFetch, type Sent } from './support/bad-servers.ts';
 import { exactRows, node, type TestNode } from './support/nodes.ts';
 import { settle, VirtualClock } from './support/virtual-clock.ts';

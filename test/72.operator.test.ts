@@ -1,8 +1,8 @@
 /** What an operator meets at night: a disk that is full, and a backup that has to be restored. */
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import type { Fetch } from '../src/courier.ts';
 import { attach, type Manager } from '../src/index.ts';
-import type { Fetch } from '../src/ship.ts';
 import { cleanUp, exactRows, node, rowsOf, scratchFolder } from './support/nodes.ts';
 
 test('a full disk refuses a batch without an acknowledgement or a trace, and takes it when there is room again', async () => {

@@ -1,9 +1,11 @@
 /** What the ship loop of one edge sends: everything above its position that it did not bring itself. */
+
+import type { Shipment } from '../courier.ts';
 import type { Connection } from '../database.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
 import { buryChanges, singleChange } from '../outbox.ts';
-import type { Outbox, Shipment } from '../ship.ts';
+import type { Outbox } from '../ship.ts';
 import type { Edge } from './edges.ts';
 import type { BatchLimit, End, FanOut } from './fan-out.ts';
 

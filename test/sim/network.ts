@@ -1,5 +1,5 @@
 /** The network between the machines: it delivers late, twice, one way only, or not at all, and what comes back may be anything. */
-import type { Fetch } from '../../src/ship.ts';
+import type { Fetch } from '../../src/courier.ts';
 import type { Get } from '../../src/transport.ts';
 import { APPLY_MS_HEADER, HEALTH_PATH, SYNC_PATH } from '../../src/wire.ts';
 import type { WireChange } from '../support/model.ts';

@@ -2,8 +2,8 @@
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { Fetch } from '../../src/courier.ts';
 import type { Manager } from '../../src/index.ts';
-import type { Fetch } from '../../src/ship.ts';
 import { openDatabase, type TestDatabase } from './lane.ts';
 import { compareVersions, Model, Random, versionOf, type WireChange, type WireRow } from './model.ts';
 import { rowsOf } from './nodes.ts';
