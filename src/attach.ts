@@ -108,7 +108,8 @@ class Attached implements Manager {
   }
 
   receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
-    return receiving(this.#events, this.#clock, () => {
+    const self = { events: this.#events, clock: this.#clock, anyOrder: () => this.#registry.takesAnyOrder };
+    return receiving(self, () => {
       this.#refuseIfStopped();
       return this.#apply(body, options.from);
     });

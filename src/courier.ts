@@ -6,7 +6,7 @@ import type { Clock } from './clock.ts';
 import { Link, type Packed, plain } from './compress.ts';
 import { messageOf } from './errors.ts';
 import { judge, type Verdict } from './verdict.ts';
-import { ACCEPT_HEADER, APPLY_MS_HEADER, NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
+import { ACCEPT_HEADER, ANY_ORDER_HEADER, APPLY_MS_HEADER, NODE_ID_HEADER, SYNC_PATH } from './wire.ts';
 
 /** Changes on their way to one peer, serialised once. */
 export interface Shipment {
@@ -52,37 +52,39 @@ export interface CourierOptions {
 /** An answer within this part of what is allowed is a swift one. */
 const SWIFT = 0.1;
 
+/** So often in a row a second batch must fail until something on the way is taken to allow only one at a time. */
+const STRIKES = 3;
+
 export class Courier {
   readonly #o: CourierOptions;
   readonly #link = new Link();
-  /** The latest answer was a swift acknowledgement, and said how long the batch took. */
+  /** The latest answer was a swift acknowledgement, by a peer that takes batches in any order. */
   #swift = false;
+  /** Second batches that failed, in a row. */
+  #strikes = 0;
   #answeredAt = 0;
 
   constructor(options: CourierOptions) {
     this.#o = options;
   }
 
-  /**
-   * A second batch may be under way. Not on a slow link, where two only keep each other waiting; and not to a peer that does not
-   * say how long it took, which is not one of ours and may not expect two requests at once.
-   */
+  /** A second batch may be under way. On a slow link two would only keep each other waiting. */
   get keepsUp(): boolean {
-    return this.#swift && !this.#link.isSlow;
+    return this.#swift && !this.#link.isSlow && this.#strikes < STRIKES;
   }
 
   /** Resolves when the request is on its way: what comes next may keep the event loop for some milliseconds. */
-  async begin(shipment: Shipment, attempt: number): Promise<Sent> {
+  async begin(shipment: Shipment, attempt: number, place: 'first' | 'second'): Promise<Sent> {
     const packed = await this.#link.pack(shipment.body, attempt);
     const request = new AbortController();
-    const sent = { shipment, packed, request, verdict: this.#post(shipment, packed, request) };
+    const sent = { shipment, packed, request, verdict: this.#post(shipment, packed, request, place) };
     if (attempt === 0) await this.#o.turn();
     return sent;
   }
 
   /** As it is, uncompressed, until there is an answer. */
   send(shipment: Shipment): Promise<Verdict> {
-    return this.#post(shipment, plain(shipment.body), new AbortController());
+    return this.#post(shipment, plain(shipment.body), new AbortController(), 'first');
   }
 
   /** Not the changes may be to blame for a refusal but how they were sent. */
@@ -90,7 +92,12 @@ export class Courier {
     this.#link.refused();
   }
 
-  async #post(shipment: Shipment, packed: Packed, request: AbortController): Promise<Verdict> {
+  async #post(
+    shipment: Shipment,
+    packed: Packed,
+    request: AbortController,
+    place: 'first' | 'second',
+  ): Promise<Verdict> {
     const cancel = (): void => request.abort();
     this.#o.stopped.addEventListener('abort', cancel, { once: true });
     // A transport that does not heed the signal must not hold up the loop, or its end.
@@ -120,6 +127,7 @@ export class Courier {
           status: response.status,
           body: await response.text(),
           applyMs: response.headers?.get(APPLY_MS_HEADER),
+          anyOrder: response.headers?.get(ANY_ORDER_HEADER),
           accepts: response.headers?.get(ACCEPT_HEADER),
         }));
       const answer = await Promise.race([answering, aborted]);
@@ -129,13 +137,18 @@ export class Courier {
       // The time in which the peer still had the batch before is not this one's.
       const ms = Math.max(0, now - Math.max(began, this.#answeredAt));
       this.#answeredAt = now;
-      this.#swift = verdict.kind === 'acked' && verdict.applyMs !== undefined && ms <= SWIFT * this.#o.requestTimeoutMs;
+      const acked = verdict.kind === 'acked';
+      this.#swift = acked && answer.anyOrder === '1' && ms <= SWIFT * this.#o.requestTimeoutMs;
+      if (place === 'second') this.#strikes = acked ? 0 : this.#strikes + 1;
       if (verdict.kind === 'acked') this.#link.acked(packed, ms, verdict.applyMs);
       else this.#link.failed(packed);
       return verdict;
     } catch (error) {
       this.#swift = false;
-      this.#link.failed(packed);
+      // What was taken back says nothing of the link.
+      const failed = timedOut || !request.signal.aborted;
+      if (failed && place === 'second') this.#strikes += 1;
+      if (failed) this.#link.failed(packed);
       const reason = timedOut ? `no answer within ${this.#o.requestTimeoutMs} ms` : messageOf(error);
       return { kind: 'unreachable', reason };
     } finally {

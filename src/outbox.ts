@@ -153,7 +153,7 @@ export class PeerOutbox implements Outbox {
       'SELECT op, table_name AS tbl FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT 1',
       after,
     );
-    if (!first || (first.op !== 'INSERT' && first.op !== 'UPDATE')) return undefined;
+    if (typeof first?.tbl !== 'string' || (first.op !== 'INSERT' && first.op !== 'UPDATE')) return undefined;
     const full = this.#db.get<{ id: number }>(
       'SELECT change_id AS id FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT 1 OFFSET ?',
       after,
@@ -222,6 +222,7 @@ export class PeerOutbox implements Outbox {
     );
     for (const { op, tbl, r } of rows) this.#setAside(op, tbl, r);
     this.#db.run(`DELETE FROM _changes ${where}`, after, last);
+    keepChangeIdsAbove(this.#db, last);
   }
 
   #setAside(op: string, table: string, row: string): void {
@@ -291,6 +292,7 @@ export function singleChange(db: Connection, shipment: Shipment, index: number):
 export function enrolPeers(db: Connection, registry: Registry, peers: string[], newTables: string[]): void {
   db.transaction(() => {
     const latest = lastChangeId(db);
+    keepChangeIdsAbove(db, latest);
     const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM _changes', latest + 1)?.n);
     const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM _meta WHERE key = 'adopted_upto'")?.n);
     const anything = registry.list().some((table) => hasRows(db, table.name));

@@ -1,4 +1,4 @@
-/** The answer to a batch, which failure gets which status, and how long the batch took. */
+/** The answer to a batch, which failure gets which status, and what a sender of the next should know. */
 import type { Clock } from './clock.ts';
 import { messageOf, RowcastError } from './errors.ts';
 import type { Emitter } from './events.ts';
@@ -10,20 +10,31 @@ export type Received =
   /** 4xx: not a batch, and it never will be. 503: not now; the sender tries again. Nothing was changed. */
   | { status: 400 | 413 | 503; body: { error: string } };
 
-/** Beside the answers and not in them: an application sends `body` as it is, and the time travels in a header. */
-const measured = new WeakMap<Received, number>();
+/** What an answer says of the receiver, for the sender of the next batch. */
+export interface Manner {
+  /** How long the batch kept it, by its own clock. */
+  applyMs: number;
+  /** Batches may come in any order, or two at once: no constraint of its tables looks at more than one row. */
+  anyOrder: boolean;
+}
+
+/** Beside the answers and not in them: an application sends `body` as it is, and this travels in headers. */
+const manners = new WeakMap<Received, Manner>();
 
 /** Runs `apply`, takes its time by `clock`, and turns whatever it throws into an answer. */
-export function receiving(events: Emitter, clock: Clock, apply: () => Ack): Received {
+export function receiving(
+  { events, clock, anyOrder }: { events: Emitter; clock: Clock; anyOrder: () => boolean },
+  apply: () => Ack,
+): Received {
   const began = clock.now();
   const received = answerTo(events, apply);
-  measured.set(received, Math.max(0, clock.now() - began));
+  manners.set(received, { applyMs: Math.max(0, clock.now() - began), anyOrder: anyOrder() });
   return received;
 }
 
-/** How many milliseconds the batch kept the node or the hub that gave this answer; undefined where somebody else did. */
-export function applyMsOf(received: Received): number | undefined {
-  return measured.get(received);
+/** Undefined where neither a node nor a hub gave this answer. */
+export function mannerOf(received: Received): Manner | undefined {
+  return manners.get(received);
 }
 
 /** A failure of our own is reported as an event too. */

@@ -151,9 +151,9 @@ export class Shipper {
     let delivered: Shipment | undefined;
     while (current && !this.#stop.signal.aborted) {
       const attempt = failures.unreachable + failures.refused;
-      const sent: Sent = begun ?? (await this.#courier.begin(current, attempt));
+      const sent: Sent = begun ?? (await this.#courier.begin(current, attempt, 'first'));
       const ahead: Shipment | undefined = attempt === 0 ? await this.#meanwhile(sent, delivered) : undefined;
-      begun = ahead && this.#courier.keepsUp ? await this.#courier.begin(ahead, 0) : undefined;
+      begun = ahead && this.#courier.keepsUp ? await this.#courier.begin(ahead, 0, 'second') : undefined;
       delivered = undefined;
       const verdict: Verdict = await sent.verdict;
       if (verdict.kind === 'acked') {
@@ -214,13 +214,8 @@ export class Shipper {
   async #meanwhile({ shipment, verdict }: Sent, delivered: Shipment | undefined): Promise<Shipment | undefined> {
     try {
       return this.#next(shipment, delivered);
-    } catch {
-      if (!delivered) return undefined;
-    }
-    try {
-      this.#acked(delivered);
-      return undefined;
     } catch (error) {
+      if (!delivered) return undefined;
       // Both batches will be sent again, which changes nothing; but never while one of them is still on its way.
       await verdict;
       throw error;

@@ -47,6 +47,8 @@ export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';
 /** Of an answer: how many milliseconds the batch kept the receiver. */
 export const APPLY_MS_HEADER = 'x-apply-ms';
+/** Of an answer: `1` where the receiver takes batches in any order, and the next before it has answered the last. */
+export const ANY_ORDER_HEADER = 'x-any-order';
 /** Of an answer: what the receiver can read of compressed bodies. */
 export const ACCEPT_HEADER = 'accept-encoding';
 

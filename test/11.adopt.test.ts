@@ -204,6 +204,25 @@ describe('a database of the plain tables, with changes pending', () => {
   });
 });
 
+test.each([
+  ['no op', 'NULL', '\'{"id":"a"}\''],
+  ['an op of its own', "'MERGE'", '\'{"id":"a"}\''],
+  ['a row that is not JSON', "'INSERT'", "'{id: a'"],
+])(
+  'a change of theirs with %s becomes a letter, and does not stand in the way of the others',
+  async (_what, op, row) => {
+    const receiver = await node({ id: 'receiver' });
+    const peer = await serveManager(receiver.manager);
+    const db = await plainDatabase(ITEMS, ITEM_TRIGGERS);
+    db.exec(`INSERT INTO _changes VALUES (1, ${op}, 'a', ${row})`);
+    const manager = attached(db, ['items'], { peers: [peer] });
+    db.exec("INSERT INTO items VALUES ('b', 'first', 1, 10, 1000)");
+    expect(await manager.flush()).toEqual({ delivered: [peer], unreachable: [] });
+    expect(receiver.all('SELECT id FROM items')).toEqual([{ id: 'b' }]);
+    expect(manager.deadLetters.list()).toMatchObject([{ direction: 'out', rowId: 'a' }]);
+  },
+);
+
 describe('change ids continue', () => {
   test('above the pending ones', async () => {
     const db = await plainDatabase(ITEMS, ITEM_TRIGGERS);
@@ -226,6 +245,22 @@ describe('change ids continue', () => {
     attached(db, ['items']);
     db.exec("INSERT INTO items VALUES ('b', 'first', 1, 10, 1000)");
     expect(rowsOf(db, 'SELECT change_id FROM _changes')).toEqual([{ change_id: 501 }]);
+  });
+
+  test('above what a peer has acknowledged, though less is pending for another', async () => {
+    const row = '{"id":"a","name":null,"value":1,"created_at":1,"updated_at":5}';
+    const db = await database(
+      `${ITEMS};CREATE TABLE _changes (change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, row_id TEXT, row_data TEXT);` +
+        `INSERT INTO _changes VALUES (500, 'INSERT', 'z', '{}'); DELETE FROM _changes; INSERT INTO _changes VALUES (3, 'INSERT', 'a', '${row}');` +
+        "CREATE TABLE _peer_state (peer_url TEXT PRIMARY KEY, last_acked INTEGER); INSERT INTO _peer_state VALUES ('http://ahead.test', 500), ('http://behind.test', 2)",
+    );
+    attached(db, ['items'], { peers: ['http://ahead.test', 'http://behind.test'] });
+    db.exec("INSERT INTO items VALUES ('b', 'first', 1, 10, 1000)");
+    // What is pending is sent again under a higher number, which does no harm; the new one is above everything.
+    expect(rowsOf(db, 'SELECT change_id, row_id FROM _changes ORDER BY change_id')).toEqual([
+      { change_id: 500, row_id: 'a' },
+      { change_id: 501, row_id: 'b' },
+    ]);
   });
 
   test('above what a peer has acknowledged, though nothing is pending', async () => {

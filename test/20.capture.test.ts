@@ -4,9 +4,11 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { expectSameElsewhere, type Origin, origin } from './support/elsewhere.ts';
+import type { Fetch } from '../src/courier.ts';
+import { attach } from '../src/index.ts';
+import { expectSameElsewhere, type Origin, origin, PEER, standstill } from './support/elsewhere.ts';
 import { betterSqlite3, lane, type TestDatabase } from './support/lane.ts';
-import { captured, database, ITEMS, node, scratchFolder, type TestNode } from './support/nodes.ts';
+import { captured, cleanUp, database, ITEMS, node, scratchFolder, type TestNode } from './support/nodes.ts';
 
 const insert = (id: string, at: number | string = 1000, name = 'n', value = 1): string =>
   `INSERT INTO items (id, name, value, created_at, updated_at) VALUES ('${id}', '${name}', ${value}, 10, ${at})`;
@@ -152,6 +154,51 @@ describe('what is captured', () => {
     it.db.exec(insert('b'));
     expect(it.all('SELECT change_id FROM _changes')).toEqual([{ change_id: 2 }]);
     await expectSameElsewhere(it);
+  });
+
+  test.each(["'0'", "'many'", 'NULL', '-5'])(
+    'a last id that somebody has set to %s is set right again',
+    async (value) => {
+      const it = await origin();
+      it.db.exec(`UPDATE _meta SET value = ${value} WHERE key = 'last_change_id'`);
+      for (const id of ['a', 'b', 'c']) {
+        it.db.exec(insert(id));
+        await it.manager.flush();
+      }
+      expect(it.bodies.map((body) => JSON.parse(body).batch_id)).toEqual([1, 2, 3]);
+      await expectSameElsewhere(it);
+    },
+  );
+
+  test('the id of a change that was set aside is not given again, though others are pending', async () => {
+    const away = 'http://away.test';
+    const bodies: string[] = [];
+    const fetch: Fetch = async (url, { body }) => {
+      if (url.startsWith(away)) throw new Error('away');
+      bodies.push(new TextDecoder().decode(body));
+      return { status: 200, text: async () => JSON.stringify({ ack: JSON.parse(bodies.at(-1) as string).batch_id }) };
+    };
+    const it = await origin({ peers: [away], fetch });
+    it.db.exec(insert('a'));
+    await it.manager.stop();
+    // No peer can be sent a row without an id. The second peer begins after it, with a snapshot.
+    it.db.exec("INSERT INTO items VALUES (NULL, 'nobody', 1, 10, 1000)");
+    const config = { id: 'origin', peers: [away, PEER], clock: standstill, batchMs: 3_600_000, random: () => 1, fetch };
+    const manager = attach(it.db, config, ['items']);
+    cleanUp(() => manager.stop());
+    await manager.flush();
+    it.db.exec(insert('b'));
+    await manager.flush();
+    expect(bodies.join()).toContain('"b"');
+  });
+
+  test('a column that was added after such a change is captured', async () => {
+    const it = await origin();
+    it.db.exec("INSERT INTO items VALUES (NULL, 'nobody', 1, 10, 1000); CREATE TABLE other (x)");
+    await it.manager.flush();
+    it.db.exec("ALTER TABLE items ADD COLUMN extra TEXT; INSERT INTO items VALUES ('r', 'n', 1, 10, 1000, 'precious')");
+    await it.manager.flush();
+    expect(it.bodies.join()).toContain('precious');
   });
 
   test('one statement that records several changes after a drain gives each an id of its own', async () => {

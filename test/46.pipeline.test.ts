@@ -4,8 +4,10 @@
  */
 import { describe, expect, test } from 'vitest';
 import type { Fetch } from '../src/courier.ts';
+import { createHandler } from '../src/http/index.ts';
+import { createHub } from '../src/hub/hub.ts';
 import { acknowledged, recordingFetch, type Sent } from './support/bad-servers.ts';
-import { exactRows, node, type TestNode } from './support/nodes.ts';
+import { cleanUp, database, exactRows, node, serveManager, type TestNode } from './support/nodes.ts';
 import { settle, VirtualClock } from './support/virtual-clock.ts';
 
 const PEER = 'http://peer.test';
@@ -96,11 +98,11 @@ interface HeldRig extends TestNode {
   watermark(): number;
 }
 
-/** Six batches of ten for a peer that answers when it is told to, and says how long it took unless `silent`. */
-async function held({ silent = false } = {}): Promise<HeldRig> {
+/** Batches of ten for a peer that answers when it is told to, and takes them in any order unless it is `strict`. */
+async function held({ strict = false, rows = 60 } = {}): Promise<HeldRig> {
   const clock = new VirtualClock();
   const requests: Waiting[] = [];
-  const headers = { get: (name: string) => (name === 'x-apply-ms' && !silent ? '1' : null) };
+  const headers = { get: (name: string) => (name === 'x-any-order' && !strict ? '1' : null) };
   const fetch: Fetch = (_url, { body, signal }) =>
     new Promise((resolve, reject) => {
       const batchId: number = JSON.parse(new TextDecoder().decode(body)).batch_id;
@@ -119,7 +121,7 @@ async function held({ silent = false } = {}): Promise<HeldRig> {
   const config = { id: 'sender', peers: [PEER], clock, random: () => 0, batchSize: 10, requestTimeoutMs: 1_000, fetch };
   const made = await node(config);
   made.db.exec(
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60) INSERT INTO items SELECT printf('row-%02d', i), 'n', i, 10, 1000 FROM n",
+    `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${rows}) INSERT INTO items SELECT printf('row-%02d', i), 'n', i, 10, 1000 FROM n`,
   );
   await clock.advance(0);
   const number = (sql: string): number => Number(made.all(sql)[0]?.n);
@@ -232,14 +234,82 @@ describe('to a peer that keeps up', () => {
 });
 
 test.each([
-  ['answers late', { silent: false, lateMs: 101 }],
-  ['does not say how long it took, as other implementations', { silent: true, lateMs: 0 }],
-])('a peer that %s is sent one batch at a time', async (_what, { silent, lateMs }) => {
-  const it = await held({ silent });
+  ['answers late', { strict: false, lateMs: 101 }],
+  ['does not say that it takes batches in any order', { strict: true, lateMs: 0 }],
+])('a peer that %s is sent one batch at a time', async (_what, { strict, lateMs }) => {
+  const it = await held({ strict });
   for (let i = 0; i < 6; i++) {
     expect(idsOf(it.requests)).toEqual([10, 20, 30, 40, 50, 60].slice(0, i + 1));
     await it.clock.advance(lateMs);
     await it.requests[i]?.ack();
   }
   expect([it.pending(), it.watermark()]).toEqual([0, 60]);
+});
+
+test('where a second batch fails three times in a row, no more are sent as second', async () => {
+  const it = await held({ rows: 150 });
+  // As a proxy that lets through one request at a time.
+  let open = 0;
+  let refused = 0;
+  for (let done = 0; it.pending() > 0; ) {
+    const request = it.requests[done];
+    if (!request) {
+      await it.clock.advance(50);
+      continue;
+    }
+    const second = it.requests[done + 1];
+    open = second ? 2 : 1;
+    if (open === 2) {
+      refused += 1;
+      await second?.say(503, 'one at a time');
+    }
+    await request.ack();
+    done += open;
+    expect(done).toBeLessThan(30);
+  }
+  expect(refused).toBe(3);
+  expect(it.watermark()).toBe(150);
+});
+
+const UNIQUE = 'CREATE TABLE items (id TEXT PRIMARY KEY, email TEXT UNIQUE, updated_at INTEGER)';
+const NOTES = 'CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT, updated_at INTEGER)';
+
+test.each([
+  ['a node', '1', () => node({ id: 'receiver' })],
+  ['a node that has a UNIQUE constraint', null, () => node({ id: 'receiver', schema: UNIQUE })],
+  [
+    'a node that has one in any of its tables',
+    null,
+    () => node({ id: 'receiver', schema: `${NOTES}; ${UNIQUE}`, tables: ['notes', 'items'] }),
+  ],
+  [
+    'a hub',
+    '1',
+    async () => {
+      const manager = createHub(await database('SELECT 1'), { id: 'hub', edges: [] });
+      cleanUp(() => manager.stop());
+      return { manager };
+    },
+  ],
+])('%s says in its answer whether batches may come in any order', async (_who, says, made) => {
+  const { manager } = await made();
+  const body = JSON.stringify({ batch_id: 1, changes: [] });
+  const headers = { 'content-type': 'application/json' };
+  const request = new Request(`${PEER}/sync`, { method: 'POST', body, headers });
+  const response = await createHandler(manager)(request);
+  expect([response.status, response.headers.get('x-any-order')]).toEqual([200, says]);
+});
+
+test('a UNIQUE value that changes hands never arrives in the wrong order', async () => {
+  const receiver = await node({ id: 'receiver', schema: UNIQUE });
+  const parked: unknown[] = [];
+  receiver.manager.on('parked', (one) => parked.push(one));
+  const peer = await serveManager(receiver.manager);
+  const sender = await node({ id: 'sender', schema: UNIQUE, peers: [peer], batchSize: 2 });
+  for (let i = 0; i < 60; i++) {
+    sender.db.exec(`INSERT INTO items VALUES ('row-${i}', 'the one', 1000)`);
+    sender.db.exec(`DELETE FROM items WHERE id = 'row-${i}'`);
+  }
+  await sender.manager.flush();
+  expect(parked).toEqual([]);
 });

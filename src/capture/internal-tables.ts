@@ -47,14 +47,14 @@ export function installInternalTables(db: Connection, syncedTables: string[]): v
   keepChangeIdsAbove(db, lastChangeId(db));
 }
 
-/** Ids above this one are free: what is not in the table any more has been shipped or acknowledged. */
+/** Whatever is no longer in the table had at most this id: it was shipped or set aside, and that is noted, or acknowledged. */
 const LAST_GONE =
-  "max(coalesce((SELECT value FROM _meta WHERE key = 'last_change_id'), 0), coalesce((SELECT max(last_acked) FROM _peer_state), 0))";
+  "max(CAST(coalesce((SELECT value FROM _meta WHERE key = 'last_change_id'), 0) AS INTEGER), coalesce((SELECT max(last_acked) FROM _peer_state), 0))";
 const LAST_CHANGE_ID = `max(coalesce((SELECT max(change_id) FROM _changes), 0), ${LAST_GONE})`;
 
 /**
- * The id of a single change about to be recorded. NULL is SQLite's own choice, one above the greatest there is; only where
- * the table is empty does it have to be told.
+ * The id of a single change about to be recorded. NULL is SQLite's own choice, one above the greatest there is, which
+ * keepChangeIdsAbove sees to it is great enough; only where the table is empty does it have to be told.
  */
 export const NEXT_CHANGE_ID = `iif(EXISTS (SELECT 1 FROM _changes), NULL, ${LAST_GONE} + 1)`;
 
@@ -65,11 +65,19 @@ export function lastChangeId(db: Connection): number {
   return Number(db.get(`SELECT ${LAST_CHANGE_ID} AS n`)?.n);
 }
 
-/** No id up to this one is given again, even when the table is empty. Inside a transaction. */
+/**
+ * No id up to this one is given again. Where there are changes, new ids follow the greatest of theirs; so if that is less,
+ * because the ones above it were taken out, it becomes this one. To be sent again under another number does no harm.
+ */
 export function keepChangeIdsAbove(db: Connection, last: number): void {
   db.run(
-    "INSERT INTO _meta (key, value) VALUES ('last_change_id', CAST(? AS INTEGER)) " +
-      'ON CONFLICT DO UPDATE SET value = excluded.value WHERE (value >= excluded.value) IS NOT 1',
+    "INSERT INTO _meta (key, value) VALUES ('last_change_id', CAST(? AS INTEGER)) ON CONFLICT DO UPDATE SET value = excluded.value " +
+      "WHERE (typeof(value) = 'integer' AND value >= excluded.value) IS NOT 1",
+    last,
+  );
+  db.run(
+    'UPDATE _changes SET change_id = CAST(? AS INTEGER) WHERE change_id = (SELECT max(change_id) FROM _changes) AND change_id < ?',
+    last,
     last,
   );
 }
@@ -131,20 +139,24 @@ function adoptChanges(db: Connection, before: string, columns: string[], syncedT
   const latest = Number(db.get('SELECT coalesce(max(dead_id), 0) AS n FROM _dead_letter')?.n);
   db.exec(
     "INSERT INTO _dead_letter (op, row_id, row_data, failed_at) SELECT op, row_id, row_data, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) " +
-      'FROM _changes WHERE table_name IS NULL ORDER BY change_id',
+      `FROM _changes WHERE ${UNUSABLE} ORDER BY change_id`,
   );
   db.run(
     "INSERT INTO _dead_letter_info (dead_id, direction, code, reason) SELECT dead_id, 'out', 'unknown-table', " +
-      "'adopted from another implementation; which table it belongs to cannot be told' FROM _dead_letter " +
+      "'adopted from another implementation: its op or its row is none, or which table it belongs to cannot be told' FROM _dead_letter " +
       'WHERE dead_id > ?',
     latest,
   );
-  db.exec('DELETE FROM _changes WHERE table_name IS NULL');
+  db.exec(`DELETE FROM _changes WHERE ${UNUSABLE}`);
   // Their deletions left no tombstones here, so a new peer must be sent these changes besides the snapshot.
   db.exec(
     "INSERT INTO _meta (key, value) SELECT 'adopted_upto', coalesce(max(change_id), 0) FROM _changes WHERE true ON CONFLICT DO UPDATE SET value = excluded.value",
   );
 }
+
+/** Nothing that a peer could be sent: it would be refused, and could not even be taken apart to find out why. */
+const UNUSABLE =
+  "(table_name IS NULL OR (op IN ('INSERT', 'UPDATE', 'DELETE')) IS NOT 1 OR NOT coalesce(json_valid(row_data), 1))";
 
 /** Every key of the row is a column of the table, and every column is a key of the row. */
 function fits(): string {

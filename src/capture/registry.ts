@@ -50,6 +50,14 @@ export class Registry {
   }
 
   /**
+   * No order of batches can make a row impossible. With a second UNIQUE constraint one can: a row that takes over a value
+   * would come before the deletion that sets it free.
+   */
+  get takesAnyOrder(): boolean {
+    return this.list().every(({ uniques }) => uniques.length === 0);
+  }
+
+  /**
    * Creates or updates everything in one transaction; running it again changes nothing. Returns the names of the tables
    * that were not captured before.
    */

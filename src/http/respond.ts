@@ -1,8 +1,16 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 import { unpack } from '../compress.ts';
 import { messageOf } from '../errors.ts';
-import { applyMsOf, type Received } from '../received.ts';
-import { ACCEPT_HEADER, APPLY_MS_HEADER, encodeAck, HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire.ts';
+import { mannerOf, type Received } from '../received.ts';
+import {
+  ACCEPT_HEADER,
+  ANY_ORDER_HEADER,
+  APPLY_MS_HEADER,
+  encodeAck,
+  HEALTH_PATH,
+  NODE_ID_HEADER,
+  SYNC_PATH,
+} from '../wire.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 
 /** A node's manager, or a hub. */
@@ -47,10 +55,14 @@ async function sync(manager: Replica, max: number, incoming: Incoming): Promise<
   if (body === 'too-large') return tooLarge(max);
   if (body === 'garbage') return refused(400, 'the body is not gzip, or breaks off');
   const result = manager.receive(body, { from: incoming.header(NODE_ID_HEADER) ?? undefined });
-  const applyMs = applyMsOf(result);
+  const manner = mannerOf(result);
   return {
     status: result.status,
-    headers: { ...JSON_TYPE, ...(applyMs !== undefined && { [APPLY_MS_HEADER]: String(applyMs) }) },
+    headers: {
+      ...JSON_TYPE,
+      ...(manner && { [APPLY_MS_HEADER]: String(manner.applyMs) }),
+      ...(manner?.anyOrder && { [ANY_ORDER_HEADER]: '1' }),
+    },
     body: result.status === 200 ? encodeAck(result.body) : JSON.stringify(result.body),
   };
 }

@@ -1,7 +1,7 @@
 /** The network between the machines: it delivers late, twice, one way only, or not at all, and what comes back may be anything. */
 import type { Fetch } from '../../src/courier.ts';
 import type { Get } from '../../src/transport.ts';
-import { APPLY_MS_HEADER, HEALTH_PATH, SYNC_PATH } from '../../src/wire.ts';
+import { ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, SYNC_PATH } from '../../src/wire.ts';
 import type { WireChange } from '../support/model.ts';
 import type { Machine, Process } from './machine.ts';
 import type { Fault, Plan } from './plan.ts';
@@ -147,9 +147,11 @@ export class Network {
     else {
       const refused = reply.status >= 400 && reply.status < 500 && reply.status !== 413;
       if (emptied || refused) this.#refused(link);
-      // Only the time: compressed bodies would be made by other threads, in no order that a seed decides.
-      const told = this.#o.plan.tellsTime ? (reply.headers[APPLY_MS_HEADER] ?? null) : null;
-      const whole = { ...text(reply.status, reply.body), headers: { get: only(APPLY_MS_HEADER, told) } };
+      // Not all of them: compressed bodies would be made by other threads, in no order that a seed decides.
+      const told = (name: string): boolean =>
+        name === APPLY_MS_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs);
+      const get = (name: string): string | null => (told(name) ? (reply.headers[name] ?? null) : null);
+      const whole = { ...text(reply.status, reply.body), headers: { get } };
       answer(`${reply.status}${emptied ? ', emptied' : ''}`, emptied ? text(200, '') : whole);
     }
   }
@@ -202,10 +204,6 @@ function broken(random: Random): Error | undefined {
 
 function tornText(): Promise<string> {
   return Promise.reject(new Error('the answer broke off'));
-}
-
-function only(header: string, value: string | null): (name: string) => string | null {
-  return (name) => (name === header ? value : null);
 }
 
 function text(status: number, body: string): Answer {

@@ -55,8 +55,8 @@ export interface Plan {
   foreignKeys: boolean;
   /** Databases that have never been attached, instead of emptied ones. */
   fresh: boolean;
-  /** Answers say how long a batch took, which is what a sender needs to have two under way. */
-  tellsTime: boolean;
+  /** Answers may say that batches come in any order, which is what a sender needs to have two under way. */
+  pairs: boolean;
   /** Absent where it does not happen. Probabilities per request or, for what befalls a machine, times per second. */
   faults: Partial<Record<Fault, number>>;
 }
@@ -108,7 +108,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     requestTimeoutMs: random.pick([300, 1_000, 4_000]),
     foreignKeys: random.chance(0.05),
     fresh: random.chance(0.01),
-    tellsTime: stream(seed, 'tells time').chance(0.7),
+    pairs: stream(seed, 'pairs').chance(0.7),
     faults: {},
   };
   for (const fault of FAULTS) {
