@@ -1,6 +1,6 @@
 /** The library's outbox: `_changes` for what was written here, `_peer_state` for how far each peer is. */
 import { isUtf8 } from 'node:buffer';
-import { keepChangeIdsAbove, lastChangeId } from './capture/internal-tables.ts';
+import { keepChangeIdsAbove, lastChangeId, noteShippedId } from './capture/internal-tables.ts';
 import type { Registry } from './capture/registry.ts';
 import { quote } from './capture/schema.ts';
 import { encode } from './capture/values.ts';
@@ -64,7 +64,7 @@ export class PeerOutbox implements Outbox {
     if (!found) return undefined;
     this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
     const end = found.end as End;
-    if (end.kind === 'tail') keepChangeIdsAbove(this.#db, end.changeId);
+    if (end.kind === 'tail') noteShippedId(this.#db, end.changeId);
     return found;
   }
 

@@ -65,16 +65,21 @@ export function lastChangeId(db: Connection): number {
   return Number(db.get(`SELECT ${LAST_CHANGE_ID} AS n`)?.n);
 }
 
-/**
- * No id up to this one is given again. Where there are changes, new ids follow the greatest of theirs; so if that is less,
- * because the ones above it were taken out, it becomes this one. To be sent again under another number does no harm.
- */
-export function keepChangeIdsAbove(db: Connection, last: number): void {
+/** What has this id is about to be shipped: it is not given again, even when the table is empty. In a transaction. */
+export function noteShippedId(db: Connection, last: number): void {
   db.run(
     "INSERT INTO _meta (key, value) VALUES ('last_change_id', CAST(? AS INTEGER)) ON CONFLICT DO UPDATE SET value = excluded.value " +
       "WHERE (typeof(value) = 'integer' AND value >= excluded.value) IS NOT 1",
     last,
   );
+}
+
+/**
+ * No id up to this one is given again. Where there are changes, new ids follow the greatest of theirs; so if that is less,
+ * because the ones above it were taken out, it becomes this one. To be sent again under another number does no harm.
+ */
+export function keepChangeIdsAbove(db: Connection, last: number): void {
+  noteShippedId(db, last);
   db.run(
     'UPDATE _changes SET change_id = CAST(? AS INTEGER) WHERE change_id = (SELECT max(change_id) FROM _changes) AND change_id < ?',
     last,
