@@ -1,6 +1,6 @@
 /** The library's outbox: `_changes` for what was written here, `_peer_state` for how far each peer is. */
 import { isUtf8 } from 'node:buffer';
-import { keepChangeIdsAbove, lastChangeId, noteShippedId } from './capture/internal-tables.ts';
+import { keepChangeIdsAbove, lastChangeId, noteLastId } from './capture/internal-tables.ts';
 import type { Registry } from './capture/registry.ts';
 import { quote } from './capture/schema.ts';
 import { encode } from './capture/values.ts';
@@ -60,11 +60,11 @@ export class PeerOutbox implements Outbox {
     if (!this.#registry.isCurrent()) return 'schema-changed';
     if (acked) this.#advance(acked);
     const found = this.#read(limit, previous);
-    // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     if (!found) return undefined;
+    // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
     const end = found.end as End;
-    if (end.kind === 'tail') noteShippedId(this.#db, end.changeId);
+    if (end.kind === 'tail') noteLastId(this.#db, end.changeId);
     return found;
   }
 
@@ -95,11 +95,10 @@ export class PeerOutbox implements Outbox {
 
   #read(limit: { changes: number; bytes: number }, previous: Shipment | undefined): Shipment | undefined {
     const state = this.#state();
+    const end = previous?.end as End | undefined;
     if (state.tail_from === null) {
-      const end = previous?.end as End | undefined;
       return this.#readTail(end?.kind === 'tail' ? end.changeId : state.last_acked, limit);
     }
-    const end = previous?.end as End | undefined;
     const position =
       end?.kind === 'snapshot' ? end.position : { section: state.snapshot_table, after: state.snapshot_after };
     // Ids begin with 1; zero would look like a missing batch_id to a simple peer.

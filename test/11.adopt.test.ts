@@ -223,6 +223,36 @@ test.each([
   },
 );
 
+test('a database of an earlier build of Rowcast, with AUTOINCREMENT, goes on where it was', async () => {
+  const receiver = await node({ id: 'receiver' });
+  const peer = await serveManager(receiver.manager);
+  const db = await database();
+  const earlier = attach(db, { id: 'node', peers: [peer], batchMs: 3_600_000 }, ['items']);
+  await earlier.flush();
+  await earlier.stop();
+  // Its table and its trigger, and the peer has acknowledged up to 40.
+  db.exec(
+    `DROP TABLE _changes; DROP TRIGGER _rowcast_items_insert; DELETE FROM _meta WHERE key = 'last_change_id';
+     CREATE TABLE _changes (change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT);
+     CREATE TRIGGER _rowcast_items_insert AFTER INSERT ON items BEGIN INSERT INTO _changes (op, table_name, row_id, row_data)
+       VALUES ('INSERT', 'items', NEW.id, json_object('id', NEW.id, 'name', NEW.name, 'value', NEW.value, 'created_at', 1, 'updated_at', NEW.updated_at)); END;
+     INSERT INTO _changes (change_id, op) VALUES (40, 'INSERT'); DELETE FROM _changes; UPDATE _peer_state SET last_acked = 40`,
+  );
+  db.exec("INSERT INTO items VALUES ('pending', 'n', 1, 1, 1000)");
+  const manager = attached(db, ['items'], { peers: [peer] });
+  db.exec("INSERT INTO items VALUES ('new', 'n', 1, 1, 1000)");
+  expect(rowsOf(db, 'SELECT change_id, row_id FROM _changes ORDER BY change_id')).toEqual([
+    { change_id: 41, row_id: 'pending' },
+    { change_id: 42, row_id: 'new' },
+  ]);
+  expect(await manager.flush()).toEqual({ delivered: [peer], unreachable: [] });
+  db.exec("INSERT INTO items VALUES ('later', 'n', 1, 1, 1000)");
+  expect(rowsOf(db, 'SELECT change_id FROM _changes')).toEqual([{ change_id: 43 }]);
+  await manager.flush();
+  expect(receiver.all('SELECT id FROM items ORDER BY id')).toEqual([{ id: 'later' }, { id: 'new' }, { id: 'pending' }]);
+  expect(manager.deadLetters.list()).toEqual([]);
+});
+
 describe('change ids continue', () => {
   test('above the pending ones', async () => {
     const db = await plainDatabase(ITEMS, ITEM_TRIGGERS);

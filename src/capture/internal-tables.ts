@@ -65,8 +65,8 @@ export function lastChangeId(db: Connection): number {
   return Number(db.get(`SELECT ${LAST_CHANGE_ID} AS n`)?.n);
 }
 
-/** What has this id is about to be shipped: it is not given again, even when the table is empty. In a transaction. */
-export function noteShippedId(db: Connection, last: number): void {
+/** Of a change that is about to be shipped: its id is not given again, even when the table is empty. In a transaction. */
+export function noteLastId(db: Connection, last: number): void {
   db.run(
     "INSERT INTO _meta (key, value) VALUES ('last_change_id', CAST(? AS INTEGER)) ON CONFLICT DO UPDATE SET value = excluded.value " +
       "WHERE (typeof(value) = 'integer' AND value >= excluded.value) IS NOT 1",
@@ -79,7 +79,7 @@ export function noteShippedId(db: Connection, last: number): void {
  * because the ones above it were taken out, it becomes this one. To be sent again under another number does no harm.
  */
 export function keepChangeIdsAbove(db: Connection, last: number): void {
-  noteShippedId(db, last);
+  noteLastId(db, last);
   db.run(
     'UPDATE _changes SET change_id = CAST(? AS INTEGER) WHERE change_id = (SELECT max(change_id) FROM _changes) AND change_id < ?',
     last,
@@ -97,6 +97,7 @@ function sequenceOf(db: Connection, table: string): number {
 function rebuild(db: Connection, name: string, sql: string, syncedTables: string[]): void {
   const before = 'temp._rowcast_before';
   const columns = columnsOf(db, name);
+  // Dropping the table forgets it.
   const sequence = sequenceOf(db, name);
   db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT * FROM main.${quote(name)}`);
   db.exec(`DROP TABLE main.${quote(name)}`);
