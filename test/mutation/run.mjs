@@ -21,10 +21,16 @@ const GROUPS = [
     files: ['src/apply-plan.ts', 'src/apply.ts', 'src/apply-fast.ts', 'src/apply-carefully.ts'],
   },
   { tests: '30,31,35,36,38', files: ['src/merge.ts'] },
-  { tests: '41,42,43,44', files: ['src/outbox.ts'] },
+  { tests: '41,42,43,44,46', files: ['src/outbox.ts'] },
 ];
 
 const only = process.argv.slice(2);
+const known = GROUPS.flatMap(({ files }) => files);
+const unknown = only.filter((file) => !known.includes(file));
+if (unknown.length > 0) {
+  console.error(`usage: npm run mutation -- [files], not "${unknown[0]}"; the files are ${known.join(', ')}`);
+  process.exit(2);
+}
 const mutated = {};
 let failed = false;
 setPriority(constants.priority.PRIORITY_BELOW_NORMAL);

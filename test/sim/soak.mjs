@@ -13,7 +13,7 @@ import { compile, RUNTIMES, startWorker } from './workers.mjs';
 
 // A wrong flag or a worker that has ended is a message, not a stack.
 process.on('uncaughtException', ({ message }) => {
-  console.error(message);
+  console.error(`${message}\nusage: npm run soak -- [--hours <n>] [--minutes <n>] [--from <seed>]`);
   process.exit(2);
 });
 
