@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const MAIN = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url));
+const MAIN = fileURLToPath(new URL('../dist/src/cli/main.js', import.meta.url));
 const quick = process.argv.includes('--quick');
 const REPETITIONS = quick ? 3 : 5;
 const FAN_CHANGES = quick ? 10_000 : 20_000;

@@ -37,7 +37,7 @@ async function main(argv) {
     console.log(usage);
     return 0;
   }
-  const dist = new URL('../dist/', import.meta.url);
+  const dist = new URL('../dist/src/', import.meta.url);
   if (!existsSync(new URL('index.js', dist))) throw new UsageError('dist/ is missing: npm run build');
   const setting = {
     flags,

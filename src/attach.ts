@@ -1,19 +1,20 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
-import { Applier } from './apply.ts';
+
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
 import { type CheckedConfig, type Config, checkConfig, checkTables } from './config.ts';
-import { Connection, type Database } from './database.ts';
 import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health, RowCounter } from './health.ts';
-import { enrolPeers, PeerOutbox } from './outbox.ts';
-import { asFailure, type Received, receiving } from './received.ts';
-import { Replayer, type RetryResult } from './replay.ts';
-import { Shipper } from './ship.ts';
-import { defaultTransport, givenTransport, type Transport } from './transport.ts';
-import type { Ack, Change } from './wire.ts';
+import { asFailure, type Received, receiving } from './receive/answer.ts';
+import { Applier } from './receive/apply.ts';
+import { Replayer, type RetryResult } from './receive/retry.ts';
+import { enrolPeers, PeerOutbox } from './send/outbox.ts';
+import { Shipper } from './send/shipper.ts';
+import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
+import { Connection, type Database } from './sqlite/connection.ts';
+import type { Ack, Change } from './wire/protocol.ts';
 
 export interface FlushResult {
   /** Peers that have acknowledged everything that was pending. */

@@ -1,8 +1,8 @@
 /** The options of attach, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import type { Clock } from './clock.ts';
-import type { Fetch } from './courier.ts';
 import { RowcastError } from './errors.ts';
-import { BATCH_CHANGES_MAX } from './wire.ts';
+import type { Fetch } from './send/courier.ts';
+import { BATCH_CHANGES_MAX } from './wire/protocol.ts';
 
 export interface Config {
   /** This node's id, sent with every batch. */

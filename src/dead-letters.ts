@@ -6,9 +6,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { Clock } from './clock.ts';
-import type { Connection } from './database.ts';
 import { RowcastError } from './errors.ts';
-import type { ParkCode } from './wire.ts';
+import type { Connection } from './sqlite/connection.ts';
+import type { ParkCode } from './wire/protocol.ts';
 
 export interface DeadLetter {
   id: number;

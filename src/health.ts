@@ -1,12 +1,12 @@
 /** health(): the specification's six fields, and what an operator asks next. Bounded work, whatever the size of the data. */
 import type { Registry } from './capture/registry.ts';
-import { quote } from './capture/schema.ts';
 import type { Clock } from './clock.ts';
-import type { Connection } from './database.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
-import { pendingFor } from './outbox.ts';
-import type { PeerCondition, Shipper } from './ship.ts';
+import { pendingFor } from './send/outbox.ts';
+import type { PeerCondition, Shipper } from './send/shipper.ts';
+import type { Connection } from './sqlite/connection.ts';
+import { quote } from './sqlite/schema.ts';
 
 export interface PeerHealth {
   url: string;

@@ -166,8 +166,11 @@ async function build(ref) {
   await run('tar', ['-xf', archive, '-C', tree]);
   symlinkSync(join(ROOT, 'node_modules'), join(tree, 'node_modules'));
   await run(join(ROOT, 'node_modules', '.bin', 'tsc'), ['-p', 'tsconfig.build.json'], { cwd: tree });
-  const dist = pathToFileURL(join(tree, 'dist/'));
-  if (!existsSync(new URL('index.js', dist))) throw new Error(`${ref} was built, but has no dist/index.js`);
+  // Up to the first house the library was built into dist/ itself.
+  const dist = ['dist/src/', 'dist/']
+    .map((folder) => pathToFileURL(join(tree, folder)))
+    .find((folder) => existsSync(new URL('index.js', folder)));
+  if (!dist) throw new Error(`${ref} was built, but has no index.js in dist/`);
   return { dist, commit };
 }
 

@@ -1,4 +1,5 @@
 /** Opens a database the way an application does: WAL, `synchronous = NORMAL`, whichever binding the runtime has. */
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 
 const require = createRequire(import.meta.url);
@@ -26,7 +27,9 @@ const OPEN = {
     return { db, handle: db };
   },
   'node-sqlite': async (file, dist) => {
-    const { fromNodeSqlite } = await import(new URL('adapters/node-sqlite.js', dist));
+    // An earlier commit, measured beside this one, has it in another folder.
+    const places = ['sqlite/node-sqlite.js', 'adapters/node-sqlite.js'].map((file) => new URL(file, dist));
+    const { fromNodeSqlite } = await import(places.find((place) => existsSync(place)));
     const db = new (require('node:sqlite').DatabaseSync)(file);
     return { db, handle: fromNodeSqlite(db) };
   },

@@ -1,6 +1,6 @@
 /** The tables that Rowcast keeps in the application's database, and how it takes over those of another implementation. */
-import type { Connection } from '../database.ts';
-import { quote } from './schema.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { quote } from '../sqlite/schema.ts';
 
 /**
  * Nothing in `_changes` may be able to fail: it is written inside the application's own statement. Its ids never start

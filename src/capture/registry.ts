@@ -1,8 +1,9 @@
 /** The synced tables as they are now: installs the triggers, notices schema changes, takes everything away again. */
-import { type Connection, resultCode } from '../database.ts';
+
 import { RowcastError } from '../errors.ts';
+import { type Connection, resultCode } from '../sqlite/connection.ts';
+import { describeTable, fold, literal, OTHERS_TRIGGER, quote, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { installInternalTables } from './internal-tables.ts';
-import { describeTable, fold, literal, OTHERS_TRIGGER, quote, type Table, TRIGGER_PREFIX } from './schema.ts';
 import { TIMESTAMP_MAX, type Trigger, triggersFor } from './triggers.ts';
 
 /** What this SQLite can do beyond the version that is required. */

@@ -16,10 +16,11 @@
  * always recorded. There are two in any case, for a trigger that the application has made a moment ago. What the row's
  * version was before each of these writes is kept as a floor until the outbox sweeps it.
  */
+
+import type { Table } from '../sqlite/schema.ts';
+import { fold, literal, quote, TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { rowJson } from '../wire/values.ts';
 import { NEXT_CHANGE_ID, NEXT_CHANGE_IDS } from './internal-tables.ts';
-import type { Table } from './schema.ts';
-import { fold, literal, quote, TRIGGER_PREFIX } from './schema.ts';
-import { rowJson } from './values.ts';
 
 export interface Trigger {
   name: string;

@@ -1,5 +1,5 @@
 /** `rowcast hub`, also `rowcast-hub`: the relay as a program. Opens its own database, serves /sync and /health, ships to the edges. */
-import { type Opened, openDatabase } from '../adapters/open.ts';
+
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
@@ -7,6 +7,7 @@ import { createHub, type Hub } from '../hub/hub.ts';
 import { choice, describeFlags, type Environment, integer, parseFlags, text } from './flags.ts';
 import { parseListen, StartError } from './listen.ts';
 import { logEvents } from './log.ts';
+import { type Opened, openDatabase } from './open.ts';
 import { begin, FLAGS_HELP, parseId, parsePeer, RUNNING_HELP, stopSignal, wind } from './program.ts';
 
 const MIB = 1024 * 1024;

@@ -50,7 +50,7 @@ async function help([name]: string[], env: Environment): Promise<number> {
 }
 
 async function version(): Promise<number> {
-  process.stdout.write(`${createRequire(import.meta.url)('../../package.json').version}\n`);
+  process.stdout.write(`${createRequire(import.meta.url)('../../../package.json').version}\n`);
   return 0;
 }
 

@@ -1,14 +1,15 @@
 /** What every program needs: a log and a port to begin with, an answer whatever happens, an orderly end, and to say what went wrong. */
-import { OpenError } from '../adapters/open.ts';
+
 import { systemClock } from '../clock.ts';
 import { normalisePeer } from '../config.ts';
-import { isBusy } from '../database.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
+import { isBusy } from '../sqlite/connection.ts';
 import { UsageError } from './flags.ts';
 import { failure, type Listen, listen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, sparingly } from './log.ts';
+import { OpenError } from './open.ts';
 
 /** A node's manager, or a hub. */
 interface Shipping {

@@ -1,16 +1,17 @@
 /** `rowcast serve`: one node as a program. Opens the database, serves the routes, ships to the peers, stops in order. */
-import { type Opened, openDatabase } from '../adapters/open.ts';
-import { fold } from '../capture/schema.ts';
+
 import { systemClock } from '../clock.ts';
-import type { Database } from '../database.ts';
 import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
 import { attach, type Manager } from '../index.ts';
-import { respondItems } from '../items/routes.ts';
-import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from '../items/store.ts';
+import type { Database } from '../sqlite/connection.ts';
+import { fold } from '../sqlite/schema.ts';
 import { choice, describeFlags, type Environment, integer, parseFlags, text } from './flags.ts';
+import { respondItems } from './items/routes.ts';
+import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
 import { parseListen, StartError } from './listen.ts';
 import { logEvents } from './log.ts';
+import { type Opened, openDatabase } from './open.ts';
 import { begin, FLAGS_HELP, parseId, parsePeer, RUNNING_HELP, stopSignal, wind } from './program.ts';
 
 const MIB = 1024 * 1024;

@@ -1,7 +1,8 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
-import { unpack } from '../compress.ts';
+
 import { messageOf } from '../errors.ts';
-import { mannerOf, type Received } from '../received.ts';
+import { mannerOf, type Received } from '../receive/answer.ts';
+import { unpack } from '../send/link.ts';
 import {
   ACCEPT_HEADER,
   ANY_ORDER_HEADER,
@@ -10,7 +11,7 @@ import {
   HEALTH_PATH,
   NODE_ID_HEADER,
   SYNC_PATH,
-} from '../wire.ts';
+} from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 
 /** A node's manager, or a hub. */

@@ -1,10 +1,10 @@
 /** The edges: how far each of them is, and which node answers at its address. */
 import type { Clock } from '../clock.ts';
-import type { Connection } from '../database.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import type { Get } from '../transport.ts';
-import { HEALTH_PATH } from '../wire.ts';
+import type { Get } from '../send/transport.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { HEALTH_PATH } from '../wire/protocol.ts';
 
 /** How long a `/health` may take, and the pauses before it is asked for again: while it is not known, and once it is. */
 const ANSWER_MS = 5_000;

@@ -4,9 +4,9 @@
  * how many edges there are or how slow.
  */
 import { isUtf8 } from 'node:buffer';
-import type { Shipment } from '../courier.ts';
-import type { Connection } from '../database.ts';
-import { ENVELOPE_BYTES, wellFormed } from '../outbox.ts';
+import type { Shipment } from '../send/courier.ts';
+import { ENVELOPE_BYTES, wellFormed } from '../send/outbox.ts';
+import type { Connection } from '../sqlite/connection.ts';
 
 export interface BatchLimit {
   changes: number;

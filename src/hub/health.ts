@@ -1,9 +1,10 @@
 /** The hub's health: the specification's six fields, where the peers are the edges, and how far each edge is. */
-import type { Connection } from '../database.ts';
+
 import type { DeadLetters } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
 import type { RowCounter } from '../health.ts';
-import type { PeerCondition, Shipper } from '../ship.ts';
+import type { PeerCondition, Shipper } from '../send/shipper.ts';
+import type { Connection } from '../sqlite/connection.ts';
 import type { Edge } from './edges.ts';
 
 export interface EdgeHealth {

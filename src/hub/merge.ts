@@ -5,7 +5,7 @@
  * are what a node computes it from as well, so hub and nodes decide a tie alike.
  */
 import { TIMESTAMP_MAX } from '../capture/triggers.ts';
-import { encode } from '../capture/values.ts';
+import { encode } from '../wire/values.ts';
 
 /**
  * Merges the changes of `source` into `_hub_rows`; bound are the last seq, the sender's id, and what the source binds.

@@ -1,11 +1,11 @@
 /** What the ship loop of one edge sends: everything above its position that it did not bring itself. */
 
-import type { Shipment } from '../courier.ts';
-import type { Connection } from '../database.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
-import { buryChanges, singleChange } from '../outbox.ts';
-import type { Outbox } from '../ship.ts';
+import type { Shipment } from '../send/courier.ts';
+import { buryChanges, singleChange } from '../send/outbox.ts';
+import type { Outbox } from '../send/shipper.ts';
+import type { Connection } from '../sqlite/connection.ts';
 import type { Edge } from './edges.ts';
 import type { BatchLimit, End, FanOut } from './fan-out.ts';
 

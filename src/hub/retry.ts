@@ -1,7 +1,8 @@
 /** A hub's dead letters tried again by hand, with the same outcomes as a node's. */
-import type { Connection } from '../database.ts';
+
 import type { DeadLetter, DeadLetters } from '../dead-letters.ts';
-import type { RetryResult } from '../replay.ts';
+import type { RetryResult } from '../receive/retry.ts';
+import type { Connection } from '../sqlite/connection.ts';
 import type { HubStore } from './store.ts';
 
 /** `queued`: on its way to the edges again. `applied`: it is a change after all. `kept`: it stays a letter. */

@@ -1,12 +1,13 @@
 /** What the hub does with a received batch: merge it into the newest versions, set aside what is no change, commit, count. */
-import { planChange, type Staged } from '../apply-plan.ts';
-import { fold, type Table } from '../capture/schema.ts';
-import { CANONICAL_ID } from '../capture/values.ts';
-import type { Connection } from '../database.ts';
+
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
-import { type BatchDocument, type BatchLimits, readBatch } from '../read-batch.ts';
-import type { Ack, Op, ParkCode, Rejection } from '../wire.ts';
+import { planChange, type Staged } from '../receive/plan.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { fold, type Table } from '../sqlite/schema.ts';
+import type { Ack, Op, ParkCode, Rejection } from '../wire/protocol.ts';
+import { type BatchDocument, type BatchLimits, readBatch } from '../wire/read-batch.ts';
+import { CANONICAL_ID } from '../wire/values.ts';
 import { changesSql, mergeSql, ONE_CHANGE, tallySql } from './merge.ts';
 
 export interface Stored {

@@ -1,7 +1,7 @@
 /** The hub's own database: the newest version of every row, and how far each edge is. Nobody else's tables belong in it. */
 import { createLetterTables, LETTER_TABLES } from '../capture/internal-tables.ts';
-import { type Connection, resultCode } from '../database.ts';
 import { messageOf, RowcastError } from '../errors.ts';
+import { type Connection, resultCode } from '../sqlite/connection.ts';
 
 /**
  * A row's newest version takes a new `seq` each time it advances. Everything above an edge's position, in this order, is

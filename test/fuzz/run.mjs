@@ -17,7 +17,7 @@ if (!whole.every((text) => /^\d+$/.test(text ?? '')) || (isReplay && !/^(receive
 console.log(
   isReplay ? `input ${args[3]} of ${args[1]}, seed ${seed}` : `${inputs} inputs and more over HTTP, seed ${seed}`,
 );
-const { status } = spawnSync(process.execPath, ['test/run.mjs', '34.fuzz'], {
+const { status } = spawnSync(process.execPath, ['test/run.mjs', 'fuzz/fuzz'], {
   cwd: root,
   stdio: 'inherit',
   env: {

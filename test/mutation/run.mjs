@@ -1,7 +1,7 @@
 /**
  * Mutation testing: `npm run mutation` installs Stryker into this folder, lets it break the code in one place after the
  * other, and prints for each file how many of the mutants the tests have noticed, and which they have not.
- * `npm run mutation -- src/merge.ts` mutates that file alone; ROWCAST_MUTATION_CONCURRENCY runs several at once.
+ * `npm run mutation -- src/receive/merge.ts` mutates that file alone; ROWCAST_MUTATION_CONCURRENCY runs several at once.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -15,13 +15,13 @@ const report = join(root, '.scratch-mutation.json');
 
 /** What is mutated: what decides. By the tests that are about it, so that a mutant costs seconds and not minutes. */
 const GROUPS = [
-  { tests: '40,45', files: ['src/verdict.ts'] },
+  { tests: 'send/verdict,send/batch-size', files: ['src/send/verdict.ts'] },
   {
-    tests: '31,32,35,36,38',
-    files: ['src/apply-plan.ts', 'src/apply.ts', 'src/apply-fast.ts', 'src/apply-carefully.ts'],
+    tests: 'receive/apply,receive/bad-input,receive/plain-body,fuzz/found,receive/fast',
+    files: ['src/receive/plan.ts', 'src/receive/apply.ts', 'src/receive/fast.ts', 'src/receive/careful.ts'],
   },
-  { tests: '30,31,35,36,38', files: ['src/merge.ts'] },
-  { tests: '41,42,43,44,46', files: ['src/outbox.ts'] },
+  { tests: 'receive/merge,receive/apply,receive/plain-body,fuzz/found,receive/fast', files: ['src/receive/merge.ts'] },
+  { tests: 'send/shipper,send/isolate,send/peers,send/snapshot,send/pipeline', files: ['src/send/outbox.ts'] },
 ];
 
 const only = process.argv.slice(2);

@@ -5,8 +5,8 @@
  * triggers would otherwise take most of the time. A schedule can ask for a fresh one.
  */
 import { createRequire } from 'node:module';
-import type { Database } from '../../src/database.ts';
 import { attach } from '../../src/index.ts';
+import type { Database } from '../../src/sqlite/connection.ts';
 
 interface RawStatement {
   run(...params: unknown[]): unknown;

@@ -3,12 +3,12 @@
  * Rowcast; all it has of the world are a database handle, a clock and a fetch, and each of them can fail it.
  */
 import type { Clock } from '../../src/clock.ts';
-import type { Database, Statement } from '../../src/database.ts';
 import type { Outgoing } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import { attach, type Manager } from '../../src/index.ts';
-import { NODE_ID_HEADER } from '../../src/wire.ts';
+import type { Database, Statement } from '../../src/sqlite/connection.ts';
+import { NODE_ID_HEADER } from '../../src/wire/protocol.ts';
 import type { WireChange } from '../support/model.ts';
 import { type Disk, TABLES } from './disk.ts';
 import type { Network } from './network.ts';

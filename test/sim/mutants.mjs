@@ -14,14 +14,14 @@ export const MUTANTS = [
   {
     name: 'plain-greater',
     what: 'of two versions at the same time, the one that is there stays',
-    edits: [['merge.js', "AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`", 'AND 0)`']],
+    edits: [['receive/merge.js', "AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`", 'AND 0)`']],
   },
   {
     name: 'arrival-wins-ties',
     what: 'of two versions at the same time, the later arrival wins',
     edits: [
       [
-        'merge.js',
+        'receive/merge.js',
         '(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1',
         '(${target}.${updatedAt} > excluded.${updatedAt}) IS NOT 1',
       ],
@@ -30,14 +30,14 @@ export const MUTANTS = [
   {
     name: 'no-tombstones',
     what: 'a received write does not ask whether its row was deleted',
-    edits: [['merge.js', '`AND g.version >= ${source.ua}))`', '`AND 0))`']],
+    edits: [['receive/merge.js', '`AND g.version >= ${source.ua}))`', '`AND 0))`']],
   },
   {
     name: 'deletes-lose-ties',
     what: 'a deletion does not remove a row of the same time',
     edits: [
       [
-        'merge.js',
+        'receive/merge.js',
         'AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
         'AND (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
       ],
@@ -48,7 +48,7 @@ export const MUTANTS = [
     what: 'changes are dropped when they are sent, not when they are acknowledged',
     edits: [
       [
-        'outbox.js',
+        'send/outbox.js',
         "this.#db.run('UPDATE _peer_state SET shipped",
         "this.#advance(found);\n        this.#db.run('UPDATE _peer_state SET shipped",
       ],
@@ -57,14 +57,14 @@ export const MUTANTS = [
   {
     name: 'ack-not-checked',
     what: 'any answer with a status of 2xx counts as an acknowledgement',
-    edits: [['verdict.js', 'return judgeBody(answer, batchId);', "return { kind: 'acked' };"]],
+    edits: [['send/verdict.js', 'return judgeBody(answer, batchId);', "return { kind: 'acked' };"]],
   },
   {
     name: 'ack-deletes-everything',
     what: 'an acknowledgement drops all changes, those after it included',
     edits: [
       [
-        'outbox.js',
+        'send/outbox.js',
         'DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked)',
         'DELETE FROM _changes WHERE change_id <= (SELECT 9e15 + min(last_acked)',
       ],
@@ -73,7 +73,7 @@ export const MUTANTS = [
   {
     name: 'prune-at-any-peer',
     what: 'a change is dropped when one of the peers has it',
-    edits: [['outbox.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
+    edits: [['send/outbox.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
   },
   {
     name: 'ids-begin-again',
@@ -83,7 +83,7 @@ export const MUTANTS = [
   {
     name: 'flag-outside-transaction',
     what: 'the syncing flag is taken back after the commit',
-    edits: [['apply.js', 'this.#db.run(RESET_SYNCING);', 'queueMicrotask(() => this.#db.run(RESET_SYNCING));']],
+    edits: [['receive/apply.js', 'this.#db.run(RESET_SYNCING);', 'queueMicrotask(() => this.#db.run(RESET_SYNCING));']],
   },
   {
     name: 'ack-before-commit',
@@ -99,14 +99,14 @@ export const MUTANTS = [
   {
     name: 'ack-not-flushed',
     what: 'a node acknowledges what a power cut can take back',
-    edits: [['apply.js', '{ durable: true, ...', '{ ...']],
+    edits: [['receive/apply.js', '{ durable: true, ...', '{ ...']],
   },
   {
     name: 'shipped-not-flushed',
     what: 'a node sends what a power cut can take back',
     edits: [
       [
-        'outbox.js',
+        'send/outbox.js',
         'this.#readDurably(limit, previous, acked), { durable: true })',
         'this.#readDurably(limit, previous, acked))',
       ],
@@ -117,7 +117,7 @@ export const MUTANTS = [
     what: 'a peer that cannot be reached counts as one that refuses',
     edits: [
       [
-        'ship.js',
+        'send/shipper.js',
         "const failed = verdict.kind === 'unreachable' ? 'unreachable' : 'refused';",
         "const failed = 'refused';",
       ],
@@ -153,14 +153,14 @@ export const MUTANTS = [
   {
     name: 'nulls-dropped',
     what: 'columns that are NULL are left out of the captured row',
-    edits: [['capture/values.js', 'return objects[0];', "return `json_patch('{}', ${objects[0]})`;"]],
+    edits: [['wire/values.js', 'return objects[0];', "return `json_patch('{}', ${objects[0]})`;"]],
   },
   {
     name: 'string-comparison-of-times',
     what: 'times are compared as text',
     edits: [
       [
-        'merge.js',
+        'receive/merge.js',
         '(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1',
         "(${target}.${updatedAt} || '' >= excluded.${updatedAt} || '') IS NOT 1",
       ],
@@ -174,7 +174,7 @@ export const MUTANTS = [
   {
     name: 'foreign-keys-enforced',
     what: 'a child that comes before its parent is refused',
-    edits: [['apply.js', "foreignKeys: 'suspended'", '']],
+    edits: [['receive/apply.js', "foreignKeys: 'suspended'", '']],
   },
   {
     name: 'hub-drops-one-edge',
@@ -213,19 +213,19 @@ export const MUTANTS = [
   {
     name: 'snapshot-without-tombstones',
     what: 'a new peer is not told what was deleted',
-    edits: [['snapshot.js', '        { name: `tombstones:${table.name}`, select: tombstonesOf(table) },\n', '']],
+    edits: [['send/snapshot.js', '        { name: `tombstones:${table.name}`, select: tombstonesOf(table) },\n', '']],
   },
   {
     name: 'no-snapshot-on-return',
     what: 'a peer that was away goes on where it was, without what is gone',
-    edits: [['outbox.js', 'if (missed || behind)', 'if (behind)']],
+    edits: [['send/outbox.js', 'if (missed || behind)', 'if (behind)']],
   },
   {
     name: 'bisection-loses-the-tail',
     what: 'of a refused batch, the first half is sent and the second forgotten',
     edits: [
       [
-        'ship.js',
+        'send/shipper.js',
         'return this.#split(refused.count);',
         "await this.#deliver(refused.count >> 1);\n        this.#o.outbox.ack(refused);\n        return 'done';",
       ],
@@ -236,7 +236,7 @@ export const MUTANTS = [
     what: 'after a failed attempt, the loop goes on with the batch that it has read ahead',
     edits: [
       [
-        'ship.js',
+        'send/shipper.js',
         'await this.#backOff(failures.unreachable + failures.refused);',
         'await this.#backOff(failures.unreachable + failures.refused);\n            if (ahead) this.#o.outbox.ack(current);',
       ],
@@ -247,7 +247,7 @@ export const MUTANTS = [
     what: 'of two batches under way, the acknowledgement of the second counts for the first',
     edits: [
       [
-        'ship.js',
+        'send/shipper.js',
         'const verdict = await sent.verdict;',
         'const verdict = await (begun ? begun.verdict : sent.verdict);',
       ],

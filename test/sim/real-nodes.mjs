@@ -4,8 +4,8 @@ import http from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createListener } from '../../dist/http/index.js';
-import { attach } from '../../dist/index.js';
+import { createListener } from '../../dist/src/http/index.js';
+import { attach } from '../../dist/src/index.js';
 
 const Database = createRequire(import.meta.url)('better-sqlite3');
 /** Few ids: rows are replaced and deleted again and again, and so are their tombstones. */

@@ -1,6 +1,6 @@
 /** The binding under test. One set of test files runs once per lane; a test opens its database here and nowhere else. */
 import { createRequire } from 'node:module';
-import type { Database } from '../../src/database.ts';
+import type { Database } from '../../src/sqlite/connection.ts';
 
 export type LaneName = 'better-sqlite3' | 'node-sqlite' | 'bun-sqlite';
 
@@ -26,7 +26,7 @@ export async function openDatabase(path = ':memory:', options: { readonly?: bool
   }
   if (lane === 'node-sqlite') {
     const { DatabaseSync } = require('node:sqlite');
-    const { fromNodeSqlite } = await import('../../src/adapters/node-sqlite.ts');
+    const { fromNodeSqlite } = await import('../../src/sqlite/node-sqlite.ts');
     const db = new DatabaseSync(path, { readOnly: options.readonly ?? false });
     return Object.assign(fromNodeSqlite(db), { close: () => db.close() });
   }

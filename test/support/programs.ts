@@ -8,7 +8,7 @@ import { lane } from './lane.ts';
 import { cleanUp, scratchFolder, until } from './nodes.ts';
 
 /** `rowcast`, as it is built. */
-export const MAIN = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
+export const MAIN = fileURLToPath(new URL('../../dist/src/cli/main.js', import.meta.url));
 
 /** Where the lane's own binding is found; paths given to the programs are absolute. */
 const LANES = fileURLToPath(new URL('../lanes', import.meta.url));

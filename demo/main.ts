@@ -1,0 +1,103 @@
+/** `npm start`: three nodes as real processes, to write to, to kill, to cut off, and to watch. */
+import { mkdirSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { describeFlags, integer, parseFlags, text, UsageError } from '../src/cli/flags.ts';
+import { openDatabase } from '../src/cli/open.ts';
+import { messageOf } from '../src/errors.ts';
+import { runLines, runScreen } from './live.ts';
+import { Mesh } from './mesh.ts';
+import { choosePorts, PORT_BASE } from './ports.ts';
+import { once } from './script.ts';
+
+const FLAGS = {
+  dir: text('folder', 'where the database files a.db, b.db and c.db go; files that are there are used again', {
+    default: 'temporary',
+  }),
+  port: integer('nodes listen on n+1, n+2, n+3, links on n+12 to n+32; if one is taken, on any free ports', {
+    default: PORT_BASE,
+    min: 0,
+    max: 65_000,
+  }),
+};
+
+const HELP = `npm start -- [flags]
+
+Three Rowcast nodes as three processes, each with its own SQLite file, every one
+linked to every other. A live view shows writes spreading; keys write rows, kill
+and restart nodes, cut and heal links. Without a terminal it takes lines: help.
+
+  --once
+        No view: writes on all three, kills one, cuts a link, mends everything,
+        compares the files row by row, and exits 0 when they are equal
+${describeFlags(FLAGS)}
+`;
+
+// Standard input may still be open, and would keep the process.
+process.exit(await main(process.argv.slice(2)));
+
+async function main(args: string[]): Promise<number> {
+  const scripted = args.some(isOnce);
+  try {
+    const flags = parseFlags(
+      FLAGS,
+      args.filter((arg) => !isOnce(arg)),
+      process.env,
+    );
+    if (flags === 'help') {
+      process.stdout.write(HELP);
+      return 0;
+    }
+    return await run(flags, scripted);
+  } catch (error) {
+    process.stderr.write(`${messageOf(error)}\n`);
+    return error instanceof UsageError ? 2 : 1;
+  }
+}
+
+async function run({ dir, port }: { dir: string; port: number }, scripted: boolean): Promise<number> {
+  const folder = dir === FLAGS.dir.default ? mkdtempSync(join(tmpdir(), 'rowcast-')) : resolve(dir);
+  mkdirSync(folder, { recursive: true });
+  const listeners = new Set<(text: string) => void>();
+  const mesh = await Mesh.create({
+    folder,
+    // A scripted run goes beside anything else that runs here.
+    ports: await choosePorts(3, scripted ? 0 : port),
+    open: (file) => {
+      const { db, close } = openDatabase(file);
+      db.exec('PRAGMA query_only = 1');
+      return { prepare: (sql) => db.prepare(sql), close };
+    },
+    say: (text) => {
+      for (const listener of listeners) listener(text);
+    },
+  });
+  // Whatever ends this process: on a crash or a signal here, and in the nodes themselves (leash.ts) when even this is skipped.
+  process.on('exit', () => mesh.killNow());
+  const interrupted = new Promise<number>((end) => {
+    for (const [signal, code] of [
+      ['SIGINT', 130],
+      ['SIGTERM', 143],
+      ['SIGHUP', 129],
+    ] as const)
+      process.on(signal, () => end(code));
+  });
+  try {
+    if (scripted) return await Promise.race([runOnce(mesh, listeners), interrupted]);
+    const live = process.stdin.isTTY && process.stdout.isTTY ? runScreen : runLines;
+    return await live({ mesh, folder, listeners, interrupted });
+  } finally {
+    await mesh.close();
+  }
+}
+
+async function runOnce(mesh: Mesh, listeners: Set<(text: string) => void>): Promise<number> {
+  const say = (text: string): void => void process.stdout.write(`${text}\n`);
+  listeners.add(say);
+  await mesh.startAll();
+  return (await once(mesh, say)) ? 0 : 1;
+}
+
+function isOnce(arg: string): boolean {
+  return /^--?once$/.test(arg);
+}

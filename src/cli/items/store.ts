@@ -1,0 +1,132 @@
+/** The items table. Every item leaves as JSON text that SQLite has printed: 64-bit integers come out as they went in. */
+import type { Clock } from '../../clock.ts';
+import { Connection, type Database } from '../../sqlite/connection.ts';
+import { at, type NewItem, Refused } from './input.ts';
+import { uuidv7 } from './uuid.ts';
+
+export const ITEMS_TABLE = 'items';
+export const LIST_MAX = 100;
+
+export const ITEM_COLUMNS = ['id', 'name', 'value', 'created_at', 'updated_at'];
+const TABLE =
+  'CREATE TABLE IF NOT EXISTS items ' +
+  '(id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)';
+/** The list reads its end backwards: a hundred steps, however many rows there are. */
+const INDEX = 'CREATE INDEX IF NOT EXISTS items_latest ON items (created_at, id)';
+
+/** Another program's rows may hold anything in these columns; json_object refuses BLOBs alone. */
+const ITEM = `json_object(${ITEM_COLUMNS.map(
+  (name) => `'${name}', iif(typeof(${name}) = 'blob', '$blob:' || hex(${name}), ${name})`,
+).join(', ')})`;
+
+export const LATEST = `SELECT ${ITEM} AS item FROM items ORDER BY created_at DESC, id DESC LIMIT ${LIST_MAX}`;
+
+/** Creates the table where there is none of that name. */
+export function createItems(db: Database): void {
+  db.exec(TABLE);
+}
+
+/** True where the table called items has every column that the routes need. */
+export function hasItemColumns(db: Database): boolean {
+  const found = db.prepare(`SELECT lower(name) AS name FROM pragma_table_info('${ITEMS_TABLE}')`).all() as {
+    name: string;
+  }[];
+  const names = new Set(found.map(({ name }) => name));
+  return ITEM_COLUMNS.every((name) => names.has(name));
+}
+
+export function indexItems(db: Database): void {
+  db.exec(INDEX);
+}
+
+export class ItemStore {
+  /** Shared with whoever reads input: SQLite reads the integers of a body. */
+  readonly connection: Connection;
+  readonly #clock: Clock;
+  readonly #newId: () => string;
+
+  constructor(db: Database, clock: Clock) {
+    this.connection = new Connection(db);
+    this.#clock = clock;
+    this.#newId = uuidv7(clock);
+  }
+
+  create(item: NewItem): string {
+    return this.connection.transaction(() => this.#insert(item, this.#clock.now()));
+  }
+
+  /** All or none. */
+  createAll(items: NewItem[]): string[] {
+    return this.connection.transaction(() => {
+      const now = this.#clock.now();
+      return items.map((item, index) => at(index, () => this.#insert(item, now)));
+    });
+  }
+
+  latest(): string[] {
+    return this.connection.all<{ item: string }>(LATEST).map(({ item }) => item);
+  }
+
+  get(id: string): string | undefined {
+    const known = this.#find(id);
+    return known === undefined ? undefined : this.#read(known);
+  }
+
+  update(id: string, fields: Partial<NewItem>): string | undefined {
+    const known = this.#find(id);
+    if (known === undefined) return undefined;
+    const assignments = ['updated_at = CAST(? AS INTEGER)'];
+    const params = [String(this.#clock.now())];
+    if (fields.name !== undefined) {
+      assignments.push('name = ?');
+      params.push(fields.name);
+    }
+    if (fields.value !== undefined) {
+      assignments.push('value = CAST(? AS INTEGER)');
+      params.push(fields.value);
+    }
+    this.connection.run(`UPDATE items SET ${assignments.join(', ')} WHERE id = ?`, ...params, known);
+    return this.#read(known);
+  }
+
+  /** The id that is gone, or undefined where there was none. */
+  delete(id: string): string | undefined {
+    const known = this.#find(id);
+    if (known !== undefined) this.connection.run('DELETE FROM items WHERE id = ?', known);
+    return known;
+  }
+
+  /** Lets go of its statements, so that the database can be closed. */
+  release(): void {
+    this.connection.release();
+  }
+
+  #insert(item: NewItem, now: number): string {
+    const id = item.id ?? this.#newId();
+    if (item.id !== undefined && this.#exists(id)) throw new Refused(`id ${id} exists already`);
+    this.connection.run(
+      'INSERT INTO items (id, name, value, created_at, updated_at) ' +
+        'VALUES (?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS INTEGER))',
+      id,
+      item.name,
+      item.value,
+      String(now),
+      String(now),
+    );
+    return this.#read(id);
+  }
+
+  /** Read again after the write: the triggers may have moved updated_at above an earlier version of the row. */
+  #read(id: string): string {
+    return this.connection.get<{ item: string }>(`SELECT ${ITEM} AS item FROM items WHERE id = ?`, id)?.item as string;
+  }
+
+  /** Ids are kept in lower case when they come through these routes, and as they are when they come from a peer. */
+  #find(id: string): string | undefined {
+    return [id, id.toLowerCase()].find((text) => this.#exists(text));
+  }
+
+  #exists(id: string): boolean {
+    return this.connection.get('SELECT 1 AS there FROM items WHERE id = ?', id) !== undefined;
+  }
+}

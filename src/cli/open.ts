@@ -1,0 +1,166 @@
+/**
+ * Opens a database file for the programs, with the best SQLite binding that is present. The library itself never does:
+ * there the application brings its own handle.
+ */
+import { accessSync, constants, statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join, resolve } from 'node:path';
+import { messageOf } from '../errors.ts';
+import { type Database, resultCode } from '../sqlite/connection.ts';
+import { fromNodeSqlite } from '../sqlite/node-sqlite.ts';
+
+export const BINDINGS = ['better-sqlite3', 'node-sqlite', 'bun-sqlite'] as const;
+export type Binding = (typeof BINDINGS)[number];
+
+export interface OpenOptions {
+  /** Instead of the best that is present. */
+  binding?: Binding | undefined;
+  /** How long to wait for another process's lock. Default 5,000. */
+  busyMs?: number;
+  /** `full`: a commit is on disk when it returns. `normal`: a power cut may take back the latest ones. Default full. */
+  synchronous?: 'full' | 'normal';
+}
+
+export interface Opened {
+  db: Database;
+  binding: Binding;
+  close(): void;
+}
+
+/** The database cannot be opened; the message says why in the words of whoever chose the file. */
+export class OpenError extends Error {}
+
+type Open = (path: string) => Omit<Opened, 'binding'>;
+
+/** The WAL file is cut back to this after a burst. */
+const WAL_BYTES_KEPT = 64 * 1024 * 1024;
+
+/** Opens or creates `path` in WAL mode, and proves that it can be written. */
+export function openDatabase(path: string, options: OpenOptions = {}): Opened {
+  const { binding, open } = findBinding(options.binding);
+  if (path !== ':memory:') checkFile(path);
+  let opened: Omit<Opened, 'binding'> | undefined;
+  try {
+    opened = open(path);
+    opened.db.exec(`PRAGMA busy_timeout = ${options.busyMs ?? 5_000}`);
+    opened.db.exec('PRAGMA journal_mode = WAL');
+    opened.db.exec(`PRAGMA synchronous = ${options.synchronous ?? 'full'}`);
+    opened.db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_KEPT}`);
+    opened.db.exec('BEGIN IMMEDIATE');
+    opened.db.exec('ROLLBACK');
+    return { ...opened, binding };
+  } catch (error) {
+    opened?.close();
+    throw new OpenError(explain(path, error), { cause: error });
+  }
+}
+
+/** The bindings of this runtime in order of preference; the first that loads is taken. */
+function findBinding(wanted: Binding | undefined): { binding: Binding; open: Open } {
+  const here: Binding[] = process.versions.bun !== undefined ? ['bun-sqlite'] : ['better-sqlite3', 'node-sqlite'];
+  if (wanted !== undefined && !here.includes(wanted)) {
+    const runtime = process.versions.bun !== undefined ? 'Bun' : 'Node';
+    throw new OpenError(`${wanted} is not a binding for ${runtime}: use ${here.join(' or ')}`);
+  }
+  const failures: string[] = [];
+  for (const binding of wanted ? [wanted] : here) {
+    try {
+      return { binding, open: LOADERS[binding]() };
+    } catch (error) {
+      failures.push(`  ${binding}: ${messageOf(error).split('\n')[0]}`);
+    }
+  }
+  const remedy =
+    wanted === 'node-sqlite'
+      ? 'node:sqlite is part of Node from 22.13 on'
+      : 'install better-sqlite3 (npm install better-sqlite3), or use Node 22.13 or newer, which has node:sqlite';
+  throw new OpenError(`no SQLite binding could be loaded:\n${failures.join('\n')}\n${remedy}`);
+}
+
+const LOADERS: Record<Binding, () => Open> = {
+  'better-sqlite3': loadBetterSqlite3,
+  'node-sqlite': () => {
+    const { DatabaseSync } = createRequire(import.meta.url)('node:sqlite');
+    return (path) => {
+      const handle = new DatabaseSync(path);
+      return { db: fromNodeSqlite(handle), close: () => handle.close() };
+    };
+  },
+  'bun-sqlite': () => {
+    const { Database: Bun } = createRequire(import.meta.url)('bun:sqlite');
+    return (path) => {
+      const handle = new Bun(path, { create: true, readwrite: true });
+      return { db: handle, close: () => handle.close() };
+    };
+  },
+};
+
+/**
+ * From beside this package, or from the folder the program was started in: a global or one-off installation (npx) then
+ * still finds the binding of the project it is run for.
+ */
+function loadBetterSqlite3(): Open {
+  const failures: unknown[] = [];
+  for (const from of [import.meta.url, join(process.cwd(), 'package.json')]) {
+    try {
+      const require = createRequire(from);
+      requireNodeApi(String(require('better-sqlite3/package.json').version));
+      const BetterSqlite3 = require('better-sqlite3');
+      // The native part is loaded by the first database, and is what fails when it was built for another Node.
+      new BetterSqlite3(':memory:').close();
+      return (path) => {
+        const handle = new BetterSqlite3(path);
+        return { db: handle, close: () => handle.close() };
+      };
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  // A module that is there and does not load says more than one that is not there.
+  throw failures.find((error) => (error as { code?: string }).code !== 'MODULE_NOT_FOUND') ?? failures[0];
+}
+
+/** Version 13 takes the whole process down, without an error to catch, where Node-API 10 is missing. */
+function requireNodeApi(version: string): void {
+  if (Number(version.split('.')[0]) < 13 || Number(process.versions.napi) >= 10) return;
+  throw new Error(`version ${version} needs Node 22.14 or newer; version 12 runs on this one`);
+}
+
+/** What the bindings report in three ways, or only as "unable to open database file", found out beforehand. */
+function checkFile(path: string): void {
+  const folder = dirname(resolve(path));
+  const there = statSync(folder, { throwIfNoEntry: false });
+  if (!there) throw new OpenError(`the folder ${folder} does not exist: create it first (mkdir -p)`);
+  if (!there.isDirectory()) throw new OpenError(`${folder} is not a folder`);
+  const file = statSync(path, { throwIfNoEntry: false });
+  if (file?.isDirectory()) throw new OpenError(`${path} is a folder, not a database file`);
+  if (file && !mayWrite(path)) throw new OpenError(`no permission to write ${path}`);
+  // SQLite keeps its journal beside the file.
+  if (!mayWrite(folder))
+    throw new OpenError(`no permission to write in the folder ${folder}, where SQLite's journal goes`);
+}
+
+function mayWrite(path: string): boolean {
+  try {
+    accessSync(path, constants.R_OK | constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function explain(path: string, error: unknown): string {
+  switch (resultCode(error)) {
+    case 5:
+    case 6:
+      return `database ${path} is locked: another process holds it; stop that process, or use another file`;
+    case 8:
+      return `database ${path} is read-only`;
+    case 26:
+      return `${path} is not a SQLite database`;
+    case 11:
+      return `database ${path} is damaged: ${messageOf(error)}`;
+    default:
+      return `database ${path} cannot be opened: ${messageOf(error)}`;
+  }
+}

@@ -1,0 +1,277 @@
+/**
+ * Where a conflict is decided: the version order, as SQL.
+ *
+ * A row's version is (updated_at, is_delete, content) and the greater one wins, on every node, in any order of arrival.
+ * That makes applying changes commutative, associative and idempotent, so a batch can be merged set by set instead of
+ * change by change, and the outcome is the same.
+ */
+import type { Affinity, Column, Table } from '../sqlite/schema.ts';
+import { literal, quote } from '../sqlite/schema.ts';
+import { content, decode } from '../wire/values.ts';
+
+/** Which key of the wire row goes into which column. */
+export interface Shape {
+  fields: { key: string; column: Column }[];
+}
+
+/**
+ * The changes a statement works on. `sql` yields one line per change with at least `idx` and `r`, its row as JSON; `id`,
+ * `ua` (the change's updated_at) and `where` are expressions over that line, named `s`, which also has each field of the
+ * shape as `s.v0`, `s.v1` and so on.
+ */
+export interface Source {
+  sql: string;
+  id: string;
+  ua: string;
+  where?: string;
+  /** The values are known to need no decoding. */
+  verbatim?: boolean;
+}
+
+/** The shape of a row from a peer with the same schema. */
+export function fullShape(table: Table): Shape {
+  return { fields: table.columns.map((column) => ({ key: column.name, column })) };
+}
+
+/** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
+export function entombSql(table: Table, source: Source): string {
+  return (
+    `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${source.id}, ${source.ua} ` +
+    `FROM (${extracted(keyShape(table), source)}) AS s WHERE ${source.where ?? 'true'} AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t ` +
+    `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua}) ` +
+    'ON CONFLICT DO UPDATE SET version = excluded.version WHERE excluded.version > version'
+  );
+}
+
+/** Removes the live rows that a deletion of this batch beats. A DELETE wins a tie against a live row. */
+export function deleteSql(table: Table, source: Source): string {
+  return (
+    `DELETE FROM ${quote(table.name)} WHERE ${quote(table.id)} IN (SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
+    `JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = ${source.id} ` +
+    `WHERE ${source.where ?? 'true'} AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)`
+  );
+}
+
+/**
+ * Writes the rows that beat what is there. Never INSERT OR REPLACE: that would cascade through foreign keys, drop rows
+ * that share another unique value, and reset the columns that the sender does not have.
+ */
+export function upsertSql(table: Table, shape: Shape, source: Source): string {
+  // Under an alias: a table may itself be named "excluded".
+  const target = '_present';
+  const columns = shape.fields.map(({ column }) => quote(column.name));
+  const assignments = columns.filter((name) => name !== quote(table.id)).map((name) => `${name} = excluded.${name}`);
+  const updatedAt = quote(table.updatedAt);
+  const beats =
+    `(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
+    `AND NOT (${sameValues(table, shape, target)}) AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
+  return (
+    `INSERT OR ABORT INTO ${quote(table.name)} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
+    `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} AND NOT ${entombed(table, source)} ` +
+    `ON CONFLICT (${quote(table.id)}) DO UPDATE SET ${assignments.join(', ')} WHERE ${beats}`
+  );
+}
+
+/** For a row that exists: SQLite would check NOT NULL of the missing columns before it looks at the conflict. */
+export function updateSql(table: Table, shape: Shape, source: Source): string {
+  const target = '_present';
+  const updatedAt = quote(table.updatedAt);
+  const assignments = shape.fields.map(({ column }, i) => `${quote(column.name)} = d.d${i}`);
+  // UPDATE has no `excluded`, in which the columns' affinities are applied already; a tie is decided by what is stored.
+  const fields = shape.fields.map(({ column }, i) => `${affine(`d${i}`, column.affinity)} AS d${i}`);
+  const rows = `SELECT ${fields.join(', ')}, id, ua FROM (${decoded(shape, source)}) LIMIT -1`;
+  return (
+    `UPDATE OR ABORT ${quote(table.name)} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
+    `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
+    `${contentOfDecoded(shape)} > ${contentOf(shape, target)}))`
+  );
+}
+
+/** The changes whose row is exactly as they say after the merge: `idx` of those that won or were in place. */
+export function settledUpsertsSql(table: Table, shape: Shape, source: Source): string {
+  return (
+    `SELECT d.idx AS idx FROM (${decoded(shape, source)}) AS d JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id ` +
+    `WHERE ${upsertInPlace(table, shape)}`
+  );
+}
+
+export function settledDeletesSql(table: Table, source: Source): string {
+  return (
+    `SELECT d.idx AS idx FROM (${decoded(keyShape(table), source)}) AS d LEFT JOIN ${quote(table.name)} AS t ` +
+    `ON t.${quote(table.id)} = d.id WHERE ${deleteInPlace(table)}`
+  );
+}
+
+/**
+ * Over all changes of a table: how many are `regular` and how many are plain `deletions`, by the given conditions, and how
+ * many are `applied`. A row whose
+ * newest version in this batch is the one that stands counts with all its changes, so the same batch gets the same answer
+ * however often it is sent.
+ */
+export function tallySql(
+  table: Table,
+  shape: Shape,
+  source: Source,
+  is: { regular: string; deletion: string },
+): string {
+  return (
+    'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied, coalesce(sum(regular), 0) AS regular, ' +
+    'coalesce(sum(deletions), 0) AS deletions FROM (SELECT count(*) AS n, max(placed) AS placed, sum(regular) AS regular, ' +
+    // Decided before the rows are grouped: only the outcome goes through the sorter, not the columns.
+    `sum(deletion) AS deletions FROM (SELECT d.id AS id, ${inPlace(table, shape)} AS placed, d.regular AS regular, ` +
+    `d.deletion AS deletion FROM (${decoded(shape, source, is)}) AS d ` +
+    `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id LIMIT -1) GROUP BY id)`
+  );
+}
+
+/** The changes that `tallySql` counts as applied, with their op and id. */
+export function settledRowsSql(table: Table, shape: Shape, source: Source): string {
+  return (
+    `SELECT op, ${literal(table.name)} AS "table", id FROM (SELECT d.idx AS idx, d.op AS op, d.id AS id, ` +
+    `max(${inPlace(table, shape)}) OVER (PARTITION BY d.id) AS placed FROM (${decoded(shape, source, { regular: '1', deletion: '1' })}) AS d ` +
+    `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id) WHERE placed ORDER BY idx`
+  );
+}
+
+/** True where the row has every key of the shape. A NULL is either a JSON null or a missing key; only then is the object asked. */
+export function hasAllFields(shape: Shape): string {
+  const checks = shape.fields.map(({ key }, i) => {
+    const there = isPathSafe(key)
+      ? `json_type(s.r, ${literal(`$."${key}"`)}) IS NOT NULL`
+      : `EXISTS (SELECT 1 FROM json_each(s.r) WHERE key = ${literal(key)})`;
+    return `(s.v${i} IS NOT NULL OR ${there})`;
+  });
+  return conjunction(checks);
+}
+
+/** SQLite limits the depth of an expression: brackets make it shallow. */
+export function conjunction(terms: string[]): string {
+  const groups: string[] = [];
+  for (let i = 0; i < terms.length; i += 100) groups.push(`(${terms.slice(i, i + 100).join(' AND ')})`);
+  return groups.join(' AND ');
+}
+
+/** The two columns that every deletion has. */
+export function keyShape(table: Table): Shape {
+  return {
+    fields: table.columns
+      .filter(({ name }) => name === table.id || name === table.updatedAt)
+      .map((column) => ({ key: column.name, column })),
+  };
+}
+
+/** Where a column of the shape stands among `s.v0`, `s.v1`, ... */
+export function fieldOf(shape: Shape, column: string): string {
+  return `s.v${shape.fields.findIndex((f) => f.column.name === column)}`;
+}
+
+/** LIMIT -1 keeps SQLite from flattening the subquery, which would extract every value again wherever it is named. */
+function extracted(shape: Shape, source: Source): string {
+  const fields = shape.fields.map(({ key }, i) => `${extract('q.r', key)} AS v${i}`);
+  return `SELECT q.*, ${fields.join(', ')} FROM (${source.sql}) AS q LIMIT -1`;
+}
+
+/** Reads a key of a JSON object as an SQL value; a quote or backslash in the name is more than a JSON path can spell. */
+function extract(json: string, key: string): string {
+  if (isPathSafe(key)) return `${json} ->> ${literal(`$."${key}"`)}`;
+  return `(SELECT value FROM json_each(${json}) WHERE key = ${literal(key)})`;
+}
+
+function isPathSafe(key: string): boolean {
+  return !/["\\]/.test(key);
+}
+
+function decodedFields(shape: Shape, source: Source): string[] {
+  return shape.fields.map((_, i) => (source.verbatim ? `s.v${i}` : decode(`s.v${i}`)));
+}
+
+/** The changes with their fields as SQL values `d.d0`, `d.d1`, ..., and `d.id`, `d.ua`, `d.idx`. */
+function decoded(shape: Shape, source: Source, is?: { regular: string; deletion: string }): string {
+  const fields = decodedFields(shape, source).map((value, i) => `${value} AS d${i}`);
+  const checked = is
+    ? `, s.op AS op, coalesce(${is.regular}, 0) AS regular, coalesce(${is.deletion}, 0) AS deletion`
+    : '';
+  return (
+    `SELECT ${fields.join(', ')}, ${source.id} AS id, ${source.ua} AS ua, s.idx AS idx${checked} ` +
+    `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} LIMIT -1`
+  );
+}
+
+function inPlace(table: Table, shape: Shape): string {
+  return `iif(d.op = 'DELETE', ${deleteInPlace(table)}, coalesce(${upsertInPlace(table, shape)}, 0))`;
+}
+
+/** Compared column by column, because that gives the wire's value the column's affinity, as storing it did. */
+function upsertInPlace(table: Table, shape: Shape): string {
+  const same = shape.fields.map(
+    ({ column }, i) => `t.${quote(column.name)} COLLATE BINARY IS ${asStored(column, `d.d${i}`)}`,
+  );
+  return `(t.${quote(table.updatedAt)} = d.ua AND ${conjunction(same)})`;
+}
+
+/** A comparison does not round an integer beyond 2^53 as storing it in a REAL column does. */
+function asStored(column: Column, x: string): string {
+  return column.affinity === 'REAL' ? affine(x, 'REAL') : x;
+}
+
+/** What a column of that affinity holds after `x` was written to it, where there is no column at hand to write it to. */
+function affine(x: string, affinity: Affinity): string {
+  // Text is equal to itself as a number only where all of it is one.
+  const number = (as: string): string => `iif(${x} = CAST(${x} AS NUMERIC), CAST(${x} AS ${as}), ${x})`;
+  switch (affinity) {
+    case 'TEXT':
+      return `iif(typeof(${x}) IN ('integer', 'real'), CAST(${x} AS TEXT), ${x})`;
+    case 'REAL':
+      return `CASE typeof(${x}) WHEN 'integer' THEN CAST(${x} AS REAL) WHEN 'text' THEN ${number('REAL')} ELSE ${x} END`;
+    case 'INTEGER':
+    case 'NUMERIC':
+      return (
+        `CASE typeof(${x}) WHEN 'real' THEN iif(${x} = CAST(${x} AS INTEGER), CAST(${x} AS INTEGER), ${x}) ` +
+        `WHEN 'text' THEN ${number('NUMERIC')} ELSE ${x} END`
+      );
+    case 'BLOB':
+      return x;
+  }
+}
+
+function deleteInPlace(table: Table): string {
+  return (
+    `(t.${quote(table.id)} IS NULL AND EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
+    'AND g.row_id = d.id AND g.version = d.ua))'
+  );
+}
+
+function columnsOf(shape: Shape): Column[] {
+  return shape.fields.map(({ column }) => column);
+}
+
+function contentOf(shape: Shape, source: string): string {
+  return content(columnsOf(shape), (column) => `${source}.${quote(column.name)}`);
+}
+
+function contentOfDecoded(shape: Shape): string {
+  return content(columnsOf(shape), (column) => `d.d${shape.fields.findIndex((field) => field.column === column)}`);
+}
+
+/** An INSERT or UPDATE at or below a tombstone is stale. Whether there are any at all is asked once per statement. */
+function entombed(table: Table, source: Source): string {
+  const any = `(SELECT EXISTS (SELECT 1 FROM _tombstones WHERE table_name = ${literal(table.name)}))`;
+  return (
+    `(${any} AND EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id} ` +
+    `AND g.version >= ${source.ua}))`
+  );
+}
+
+/**
+ * True where writing the row would change nothing, so that a change that is sent again is not worth comparing as text.
+ * Where a column takes numbers as they come, 1 and 1.0 are equal and yet different content; those are left to the text.
+ */
+function sameValues(table: Table, shape: Shape, target: string): string {
+  const others = columnsOf(shape).filter(({ name }) => name !== table.id && name !== table.updatedAt);
+  const same = others.map(({ name, affinity }) => {
+    const [a, b] = [`excluded.${quote(name)}`, `${target}.${quote(name)}`];
+    const exact = affinity === 'BLOB' || affinity === 'NUMERIC';
+    return `${a} COLLATE BINARY IS ${b}${exact ? ` AND typeof(${a}) = typeof(${b}) AND typeof(${a}) <> 'real'` : ''}`;
+  });
+  return same.length === 0 ? 'true' : conjunction(same);
+}

@@ -1,0 +1,103 @@
+/** What is to be done with each change of a batch, decided before anything is written. */
+
+import { TIMESTAMP_MAX } from '../capture/triggers.ts';
+import { fold, type Table } from '../sqlite/schema.ts';
+import type { Op, ParkCode } from '../wire/protocol.ts';
+import type { Shape } from './merge.ts';
+
+/** One change as the temporary table describes it. */
+export interface Staged {
+  idx: number;
+  kind: string;
+  op: string | null;
+  op_type: string | null;
+  tbl: string | null;
+  tbl_type: string | null;
+  row_type: string | null;
+  old_id: string | null;
+  old_type: string | null;
+  /** The row's keys, as a JSON array. */
+  keys: string | null;
+}
+
+export type Plan =
+  | { kind: 'upsert'; table: Table; op: Op; id: string; shape: Shape; extra: string[] }
+  | { kind: 'delete'; table: Table; op: Op; id: string }
+  /** A DELETE whose row is null: it removes whatever is there, so its place among the others matters. */
+  | { kind: 'delete-any'; table: Table; op: Op; id: string }
+  | { kind: 'park'; code: ParkCode; reason: string };
+
+/** What a decision may ask for. */
+export interface Batch {
+  table(name: string): Table | undefined;
+  /** A field of the row of change `idx`: its JSON type, and its value as text. */
+  field(idx: number, key: string | undefined): { type: string | null; value: string | number | null };
+  /** The shapes seen so far, by table and keys. */
+  shapes: Map<string, { shape: Shape; extra: string[] }>;
+}
+
+export function planChange(change: Staged, batch: Batch): Plan {
+  const park = (code: ParkCode, reason: string): Plan => ({ kind: 'park', code, reason });
+  if (change.kind !== 'object') return park('bad-change', `a change must be an object, not ${change.kind}`);
+  const { op } = change;
+  if (change.op_type !== 'text' || (op !== 'INSERT' && op !== 'UPDATE' && op !== 'DELETE')) {
+    return park('bad-op', `op must be INSERT, UPDATE or DELETE, not ${shown(op)}`);
+  }
+  if (change.tbl_type !== 'text' || change.tbl === null) return park('unknown-table', 'table must be a string');
+  const table = batch.table(change.tbl);
+  if (!table) return park('unknown-table', `table ${shown(change.tbl)} is not synced here`);
+  if (change.row_type !== 'object') {
+    const nothing = change.row_type === null || change.row_type === 'null';
+    if (op !== 'DELETE' || !nothing)
+      return park('bad-row', `row must be an object, not ${change.row_type ?? 'missing'}`);
+    if (change.old_type !== 'text' || change.old_id === null)
+      return park('bad-id', 'a DELETE without a row needs old_id');
+    return { kind: 'delete-any', table, op, id: change.old_id };
+  }
+  const cached = batch.shapes.get(`${table.name}\n${change.keys}`);
+  const { shape, extra } = cached ?? shapeOf(table, JSON.parse(change.keys ?? '[]'));
+  if (!cached) batch.shapes.set(`${table.name}\n${change.keys}`, { shape, extra });
+  const keyOf = (column: string): string | undefined => shape.fields.find((f) => f.column.name === column)?.key;
+
+  const time = batch.field(change.idx, keyOf(table.updatedAt));
+  if (time.type !== 'integer' || !(Math.abs(Number(time.value)) <= TIMESTAMP_MAX)) {
+    return park(
+      'bad-timestamp',
+      `updated_at must be an integer of milliseconds, not ${shown(time.value ?? time.type)}`,
+    );
+  }
+  const rowId = batch.field(change.idx, keyOf(table.id));
+  const own = rowId.type === 'text' ? (rowId.value as string) : undefined;
+  if (op === 'DELETE') {
+    const named = change.old_type === 'text' ? (change.old_id as string) : undefined;
+    if (own !== undefined && named !== undefined && own !== named) {
+      return park('bad-id', `old_id ${shown(named)} and the id of the row ${shown(own)} differ`);
+    }
+    const id = named ?? own;
+    if (id === undefined) return park('bad-id', 'a DELETE needs old_id, a string');
+    return { kind: 'delete', table, op, id };
+  }
+  if (own === undefined) return park('bad-id', `id must be a string, not ${shown(rowId.value ?? rowId.type)}`);
+  return { kind: 'upsert', table, op, id: own, shape, extra };
+}
+
+/**
+ * Matches the row's keys to columns, without regard to case as SQLite does. Of several keys for one column the one that is
+ * spelt as the column counts, then the first: the fast way looks for that spelling alone, and both must read one version.
+ */
+function shapeOf(table: Table, keys: string[]): { shape: Shape; extra: string[] } {
+  const shape: Shape = { fields: [] };
+  const extra: string[] = [];
+  for (const key of keys) {
+    const column = table.columns.find((candidate) => fold(candidate.name) === fold(key));
+    const known = shape.fields.find((f) => f.column === column);
+    if (!column) extra.push(key);
+    else if (!known) shape.fields.push({ key, column });
+    else if (key === column.name) known.key = key;
+  }
+  return { shape, extra };
+}
+
+function shown(value: unknown): string {
+  return JSON.stringify(value)?.slice(0, 80) ?? 'nothing';
+}

@@ -1,0 +1,263 @@
+/**
+ * The database handle as Rowcast needs it, and the differences between the bindings, in one place.
+ *
+ * The types are structural: better-sqlite3 and bun:sqlite handles fit as they are, `rowcast/node-sqlite` makes node:sqlite
+ * fit. Nothing here imports a binding.
+ */
+import { messageOf, RowcastError } from '../errors.ts';
+
+export interface Statement {
+  // biome-ignore lint/suspicious/noExplicitAny: three bindings type their parameters in three incompatible ways
+  run(...params: any[]): unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: see above
+  get(...params: any[]): unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: see above
+  all(...params: any[]): unknown[];
+}
+
+export interface Database {
+  exec(sql: string): unknown;
+  prepare(sql: string): Statement;
+  // biome-ignore lint/suspicious/noExplicitAny: the bindings' own generic signatures differ
+  transaction(fn: (...args: any[]) => any): unknown;
+}
+
+export type Value = null | number | bigint | string | Uint8Array;
+export type Row = Record<string, Value>;
+
+/** How long SQLite itself may wait for another connection's lock before we report DATABASE_BUSY. */
+const BUSY_WAIT_MS = 5_000;
+
+/** Statements kept prepared at once; beyond it the oldest is let go (shapes of rows are the only unbounded source). */
+const STATEMENTS_MAX = 200;
+
+export class Connection {
+  readonly #db: Database;
+  readonly #statements = new Map<string, Statement>();
+  /** True while one of our own transactions is open: they never nest and never span an await. */
+  #open = false;
+
+  constructor(db: Database) {
+    for (const method of ['exec', 'prepare', 'transaction'] as const) {
+      if (typeof db?.[method] === 'function') continue;
+      throw new RowcastError('INVALID_DATABASE', `the database handle has no ${method}()`, {
+        hint: 'pass a better-sqlite3 or bun:sqlite database, or wrap node:sqlite with fromNodeSqlite()',
+      });
+    }
+    this.#db = db;
+  }
+
+  exec(sql: string): void {
+    this.#db.exec(sql);
+  }
+
+  run(sql: string, ...params: Value[]): void {
+    this.#statement(sql).run(...params);
+  }
+
+  get<T = Row>(sql: string, ...params: Value[]): T | undefined {
+    // bun:sqlite says null where the others say undefined.
+    return (this.#statement(sql).get(...params) as T | null | undefined) ?? undefined;
+  }
+
+  all<T = Row>(sql: string, ...params: Value[]): T[] {
+    return this.#statement(sql).all(...params) as T[];
+  }
+
+  /** Rows changed by the latest INSERT, UPDATE or DELETE, without those of triggers. */
+  changes(): number {
+    return Number(this.get('SELECT changes() AS n')?.n ?? 0);
+  }
+
+  /** Prepares without running, to tell "this statement cannot exist" from "this row cannot be written". */
+  prepare(sql: string): void {
+    this.#statement(sql);
+  }
+
+  /**
+   * Runs `fn` in one write transaction. `durable` makes its commit reach the disk, whatever `synchronous` the caller set:
+   * everything committed before it, by any connection, is then on disk as well.
+   */
+  transaction<T>(fn: () => T, options: { durable?: boolean; foreignKeys?: 'suspended' } = {}): T {
+    if (this.#open) throw new Error('a Rowcast transaction was opened inside another one');
+    const restore: string[] = [];
+    // Neither pragma has an effect inside a transaction, so both frame it.
+    // EXTRA: without a WAL the removal of the journal is synced too; with FULL a power cut could bring it back, and undo us.
+    if (options.durable) this.#setPragma('synchronous', 3, (level) => level < 3, restore);
+    if (options.foreignKeys) this.#setPragma('foreign_keys', 0, (on) => on === 1, restore);
+    try {
+      this.#waiting('BEGIN IMMEDIATE');
+      this.#open = true;
+      try {
+        const result = fn();
+        this.#waiting('COMMIT');
+        return result;
+      } catch (error) {
+        this.#rollback();
+        throw error;
+      } finally {
+        this.#open = false;
+      }
+    } finally {
+      for (const pragma of restore) this.exec(pragma);
+    }
+  }
+
+  /** Runs `fn` so that its writes can be undone alone; only inside `transaction`. */
+  savepoint<T>(fn: () => T): T {
+    this.exec('SAVEPOINT rowcast');
+    try {
+      const result = fn();
+      this.exec('RELEASE rowcast');
+      return result;
+    } catch (error) {
+      try {
+        this.exec('ROLLBACK TO rowcast');
+        this.exec('RELEASE rowcast');
+      } catch {
+        // A full disk or an I/O error has ended the transaction: no change is to blame, and none must be set aside for it.
+        if (resultCode(error) !== 0 && !isRowFault(error)) throw error;
+        // RAISE(ROLLBACK) in a trigger of the application has.
+        throw new TransactionLost(error);
+      }
+      throw error;
+    }
+  }
+
+  /** Lets go of every prepared statement, so that the caller can close the database. */
+  release(): void {
+    for (const statement of this.#statements.values()) finalize(statement);
+    this.#statements.clear();
+  }
+
+  #statement(sql: string): Statement {
+    const known = this.#statements.get(sql);
+    if (known) return known;
+    const statement = this.#db.prepare(sql);
+    plainNumbers(statement);
+    this.#statements.set(sql, statement);
+    if (this.#statements.size > STATEMENTS_MAX) {
+      const [oldest, stale] = this.#statements.entries().next().value as [string, Statement];
+      this.#statements.delete(oldest);
+      finalize(stale);
+    }
+    return statement;
+  }
+
+  #setPragma(name: string, value: number, needed: (now: number) => boolean, restore: string[]): void {
+    const before = Number(Object.values(this.get(`PRAGMA ${name}`) ?? {})[0]);
+    if (!needed(before)) return;
+    try {
+      this.exec(`PRAGMA ${name} = ${value}`);
+    } catch (error) {
+      throw isNestedTransaction(error) ? inTransaction(error) : error;
+    }
+    restore.push(`PRAGMA ${name} = ${before}`);
+  }
+
+  /** BEGIN or COMMIT, waiting for another process's lock even where the binding's own busy timeout is zero. */
+  #waiting(sql: 'BEGIN IMMEDIATE' | 'COMMIT'): void {
+    try {
+      this.exec(sql);
+    } catch (error) {
+      if (isNestedTransaction(error)) throw inTransaction(error);
+      if (!isBusy(error)) throw error;
+      const before = Number(Object.values(this.get('PRAGMA busy_timeout') ?? {})[0] ?? 0);
+      if (before >= BUSY_WAIT_MS) throw busy(error);
+      this.exec(`PRAGMA busy_timeout = ${BUSY_WAIT_MS}`);
+      try {
+        this.exec(sql);
+      } catch (again) {
+        throw isBusy(again) ? busy(again) : again;
+      } finally {
+        this.exec(`PRAGMA busy_timeout = ${before}`);
+      }
+    }
+  }
+
+  #rollback(): void {
+    try {
+      this.exec('ROLLBACK');
+    } catch {
+      // SQLite has already rolled back by itself (a full disk, an I/O error): the original error is the one to report.
+    }
+  }
+}
+
+/** The transaction was rolled back under us by the statement that failed; nothing of it is left. */
+export class TransactionLost extends Error {
+  constructor(cause: unknown) {
+    super(messageOf(cause), { cause });
+  }
+}
+
+/** SQLite's primary result code, from whichever property the binding puts it into; 0 when it is not SQLite's error. */
+export function resultCode(error: unknown): number {
+  const e = error as { errcode?: unknown; errno?: unknown; code?: unknown } | null;
+  if (typeof e?.errcode === 'number') return e.errcode & 0xff;
+  if (typeof e?.code === 'string' && e.code.startsWith('SQLITE_')) {
+    const name = Object.keys(RESULT_CODES).find((key) => (e.code as string).startsWith(key));
+    return name ? (RESULT_CODES[name] as number) : 1;
+  }
+  if (typeof e?.errno === 'number') return e.errno & 0xff;
+  return 0;
+}
+
+const RESULT_CODES: Record<string, number> = {
+  SQLITE_BUSY: 5,
+  SQLITE_LOCKED: 6,
+  SQLITE_NOMEM: 7,
+  SQLITE_READONLY: 8,
+  SQLITE_INTERRUPT: 9,
+  SQLITE_IOERR: 10,
+  SQLITE_CORRUPT: 11,
+  SQLITE_FULL: 13,
+  SQLITE_CANTOPEN: 14,
+  SQLITE_PROTOCOL: 15,
+  SQLITE_SCHEMA: 17,
+  SQLITE_TOOBIG: 18,
+  SQLITE_CONSTRAINT: 19,
+  SQLITE_MISMATCH: 20,
+  SQLITE_NOTADB: 26,
+};
+
+export function isBusy(error: unknown): boolean {
+  const code = resultCode(error);
+  return code === 5 || code === 6;
+}
+
+/** The row is at fault, not the database: a constraint, a type, a size, a RAISE in the application's own trigger. */
+export function isRowFault(error: unknown): boolean {
+  const code = resultCode(error);
+  return code === 1 || code === 18 || code === 19 || code === 20;
+}
+
+/** Both BEGIN and PRAGMA synchronous say that the caller has a transaction open; neither has a code of its own for it. */
+function isNestedTransaction(error: unknown): boolean {
+  return /(within|inside) a transaction/.test(messageOf(error));
+}
+
+function inTransaction(cause: unknown): RowcastError {
+  return new RowcastError('IN_TRANSACTION', 'the application has a transaction open on this connection', {
+    hint: 'Rowcast waits until it is committed or rolled back; do not hold it across an await',
+    cause,
+  });
+}
+
+function busy(cause: unknown): RowcastError {
+  return new RowcastError('DATABASE_BUSY', 'another connection holds the write lock', {
+    hint: 'keep write transactions of other processes short',
+    cause,
+  });
+}
+
+/** The application may have asked its handle for bigints everywhere; the numbers that we read ourselves are small. */
+function plainNumbers(statement: Statement): void {
+  const settings = statement as { safeIntegers?: (on: boolean) => void; setReadBigInts?: (on: boolean) => void };
+  settings.safeIntegers?.(false);
+  settings.setReadBigInts?.(false);
+}
+
+function finalize(statement: Statement): void {
+  (statement as { finalize?: () => void }).finalize?.();
+}

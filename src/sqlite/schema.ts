@@ -1,0 +1,236 @@
+/** What a table looks like to Rowcast, and whether it can be synced at all. */
+
+import { RowcastError } from '../errors.ts';
+import type { Connection } from './connection.ts';
+
+/** SQLite's five column affinities; BLOB is the one that converts nothing. */
+export type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | 'BLOB';
+
+export interface Column {
+  name: string;
+  affinity: Affinity;
+  /** NOT NULL without a default: a row cannot be inserted without it. */
+  required: boolean;
+  /** What ALTER TABLE ADD COLUMN gives to the rows that exist: the declared default, as SQL. */
+  fallback: string;
+}
+
+export interface UniqueConstraint {
+  /** Each column, or an expression over columns instead, with the collation under which it is unique. */
+  columns: { name: string; expression?: string; collation: string }[];
+  /** The condition of a partial index. */
+  where?: string;
+}
+
+export interface Table {
+  name: string;
+  /** Stored columns in declaration order; generated ones are left out. */
+  columns: Column[];
+  /** The columns' own spelling of the two that the protocol needs. */
+  id: string;
+  updatedAt: string;
+  /** An expression that names one physical row even while `id` is NULL, e.g. `rowid`. */
+  rowKey: string;
+  uniques: UniqueConstraint[];
+  /** How many triggers of the application may write to this table, or be fired by it; see triggers.ts. */
+  writers: number;
+  warnings: string[];
+}
+
+export const INTERNAL_TABLES = [
+  '_changes',
+  '_meta',
+  '_dead_letter',
+  '_dead_letter_info',
+  '_peer_state',
+  '_tombstones',
+  '_floors',
+  '_replaced',
+] as const;
+
+const COLUMNS_MAX = 1_990;
+
+export const TRIGGER_PREFIX = '_rowcast_';
+
+/** A condition on the schema table: a trigger, and not one of ours, whose long texts are not worth reading here. */
+export const OTHERS_TRIGGER = `type = 'trigger' AND substr(name, 1, ${TRIGGER_PREFIX.length}) <> '${TRIGGER_PREFIX}'`;
+
+export function quote(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+export function literal(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
+/** Names compare as SQLite compares them: ASCII letters without case, everything else byte for byte. */
+export function fold(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
+}
+
+/** Describes one table of the main database, or refuses it with the remedy. */
+export function describeTable(db: Connection, requested: string): Table {
+  const refuse = (problem: string, hint: string): never => {
+    throw new RowcastError('INVALID_TABLE', `table ${JSON.stringify(requested)} ${problem}`, { hint });
+  };
+  if (fold(requested).startsWith('sqlite_') || INTERNAL_TABLES.some((name) => name === fold(requested))) {
+    refuse('is an internal table', 'name the tables of your application');
+  }
+  const listed = db.get<{ name: string; type: string; wr: number; strict: number }>(
+    "SELECT name, type, wr, strict FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE",
+    requested,
+  );
+  if (!listed) return refuse('does not exist', 'create it before attach, and check the spelling');
+  if (listed.type !== 'table') {
+    refuse(
+      `is a ${listed.type} table or view`.replace('view table or view', 'view'),
+      'sync the ordinary table behind it',
+    );
+  }
+
+  const info = db.all<{ name: string; type: string; pk: number; hidden: number; nn: number; dflt: string | null }>(
+    'SELECT name, type, pk, hidden, "notnull" AS nn, dflt_value AS dflt FROM pragma_table_xinfo(?, \'main\') ORDER BY cid',
+    listed.name,
+  );
+  const columns = info
+    .filter((column) => column.hidden === 0)
+    .map((column) => ({
+      name: column.name,
+      affinity: affinityOf(column.type, listed.strict === 1),
+      required: column.nn === 1 && column.dflt === null,
+      fallback: column.dflt ?? 'NULL',
+    }));
+
+  const key = info.filter((column) => column.pk > 0);
+  const id = columns.find((column) => fold(column.name) === 'id');
+  if (!id || key.length !== 1 || fold(key[0]?.name ?? '') !== 'id' || id.affinity !== 'TEXT') {
+    return refuse('has no TEXT primary key "id"', 'declare id TEXT PRIMARY KEY and fill it with a UUID');
+  }
+  const updatedAt = columns.find((column) => fold(column.name) === 'updated_at');
+  if (updatedAt?.affinity !== 'INTEGER') {
+    return refuse('has no INTEGER column "updated_at"', 'add updated_at INTEGER, milliseconds since the epoch');
+  }
+
+  // A statement that merges a batch has a few columns of its own beside the table's, and SQLite allows 2,000 in all.
+  if (columns.length > COLUMNS_MAX) {
+    refuse(`has ${columns.length} columns`, `at most ${COLUMNS_MAX} can be synced: move some to a table of their own`);
+  }
+
+  const indexes = uniqueIndexes(db, listed.name);
+  const keyCollation = indexes.find((index) => index.primary)?.columns[0]?.collation ?? 'BINARY';
+  if (fold(keyCollation) !== 'binary') {
+    refuse(
+      `compares "id" with collation ${keyCollation}`,
+      'ids must differ on every node alike: use the default, BINARY',
+    );
+  }
+  const names = new Set(info.map((column) => fold(column.name)));
+  const rowid = ['rowid', '_rowid_', 'oid'].find((alias) => !names.has(alias));
+  const table: Table = {
+    name: listed.name,
+    columns,
+    id: id.name,
+    updatedAt: updatedAt.name,
+    rowKey: listed.wr === 0 && rowid ? rowid : quote(id.name),
+    uniques: indexes
+      .filter((index) => !index.primary)
+      .map(({ columns: parts, where }) => ({ columns: parts, ...(where !== undefined && { where }) })),
+    writers: writersOf(db, listed.name),
+    warnings: [],
+  };
+  for (const index of indexes) {
+    if (index.primary) continue;
+    const what = index.columns.map((column) => column.name).join(', ') || 'an expression';
+    table.warnings.push(
+      `table "${listed.name}" has a second UNIQUE constraint (${what}): rows inserted concurrently with one value cannot ` +
+        'both live, and the later one to arrive is parked',
+    );
+  }
+  for (const trigger of unguardedTriggers(db, listed.name)) {
+    table.warnings.push(
+      `trigger "${trigger}" on "${listed.name}" also fires while received changes are applied: give it ` +
+        "WHEN (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 unless that is what you want",
+    );
+  }
+  return table;
+}
+
+/** SQLite's rules for the declared type; in a STRICT table ANY converts nothing. */
+function affinityOf(declared: string, strict: boolean): Affinity {
+  const type = declared.toUpperCase();
+  if (strict && type === 'ANY') return 'BLOB';
+  if (type.includes('INT')) return 'INTEGER';
+  if (/CHAR|CLOB|TEXT/.test(type)) return 'TEXT';
+  if (type === '' || type.includes('BLOB')) return 'BLOB';
+  if (/REAL|FLOA|DOUB/.test(type)) return 'REAL';
+  return 'NUMERIC';
+}
+
+interface UniqueIndex extends UniqueConstraint {
+  primary: boolean;
+}
+
+function uniqueIndexes(db: Connection, table: string): UniqueIndex[] {
+  const indexes = db.all<{ name: string; origin: string; sql: string | null }>(
+    'SELECT l.name AS name, l.origin AS origin, m.sql AS sql FROM pragma_index_list(?) AS l LEFT JOIN sqlite_schema AS m ' +
+      'ON m.type = \'index\' AND m.name = l.name WHERE l."unique" = 1',
+    table,
+  );
+  return indexes.map((index) => {
+    const parts = db.all<{ name: string | null; coll: string }>(
+      'SELECT name, coll FROM pragma_index_xinfo(?) WHERE key = 1 ORDER BY seqno',
+      index.name,
+    );
+    const { terms, where } = index.sql === null ? { terms: [], where: undefined } : partsOfIndex(index.sql);
+    return {
+      primary: index.origin === 'pk',
+      columns: parts.map((part, i) =>
+        part.name === null
+          ? { name: 'an expression', expression: terms[i] ?? 'NULL', collation: part.coll }
+          : { name: part.name, collation: part.coll },
+      ),
+      ...(where !== undefined && { where }),
+    };
+  });
+}
+
+/** The terms and the condition of CREATE INDEX: SQLite's pragmas tell neither what an expression nor what WHERE says. */
+function partsOfIndex(sql: string): { terms: string[]; where: string | undefined } {
+  const terms: string[] = [];
+  let depth = 0;
+  let start = 0;
+  const token = /'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|\/\*[\s\S]*?\*\/|[(),]/g;
+  for (const { 0: text, index } of sql.matchAll(token)) {
+    if (text === '(' && ++depth === 1) start = index + 1;
+    if (text === ')') depth--;
+    if ((text === ',' && depth === 1) || (text === ')' && depth === 0)) {
+      terms.push(sql.slice(start, index).replace(/\s+(asc|desc)\s*$/i, ''));
+      start = index + 1;
+    }
+    if (text !== ')' || depth > 0) continue;
+    return { terms, where: /^\s*where\b([\s\S]*)$/i.exec(sql.slice(start))?.[1] };
+  }
+  return { terms, where: undefined };
+}
+
+/** More than this on one stack is nothing that anybody writes. */
+const WRITERS_MAX = 8;
+
+/** Every trigger that names the table, on whichever table it is, temporary ones included: a guess on the safe side. */
+function writersOf(db: Connection, table: string): number {
+  const triggers = db.all<{ name: string; sql: string | null }>(
+    `SELECT name, sql FROM sqlite_schema WHERE ${OTHERS_TRIGGER} UNION ALL SELECT name, sql FROM sqlite_temp_schema WHERE ${OTHERS_TRIGGER}`,
+  );
+  const naming = triggers.filter(({ sql }) => fold(sql ?? '').includes(fold(table)));
+  return Math.min(naming.length, WRITERS_MAX);
+}
+
+function unguardedTriggers(db: Connection, table: string): string[] {
+  return db
+    .all<{ name: string; sql: string }>(
+      `SELECT name, sql FROM sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
+      table,
+    )
+    .filter(({ sql }) => !/\bsyncing\b/i.test(sql))
+    .map(({ name }) => name);
+}

@@ -1,0 +1,88 @@
+/** A request body, held to what a batch is before anything is done with it. SQLite reads it; no row becomes an object. */
+import { isUtf8 } from 'node:buffer';
+import { messageOf, RowcastError } from '../errors.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { BATCH_CHANGES_MAX } from './protocol.ts';
+
+export interface BatchLimits {
+  bodyBytes: number;
+  batchChanges: number;
+}
+
+/** A body that is a batch. */
+export interface BatchDocument {
+  /** As SQLite reads it fastest: JSONB, or the text itself where SQLite is too old for it. */
+  json: Uint8Array | string;
+  /** The body with one character per byte: what can be told from it is ASCII, and nothing has to be decoded. */
+  text: string;
+  /** A decimal string where a JavaScript number would not be exact. */
+  batchId: number | string;
+  count: number;
+}
+
+/** Throws a RowcastError that says why when the body is not a batch at all. */
+export function readBatch(
+  db: Connection,
+  jsonb: boolean,
+  limits: BatchLimits,
+  body: string | Uint8Array,
+): BatchDocument {
+  if (typeof body !== 'string' && !(body instanceof Uint8Array)) throw invalid('the body must be text or bytes');
+  const bytes =
+    typeof body === 'string' ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  if (bytes.byteLength > limits.bodyBytes) {
+    throw new RowcastError('BODY_TOO_LARGE', `the body has ${bytes.byteLength} bytes, ${limits.bodyBytes} are allowed`);
+  }
+  if (!isUtf8(bytes)) throw invalid('the body is not valid UTF-8');
+  if (bytes.includes(0)) throw invalid('the body is not JSON: it holds a NUL byte');
+  const text = bytes.toString('latin1');
+  const json = parse(db, jsonb, withoutHalfPairs(bytes, text));
+  const head = db.get<Record<string, string | number | null>>(
+    `SELECT json_type(d) AS top, json_type(d, '$.batch_id') AS id_type, typeof(d ->> '$.batch_id') AS id_class, ` +
+      `CAST(d ->> '$.batch_id' AS TEXT) AS id, json_type(d, '$.changes') AS changes_type, ` +
+      `json_array_length(d, '$.changes') AS n FROM (SELECT ? AS d LIMIT -1)`,
+    json,
+  );
+  if (head?.top !== 'object') throw invalid('the body must be a JSON object {batch_id, changes}');
+  if (head.id_type !== 'integer' || head.id_class !== 'integer') throw invalid('batch_id must be a 64-bit integer');
+  if (head.changes_type !== 'array') throw invalid('changes must be an array');
+  const count = Number(head.n);
+  const most = Math.min(limits.batchChanges, BATCH_CHANGES_MAX);
+  if (count > most) throw new RowcastError('BODY_TOO_LARGE', `the batch has ${count} changes, ${most} are allowed`);
+  const id = String(head.id);
+  return { json, text, count, batchId: Number.isSafeInteger(Number(id)) ? Number(id) : id };
+}
+
+/**
+ * Half of a surrogate pair can be written as an escape and has no UTF-8 form: SQLite would store bytes that are not text,
+ * and an id that JavaScript reads as another one. It becomes U+FFFD, as it does wherever it leaves a node.
+ */
+function withoutHalfPairs(bytes: Buffer, text: string): Buffer {
+  // The first look costs next to nothing, and most bodies hold no such escape at all.
+  if (!bytes.includes('\\u') || !/\\u[dD][89a-fA-F]/.test(text)) return bytes;
+  const whole = text.replace(ESCAPE, (found, half: string | undefined) => (half === undefined ? found : '\\ufffd'));
+  return Buffer.from(whole, 'latin1');
+}
+
+/** Each escape in turn, a pair as one, so that an escaped backslash is not taken for the beginning of the next. */
+const ESCAPE = /\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)/gs;
+
+/** SQLite reads JSON5 as well; json_valid holds the body to JSON proper. */
+function parse(db: Connection, jsonb: boolean, body: Uint8Array): string | Uint8Array {
+  try {
+    const row = db.get<{ ok: number; json: Uint8Array | string }>(
+      `SELECT json_valid(t) AS ok, ${jsonb ? 'jsonb(t)' : 't'} AS json FROM (SELECT CAST(? AS TEXT) AS t LIMIT -1)`,
+      body,
+    );
+    if (row?.ok !== 1) throw invalid('the body is not JSON');
+    return row.json;
+  } catch (error) {
+    if (error instanceof RowcastError) throw error;
+    if (/JSON/i.test(messageOf(error))) throw invalid('the body is not JSON', error);
+    throw error;
+  }
+}
+
+function invalid(message: string, cause?: unknown): RowcastError {
+  return new RowcastError('INVALID_BATCH', message, cause === undefined ? {} : { cause });
+}

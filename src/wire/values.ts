@@ -1,0 +1,138 @@
+/**
+ * Values on the wire, as SQL expressions: `encode` turns a column into what JSON can carry, `decode` turns it back, and
+ * `content` is the canonical text of a row by which two versions with the same time are ordered.
+ *
+ * JSON has no bytes, no infinities, and its integers stop being exact at 2^53 in most readers. What it cannot carry
+ * travels as a string: a plain decimal where the column's affinity restores it, a `$`-prefixed one where nothing would.
+ * Text that happens to begin like one of our prefixes is escaped with `$text:`.
+ *
+ * The expressions run inside the application's own write. The first branch of each CASE is therefore the ordinary value,
+ * decided by comparisons alone: numbers sort below text and text below blobs, so `x >= x''` means "is a blob",
+ * `x >= '$' AND x < '%'` means "is text that begins with $", and text from `%` on is neither.
+ */
+import type { Affinity, Column, Table } from '../sqlite/schema.ts';
+import { fold, literal, quote } from '../sqlite/schema.ts';
+
+const SAFE = Number.MAX_SAFE_INTEGER;
+const REAL_MAX = '1.7976931348623157e308';
+const PREFIXES = ['$blob:', '$text:', '$int:', '$real:'];
+
+/** Pairs per json_object call: SQLite before 3.48 allows 127 arguments. */
+const PAIRS_MAX = 60;
+
+export function encode(x: string, affinity: Affinity): string {
+  switch (affinity) {
+    case 'TEXT':
+      return (
+        `CASE WHEN ${x} COLLATE BINARY >= '%' AND ${x} < x'' THEN ${plainText(x)} ` +
+        `WHEN ${x} >= x'' THEN ${blob(x)} WHEN ${dollar(x)} THEN ${escaped(x)} ELSE ${plainText(x)} END`
+      );
+    case 'INTEGER':
+    case 'NUMERIC':
+      return `CASE WHEN ${x} BETWEEN -${SAFE} AND ${SAFE} THEN ${x} ELSE ${unusual(x, affinity)} END`;
+    case 'REAL':
+      return `CASE WHEN ${x} BETWEEN -${REAL_MAX} AND ${REAL_MAX} THEN ${x} ELSE ${unusual(x, affinity)} END`;
+    case 'BLOB':
+      return unusual(x, affinity);
+  }
+}
+
+/** The inverse of `encode`; `x` must be cheap to name more than once. */
+export function decode(x: string): string {
+  return (
+    `CASE WHEN ${dollar(x)} THEN CASE ` +
+    // By way of bytes: substr of text would stop at a NUL character.
+    `WHEN ${x} GLOB '$text:*' THEN CAST(substr(CAST(${x} AS BLOB), 7) AS TEXT) ` +
+    `WHEN ${x} GLOB '$blob:*' AND ${isHex(`substr(${x}, 7)`)} THEN unhex(substr(${x}, 7)) ` +
+    `WHEN ${x} GLOB '$int:*' THEN CAST(substr(${x}, 6) AS INTEGER) ` +
+    `WHEN ${x} GLOB '$real:*' THEN CAST(substr(${x}, 7) AS REAL) ` +
+    `ELSE ${x} END ELSE ${x} END`
+  );
+}
+
+/** An id in the one form that all nodes would write it in; only those that begin with `$` have several. */
+export const CANONICAL_ID =
+  `SELECT ${encode('x', 'TEXT')} AS id FROM (SELECT iif(typeof(v) = 'blob', v, CAST(v AS TEXT)) AS x ` +
+  `FROM (SELECT ${decode('w')} AS v FROM (SELECT ? AS w LIMIT -1) LIMIT -1) LIMIT -1)`;
+
+/**
+ * The row as JSON text. `source` is NEW, OLD or a table alias; `replace` puts another expression in a column's place.
+ * Wide tables are written as several objects joined into one, because of the limit on arguments.
+ */
+export function rowJson(table: Table, source: string, replace?: { column: string; by: string }): string {
+  const pairs = table.columns.map((column) => {
+    const value =
+      replace?.column === column.name ? replace.by : encode(`${source}.${quote(column.name)}`, column.affinity);
+    return `${literal(column.name)}, ${value}`;
+  });
+  const objects: string[] = [];
+  for (let i = 0; i < pairs.length; i += PAIRS_MAX)
+    objects.push(`json_object(${pairs.slice(i, i + PAIRS_MAX).join(', ')})`);
+  if (objects.length === 1) return objects[0] as string;
+  // No value ends in a brace (they are scalars), so trimming takes exactly the object's own.
+  return objects
+    .map((object, i) => {
+      const opened = i === 0 ? object : `substr(${object}, 2)`;
+      return i === objects.length - 1 ? opened : `rtrim(${opened}, '}')`;
+    })
+    .join(" || ',' || ");
+}
+
+/**
+ * The canonical content of a row: the given columns in the order of their folded names, each as its wire value in JSON
+ * and a newline. JSON text holds no raw newline, so nothing can imitate a column's end. NULL is the empty text, below
+ * everything: a column that one node has not filled yet never beats one that another node has.
+ */
+export function content(columns: Column[], expression: (column: Column) => string): string {
+  const parts = columns
+    .toSorted((a, b) => (fold(a.name) < fold(b.name) ? -1 : 1))
+    .map((column) => {
+      const x = expression(column);
+      return `iif(${x} IS NULL, '', json_quote(${encode(x, column.affinity)})) || char(10)`;
+    });
+  return grouped(parts, ' || ');
+}
+
+/** SQLite limits the depth of an expression to 1,000: five hundred columns need brackets. */
+function grouped(parts: string[], operator: string): string {
+  if (parts.length <= 100) return parts.join(operator);
+  const groups: string[] = [];
+  for (let i = 0; i < parts.length; i += 100) groups.push(`(${parts.slice(i, i + 100).join(operator)})`);
+  return groups.join(operator);
+}
+
+function unusual(x: string, affinity: Affinity): string {
+  const integer =
+    affinity === 'BLOB'
+      ? `CASE WHEN ${x} BETWEEN -${SAFE} AND ${SAFE} THEN ${x} ELSE '$int:' || ${x} END`
+      : `CAST(${x} AS TEXT)`;
+  const infinity = (sign: string): string => (affinity === 'BLOB' ? `'$real:${sign}9e999'` : `'${sign}9e999'`);
+  return (
+    `CASE typeof(${x}) WHEN 'integer' THEN ${integer} ` +
+    `WHEN 'real' THEN CASE WHEN ${x} > ${REAL_MAX} THEN ${infinity('')} WHEN ${x} < -${REAL_MAX} THEN ${infinity('-')} ELSE ${x} END ` +
+    `WHEN 'blob' THEN ${blob(x)} ` +
+    `WHEN 'text' THEN CASE WHEN ${dollar(x)} THEN ${escaped(x)} ELSE ${plainText(x)} END END`
+  );
+}
+
+function blob(x: string): string {
+  return `'$blob:' || hex(${x})`;
+}
+
+function dollar(x: string): string {
+  return `(${x} COLLATE BINARY >= '$' AND ${x} COLLATE BINARY < '%')`;
+}
+
+function escaped(x: string): string {
+  const prefixed = PREFIXES.map((prefix) => `${x} GLOB '${prefix}*'`).join(' OR ');
+  return `CASE WHEN ${prefixed} THEN '$text:' || ${x} ELSE ${plainText(x)} END`;
+}
+
+/** The concatenation drops the JSON subtype that json() leaves on a value: without it json_object would nest the value. */
+function plainText(x: string): string {
+  return `${x} || ''`;
+}
+
+function isHex(x: string): string {
+  return `(${x} NOT GLOB '*[^0-9A-Fa-f]*' AND length(${x}) % 2 = 0)`;
+}

@@ -1,0 +1,125 @@
+/** Cuts the power of a traced process at every moment that counts, and looks at what is left of its files. */
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Manager } from '../../src/index.ts';
+import type { Fetch } from '../../src/send/courier.ts';
+import { openDatabase, type TestDatabase } from '../support/lane.ts';
+import { compareVersions, Model, Random, versionOf, type WireChange, type WireRow } from '../support/model.ts';
+import { rowsOf } from '../support/nodes.ts';
+import { Disk, FATES, type Fate } from './power-disk.ts';
+import type { TraceEvent } from './power-trace.ts';
+
+type Version = ReturnType<typeof versionOf>;
+
+export interface Cut {
+  /** How many events of the trace came before the cut. */
+  before: number;
+  /** Seed, place and fate, for the message of a failed check. */
+  at: string;
+}
+
+/** Beside those after everything that was sent: moments around a sync, and moments anywhere. An option tries more of them. */
+const CUTS_AROUND_SYNCS = Number(process.env.ROWCAST_POWER_CUTS ?? 40);
+const CUTS_ANYWHERE = CUTS_AROUND_SYNCS / 2;
+
+/** The files of a cut are looked at once and thrown away, so they are kept in memory where there is such a folder. */
+const PLACE = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
+
+/** Calls `look` with the database as it is found after each cut, with several fates of what was not synced. */
+export async function everyCut(
+  events: TraceEvent[],
+  seed: number,
+  look: (db: TestDatabase, cut: Cut) => Promise<void>,
+): Promise<number> {
+  const random = new Random(seed);
+  const moments = momentsIn(events, random);
+  const disk = new Disk();
+  let cuts = 0;
+  for (let before = 0; before <= events.length; before++) {
+    if (before > 0) disk.apply(events[before - 1] as TraceEvent);
+    if (!moments.has(before)) continue;
+    for (const fate of disk.settled ? (['kept'] as const) : fates(random)) {
+      cuts += 1;
+      const at = `seed ${seed}, power cut after event ${before} of ${events.length}, what was not synced: ${fate}`;
+      const folder = mkdtempSync(join(PLACE, 'rowcast-cut-'));
+      for (const [name, data] of disk.afterPowerCut(fate, random)) writeFileSync(join(folder, name), data);
+      const db = await openDatabase(join(folder, 'a.db'));
+      try {
+        await look(db, { before, at });
+      } finally {
+        db.close();
+        rmSync(folder, { recursive: true, force: true });
+      }
+    }
+  }
+  return cuts;
+}
+
+function momentsIn(events: TraceEvent[], random: Random): Set<number> {
+  const moments = new Set<number>([events.length]);
+  const syncs: number[] = [];
+  for (const [i, { kind }] of events.entries()) {
+    if (kind === 'sent') moments.add(i + 1);
+    if (kind === 'sync' || kind === 'sync-folder') syncs.push(i, i + 1);
+  }
+  for (const moment of random.shuffle(syncs).slice(0, CUTS_AROUND_SYNCS)) moments.add(moment);
+  for (let i = 0; i < CUTS_ANYWHERE; i++) moments.add(random.below(events.length));
+  return moments;
+}
+
+/** Each time the two extremes, which a missing sync fails at once, and two of those between. */
+function fates(random: Random): Fate[] {
+  const [lost, kept, ...others] = FATES;
+  return [lost, kept, ...random.shuffle(others).slice(0, 2)];
+}
+
+/** The answers of a manager without a network between: the cut is what is tested here. */
+export function wiredTo(manager: Manager): { fetch: Fetch } {
+  return {
+    fetch: async (_, { body }) => {
+      const received = manager.receive(body);
+      return { status: received.status, text: async () => JSON.stringify(received.body) };
+    },
+  };
+}
+
+/** The rows after none, one, two and so on of the batches, by the definition of the version order. */
+export function statesAfter(batches: WireChange[][]): string[] {
+  const model = new Model();
+  const rows = (): string => stateOf(model.rows());
+  return [
+    rows(),
+    ...batches.map((changes) => {
+      model.mergeBatch(changes);
+      return rows();
+    }),
+  ];
+}
+
+/** Rows as text, whatever the order of their columns. */
+export function stateOf(rows: Record<string, unknown>[]): string {
+  return rows.map((row) => JSON.stringify(row, Object.keys(row).sort())).join('\n');
+}
+
+export function hasTable(db: TestDatabase, name: string): boolean {
+  return rowsOf(db, 'SELECT 1 FROM sqlite_schema WHERE name = ?', name).length > 0;
+}
+
+/** What `items` and the tombstones say of every row. */
+export function versionsIn(db: TestDatabase): Map<string, Version> {
+  const versions = new Map<string, Version>();
+  for (const { row_id, version } of rowsOf(db, 'SELECT row_id, version FROM _tombstones')) {
+    versions.set(row_id as string, { updatedAt: Number(version), isDelete: true, row: {} });
+  }
+  for (const row of rowsOf(db, 'SELECT * FROM items') as WireRow[]) {
+    versions.set(row.id as string, { updatedAt: Number(row.updated_at), isDelete: false, row });
+  }
+  return versions;
+}
+
+/** That version of the row, or a newer one. */
+export function holds(versions: Map<string, Version>, change: WireChange): boolean {
+  const known = versions.get(change.old_id ?? String(change.row.id));
+  return known !== undefined && compareVersions(known, versionOf(change)) >= 0;
+}

@@ -1,0 +1,263 @@
+/** The rules of the house, read from the sources: which file may import which, and what nobody may call. */
+import { execFileSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join, posix, relative, sep } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { compileInto, root } from '../crash/kill-children.ts';
+import { lane } from '../support/lane.ts';
+import { scratchFolder } from '../support/nodes.ts';
+
+interface Import {
+  from: string;
+  /** A path below src/ for a file of ours, the specifier as it is for anything else. */
+  to: string;
+  own: boolean;
+  /** Erased by the compiler: nothing of it is there at run time. */
+  typeOnly: boolean;
+}
+
+const files = new Map(
+  readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts'))
+    .map((name) => [name.split(sep).join('/'), readFileSync(join(root, 'src', name), 'utf8')]),
+);
+const imports = [...files].flatMap(([from, text]) => importsOf(from, text));
+
+/** Programs are made of the library; the library knows nothing of them. */
+const isProgram = (file: string): boolean => /^(cli|hub)\//.test(file);
+
+function importsOf(from: string, text: string): Import[] {
+  const statements = text.matchAll(/^\s*(import|export)\s+(type\s+)?([^;'"]*?\bfrom\s*)?'([^']+)'/gm);
+  return [...statements].map(([, , type, names = '', specifier = '']) => {
+    const own = specifier.startsWith('.');
+    const listed = /\{([^}]*)\}/
+      .exec(names)?.[1]
+      ?.split(',')
+      .map((name) => name.trim());
+    const onlyTypes = listed?.filter((name) => name !== '').every((name) => name.startsWith('type ')) ?? false;
+    return {
+      from,
+      to: own ? posix.join(posix.dirname(from), specifier) : specifier,
+      own,
+      typeOnly: type !== undefined || (onlyTypes && !/\w+\s*,\s*\{/.test(names)),
+    };
+  });
+}
+
+/** Comments and strings say what they like. */
+function codeOf(text: string): string {
+  return text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|[^:'"`])\/\/.*$/gm, '$1');
+}
+
+function show({ from, to, typeOnly }: Import): string {
+  return `${from} -> ${typeOnly ? 'type ' : ''}${to}`;
+}
+
+describe('the direction of imports', () => {
+  test('the sources are being read at all', () => {
+    expect(files.size).toBeGreaterThan(20);
+    expect(imports.filter((i) => i.from === 'attach.ts').length).toBeGreaterThan(10);
+    expect(imports.filter(({ own, to }) => own && !files.has(to)).map(show)).toEqual([]);
+  });
+
+  test('there are no cycles', () => {
+    const cycles: string[] = [];
+    const done = new Set<string>();
+    const visit = (file: string, path: string[]): void => {
+      if (path.includes(file)) cycles.push([...path.slice(path.indexOf(file)), file].join(' -> '));
+      if (path.includes(file) || done.has(file)) return;
+      for (const i of imports) if (i.from === file && i.own && !i.typeOnly) visit(i.to, [...path, file]);
+      done.add(file);
+    };
+    for (const file of files.keys()) visit(file, []);
+    expect(cycles).toEqual([]);
+  });
+
+  test('capture/ knows the database, the wire and the errors, and nothing else above it', () => {
+    const above = imports.filter(
+      ({ from, to, own }) => from.startsWith('capture/') && own && !/^(capture|wire|sqlite)\/|^errors\.ts$/.test(to),
+    );
+    expect(above.map(show)).toEqual([]);
+  });
+
+  test('the composition root is imported by the public entry alone, and as a type by the HTTP edge', () => {
+    const users = imports.filter(
+      ({ from, to, typeOnly }) => to === 'attach.ts' && from !== 'index.ts' && !(from.startsWith('http/') && typeOnly),
+    );
+    expect(users.map(show)).toEqual([]);
+  });
+
+  test('the public entry is for callers and programs, not for the library itself', () => {
+    const users = imports.filter(({ from, to }) => to === 'index.ts' && !isProgram(from));
+    expect(users.map(show)).toEqual([]);
+  });
+
+  test.each(['wire/protocol.ts', 'errors.ts', 'clock.ts'])('%s stands at the bottom', (file) => {
+    const up = imports.filter(({ from, to }) => from === file && to !== 'errors.ts');
+    expect(up.map(show)).toEqual([]);
+  });
+
+  test('the ship loop knows nothing of SQLite', () => {
+    const down = imports.filter(
+      ({ from, to }) =>
+        ['send/shipper.ts', 'send/courier.ts'].includes(from) &&
+        /^(sqlite\/|send\/(outbox|snapshot)|receive\/|dead-letters|capture\/)/.test(to),
+    );
+    expect(down.map(show)).toEqual([]);
+  });
+
+  test('the database layer takes the errors and nothing else', () => {
+    const up = imports.filter(({ from, to }) => from === 'sqlite/connection.ts' && to !== 'errors.ts');
+    expect(up.map(show)).toEqual([]);
+  });
+
+  test('the library does not know the programs made of it', () => {
+    expect(imports.filter(({ from, to }) => !isProgram(from) && isProgram(to)).map(show)).toEqual([]);
+  });
+
+  test('the library imports nothing but itself and Node built-ins, and no SQLite binding', () => {
+    const foreign = imports.filter(
+      ({ from, to, own }) => !isProgram(from) && !own && (!to.startsWith('node:') || to === 'node:sqlite'),
+    );
+    expect(foreign.map(show)).toEqual([]);
+    // open() finds a binding by name at run time, for the programs; it is no part of the library's entries.
+    const named = [...files].filter(
+      ([file, text]) =>
+        !isProgram(file) &&
+        file !== 'cli/open.ts' &&
+        /(require|import)\s*\(\s*['"`](better-sqlite3|bun:sqlite|node:sqlite)/.test(codeOf(text)),
+    );
+    expect(named.map(([file]) => file)).toEqual([]);
+    expect(imports.filter(({ from, to }) => to === 'cli/open.ts' && !isProgram(from)).map(show)).toEqual([]);
+  });
+});
+
+describe('the seams', () => {
+  const seams: [string, RegExp, string[]][] = [
+    ['Date.now', /\bDate\.now\b/, ['clock.ts']],
+    ['new Date()', /\bnew Date\(\s*\)/, ['clock.ts']],
+    ['performance.now', /\bperformance\.now\b/, ['clock.ts']],
+    ['process.hrtime', /\bhrtime\b/, ['clock.ts']],
+    ['setTimeout', /\bsetTimeout\b/, ['clock.ts']],
+    ['setInterval', /\bsetInterval\b/, ['clock.ts']],
+    ['setImmediate', /\bsetImmediate\b/, ['send/transport.ts']],
+    ['timers', /['"](node:)?timers/, []],
+    ['AbortSignal.timeout', /\bAbortSignal\.timeout\b/, []],
+    ['Math.random', /\bMath\.random\b/, ['attach.ts']],
+    // A call, not a method of that name and not the signature of one.
+    ['the global fetch', /(?<![.#\w])fetch\((?!\w+\??:)/, ['send/transport.ts']],
+    ['globalThis.fetch', /\bglobalThis\.fetch\b/, ['send/transport.ts']],
+  ];
+
+  test.each(seams)('%s is named where it belongs and nowhere else', (_, pattern, allowed) => {
+    const users = [...files].filter(([file, text]) => !allowed.includes(file) && pattern.test(codeOf(text)));
+    expect(users.map(([file]) => file)).toEqual([]);
+  });
+
+  test('the library never writes to the console', () => {
+    const users = [...files].filter(
+      ([file, text]) => !isProgram(file) && /\bconsole\.|process\.(stdout|stderr)/.test(codeOf(text)),
+    );
+    expect(users.map(([file]) => file)).toEqual([]);
+  });
+
+  test('the patterns see what they are for', () => {
+    const patternOf = (name: string): RegExp => seams.find(([n]) => n === name)?.[1] ?? /$^/;
+    expect(patternOf('the global fetch').test('await fetch(url)')).toBe(true);
+    expect(patternOf('the global fetch').test('this.#o.fetch(url)')).toBe(false);
+    expect(patternOf('the global fetch').test('fetch(request: Request): Promise<Response>;')).toBe(false);
+    expect(patternOf('Date.now').test(codeOf('const a = 1; // Date.now'))).toBe(false);
+    expect(patternOf('Date.now').test(codeOf('now: () => Date.now(),'))).toBe(true);
+    expect(importsOf('x/a.ts', "import { type A, type B } from '../b.ts';")).toMatchObject([
+      { to: 'b.ts', typeOnly: true },
+    ]);
+    expect(importsOf('a.ts', "import {\n  type A,\n  b,\n} from './b.ts';")).toMatchObject([
+      { to: 'b.ts', typeOnly: false },
+    ]);
+    expect(importsOf('a.ts', "export { b } from './b.ts';")).toMatchObject([{ to: 'b.ts', typeOnly: false }]);
+    expect(importsOf('a.ts', "import http from 'node:http';")).toMatchObject([{ to: 'node:http', typeOnly: false }]);
+  });
+});
+
+describe('files', () => {
+  test('every source file is below 400 lines', () => {
+    const long = [...files].map(([file, text]) => [file, text.split('\n').length - 1] as const);
+    expect(long.filter(([, lines]) => lines >= 400)).toEqual([]);
+  });
+
+  test('every source file is named in kebab-case', () => {
+    expect(
+      [...files.keys()].filter((file) => !/^([a-z0-9]+(-[a-z0-9]+)*\/)*[a-z0-9]+(-[a-z0-9]+)*\.ts$/.test(file)),
+    ).toEqual([]);
+  });
+
+  test('every export has a name', () => {
+    expect([...files].filter(([, text]) => /^export default\b/m.test(text)).map(([file]) => file)).toEqual([]);
+  });
+});
+
+describe('the package', () => {
+  const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+
+  test('has no runtime dependency, and every peer is optional', () => {
+    expect(Object.keys(manifest.dependencies ?? {})).toEqual([]);
+    expect(Object.keys(manifest.optionalDependencies ?? {})).toEqual([]);
+    const required = Object.keys(manifest.peerDependencies ?? {}).filter(
+      (name) => manifest.peerDependenciesMeta?.[name]?.optional !== true,
+    );
+    expect(required).toEqual([]);
+  });
+
+  test('packed and unpacked elsewhere, it can be imported and required', () => {
+    const folder = scratchFolder();
+    const source = join(folder, 'source');
+    mkdirSync(source);
+    for (const name of ['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'docs', 'src']) {
+      if (existsSync(join(root, name))) cpSync(join(root, name), join(source, name), { recursive: true });
+    }
+    compileInto(join(source, 'dist'));
+    execFileSync('npm', ['pack', '--ignore-scripts', '--offline', '--silent', '--pack-destination', folder], {
+      cwd: source,
+    });
+    const tarball = readdirSync(folder).find((name) => name.endsWith('.tgz')) as string;
+    const modules = join(folder, 'node_modules');
+    mkdirSync(modules);
+    execFileSync('tar', ['-xzf', join(folder, tarball), '-C', modules]);
+    execFileSync('mv', [join(modules, 'package'), join(modules, 'rowcast')]);
+
+    const entries = Object.keys(manifest.exports)
+      .filter((entry) => entry !== './package.json')
+      .map((entry) => entry.replace('.', 'rowcast'));
+    const wanted: Record<string, string> = {
+      rowcast: 'attach',
+      'rowcast/http': 'createHandler',
+      'rowcast/node-sqlite': 'fromNodeSqlite',
+    };
+    expect(entries).toEqual(expect.arrayContaining(Object.keys(wanted)));
+    const required = join(folder, 'required.cjs');
+    const imported = join(folder, 'imported.mjs');
+    const list = JSON.stringify(wanted);
+    writeFileSync(
+      required,
+      `for (const [entry, name] of Object.entries(${list})) console.log(entry, typeof require(entry)[name]);`,
+    );
+    writeFileSync(
+      imported,
+      `for (const [entry, name] of Object.entries(${list})) console.log(entry, typeof (await import(entry))[name]);`,
+    );
+    const expected = Object.keys(wanted).map((entry) => `${entry} function`);
+    for (const script of [required, imported]) {
+      const output = execFileSync(process.execPath, [script], { cwd: dirname(script), encoding: 'utf8' });
+      expect(output.trim().split('\n'), relative(folder, script)).toEqual(expected);
+    }
+    const shipped = readdirSync(join(modules, 'rowcast'));
+    const allowed = ['CHANGELOG.md', 'LICENSE', 'README.md', 'dist', 'docs', 'package.json', 'src'];
+    expect(shipped.filter((name) => !allowed.includes(name))).toEqual([]);
+  });
+});
+
+test('the lane under test is the one that was asked for', () => {
+  const expected = process.env.ROWCAST_EXPECT_LANE;
+  expect(lane).toBe(expected ?? lane);
+  expect(process.versions.bun !== undefined).toBe(lane === 'bun-sqlite');
+});

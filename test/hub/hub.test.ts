@@ -1,0 +1,869 @@
+/** The hub: newest versions of every row, an ordinary peer to every node, and quiet once everybody has everything. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { featuresOf } from '../../src/capture/registry.ts';
+import { systemClock } from '../../src/clock.ts';
+import { DeadLetters } from '../../src/dead-letters.ts';
+import { createListener } from '../../src/http/index.ts';
+import { FanOut } from '../../src/hub/fan-out.ts';
+import { createHub, type Hub, type HubConfig } from '../../src/hub/hub.ts';
+import { HubStore } from '../../src/hub/store.ts';
+import { prepareHubDatabase } from '../../src/hub/tables.ts';
+import { attach } from '../../src/index.ts';
+import { Connection } from '../../src/sqlite/connection.ts';
+import type { TestDatabase } from '../support/lane.ts';
+import { Random } from '../support/model.ts';
+import {
+  cleanUp,
+  database,
+  exactRows,
+  ITEMS,
+  type NodeOptions,
+  node,
+  rowsOf,
+  scratchFolder,
+  serve,
+  type TestNode,
+  until,
+} from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
+
+const T = 4_000_000_000_000;
+
+interface TestHub {
+  hub: Hub;
+  db: TestDatabase;
+  rows(): Record<string, unknown>[];
+}
+
+async function hub(config: Partial<HubConfig> = {}, path = ':memory:'): Promise<TestHub> {
+  const db = await database('SELECT 1', path);
+  const made = createHub(db, { id: 'hub', edges: [], batchMs: 5, ...config });
+  cleanUp(() => made.stop());
+  const rows = (): Record<string, unknown>[] =>
+    rowsOf(
+      db,
+      'SELECT op, table_name, row_id, updated_at, row_data, origin FROM _hub_rows ORDER BY table_name, row_id',
+    );
+  return { hub: made, db, rows };
+}
+
+/** A batch as somebody's body; returns the answer's body. */
+function deliver(to: Hub, changes: unknown[], from?: string): { applied: number; rejected?: { code: string }[] } {
+  const answer = to.receive(JSON.stringify({ batch_id: 1, changes }), { from });
+  if (answer.status !== 200) throw new Error(`${answer.status} ${answer.body.error}`);
+  return answer.body;
+}
+
+function live(id: string, updatedAt: number, more: Record<string, unknown> = { name: 'n' }, op = 'UPDATE'): object {
+  return { op, table: 'items', row: { id, ...more, updated_at: updatedAt }, old_id: null };
+}
+
+function gone(id: string, updatedAt: number): object {
+  return { op: 'DELETE', table: 'items', row: { id, updated_at: updatedAt }, old_id: id };
+}
+
+/** A server whose application can come later, that counts what it is asked, and that can be out of order. */
+interface Door {
+  url: string;
+  syncs: number;
+  /** The bodies of every `/sync`, in order. */
+  bodies: string[];
+  open(listener: RequestListener): void;
+  close(): void;
+}
+
+async function door(): Promise<Door> {
+  let inner: RequestListener | undefined;
+  const self: Door = {
+    url: '',
+    syncs: 0,
+    bodies: [],
+    open: (listener) => {
+      inner = listener;
+    },
+    close: () => {
+      inner = undefined;
+    },
+  };
+  self.url = await serve((request, response) => {
+    if (!inner) return void response.writeHead(503).end('closed');
+    if (request.url === '/sync') {
+      self.syncs += 1;
+      const chunks: Buffer[] = [];
+      request.on('data', (chunk) => chunks.push(chunk));
+      request.on('end', () => self.bodies.push(Buffer.concat(chunks).toString()));
+    }
+    inner(request, response);
+  });
+  return self;
+}
+
+/** A node behind a door, shipping to `peers`. */
+async function edge(id: string, peers: string[], at: Door, options: NodeOptions = {}): Promise<TestNode> {
+  const made = await node({ id, peers, batchMs: 5, ...options });
+  at.open(createListener(made.manager));
+  return made;
+}
+
+/** A star: a hub and nodes a, b, c, ... that know the hub alone. */
+async function star(n: number, config: Partial<HubConfig> = {}) {
+  const center = await door();
+  const doors = await Promise.all(Array.from({ length: n }, () => door()));
+  const nodes: TestNode[] = [];
+  for (const [i, at] of doors.entries()) nodes.push(await edge(String.fromCharCode(97 + i), [center.url], at));
+  const made = await hub({ edges: doors.map(({ url }) => url), ...config });
+  center.open(createListener(made.hub));
+  await until('the edges are known', () => made.hub.health().peer_states.every((one) => one.node_id !== null));
+  return { ...made, center, doors, nodes };
+}
+
+function insert({ db }: TestNode, id: string, name = 'n', time = T): void {
+  db.prepare('INSERT INTO items (id, name, value, created_at, updated_at) VALUES (?, ?, 1, 1, CAST(? AS INTEGER))').run(
+    id,
+    name,
+    time,
+  );
+}
+
+const count = ({ db }: TestNode): number => rowsOf(db, 'SELECT count(*) AS n FROM items')[0]?.n as number;
+
+/** Nobody has anything left to send. */
+async function quiet(hubs: Hub[], nodes: TestNode[]): Promise<void> {
+  await until('all is quiet', async () => {
+    for (const { manager } of nodes) await manager.flush();
+    for (const one of hubs) await one.flush();
+    return (
+      nodes.every(({ manager }) => manager.health().pending_changes === 0) &&
+      hubs.every((one) => one.health().pending_changes === 0)
+    );
+  });
+}
+
+describe('a star', () => {
+  test('every write reaches every other node, and none comes back to where it was made', async () => {
+    const { nodes, doors, hub } = await star(3);
+    const [a, b, c] = nodes as [TestNode, TestNode, TestNode];
+    insert(a, 'from-a');
+    insert(b, 'from-b');
+    insert(c, 'from-c');
+    await until('all have all', () => nodes.every((one) => count(one) === 3));
+    a.db.exec("DELETE FROM items WHERE id = 'from-b'");
+    b.db.exec(`UPDATE items SET name = 'changed', updated_at = ${T + 5} WHERE id = 'from-a'`);
+    await until('all agree', () => nodes.every((one) => count(one) === 2));
+    await quiet([hub], nodes);
+    await until('all agree', () => new Set(nodes.map(({ db }) => exactRows(db, 'items').join())).size === 1);
+    doors.forEach(({ bodies }, i) => {
+      const own = `from-${'abc'[i]}`;
+      const inserted = bodies.join().match(/"op":"INSERT","table":"items","row":\{"id":"([^"]+)"/g) ?? [];
+      expect(inserted.some((text) => text.includes(own))).toBe(false);
+      expect(inserted.length).toBeGreaterThan(0);
+    });
+  });
+
+  test('the hub says in health who its edges are and how far they are', async () => {
+    const { nodes, doors, hub } = await star(2);
+    insert(nodes[0] as TestNode, 'x');
+    insert(nodes[0] as TestNode, 'y');
+    await until('it has arrived', () => count(nodes[1] as TestNode) === 2);
+    await quiet([hub], nodes);
+    (nodes[1] as TestNode).db.exec("DELETE FROM items WHERE id = 'x'");
+    await until('it is gone', () => count(nodes[0] as TestNode) === 1);
+    await quiet([hub], nodes);
+    expect(hub.health()).toMatchObject({
+      ok: true,
+      node_id: 'hub',
+      item_count: 1,
+      pending_changes: 0,
+      dead_letter: 0,
+      peers: doors.map(({ url }) => url),
+      lag_ms: 0,
+      problems: [],
+    });
+    const [first] = hub.health().peer_states;
+    expect(first).toMatchObject({ node_id: 'a', pending: 0, lag_ms: 0, last_error: null });
+  });
+
+  test('an edge that is away holds nobody back, and gets the newest version of each row, not the history', async () => {
+    const { nodes, doors, hub, rows } = await star(3);
+    const [a, b, c] = nodes as [TestNode, TestNode, TestNode];
+    (doors[2] as Door).close();
+    insert(a, 'one');
+    insert(a, 'two');
+    await until('b has it', () => count(b) === 2);
+    for (let i = 1; i <= 20; i++) {
+      a.db.exec(`UPDATE items SET name = 'n${i}', updated_at = ${T + i} WHERE id = 'one'`);
+      await a.manager.flush();
+    }
+    await until('b is up to date', () => b.all("SELECT name FROM items WHERE id = 'one'")[0]?.name === 'n20');
+    expect(rows()).toHaveLength(2);
+    const pending = (): number[] => hub.health().peer_states.map((state) => state.pending);
+    await until('only c is behind', () => pending().join() === '0,0,2');
+    (doors[2] as Door).bodies.length = 0;
+    (doors[2] as Door).open(createListener(c.manager));
+    await until('c has it', () => exactRows(c.db, 'items').join() === exactRows(a.db, 'items').join());
+    const sent = (doors[2] as Door).bodies.flatMap((body) => JSON.parse(body).changes);
+    // The batch that was tried all the time, and the newest version of what has changed since.
+    expect(sent.length).toBeLessThanOrEqual(4);
+  });
+
+  test('a node that is added later gets the whole state, deletions included', async () => {
+    const path = join(scratchFolder(), 'hub.db');
+    const early = await hub({}, path);
+    deliver(early.hub, [live('x', T), live('y', T), live('z', T)], 'a');
+    deliver(early.hub, [gone('y', T)], 'a');
+    await early.hub.stop();
+    const at = await door();
+    const late = await edge('late', [], at);
+    deliver(late.manager as unknown as Hub, [live('y', T)]);
+    const { hub: second } = await hub({ edges: [at.url] }, path);
+    await until('it has everything', () => second.health().pending_changes === 0);
+    expect(late.all('SELECT id FROM items ORDER BY id')).toEqual([{ id: 'x' }, { id: 'z' }]);
+    expect(late.all('SELECT row_id FROM _tombstones')).toEqual([{ row_id: 'y' }]);
+    expect(at.syncs).toBe(1);
+  });
+
+  test('a restart goes on where it was; an edge that was taken out and named again begins anew', async () => {
+    const path = join(scratchFolder(), 'hub.db');
+    const [left, right] = [await door(), await door()];
+    const nodes = [await edge('left', [], left), await edge('right', [], right)];
+    const edges = [left.url, right.url];
+    const first = await hub({ edges }, path);
+    deliver(first.hub, [live('x', T), live('y', T)]);
+    await until('both have it', () => nodes.every((one) => count(one) === 2));
+    await quiet([first.hub], []);
+    await first.hub.stop();
+    const syncs = [left.syncs, right.syncs];
+    const second = await hub({ edges: [left.url] }, path);
+    await second.hub.flush();
+    expect([left.syncs, right.syncs]).toEqual(syncs);
+    expect(rowsOf(second.db, 'SELECT url FROM _hub_edges')).toEqual([{ url: left.url }]);
+    await second.hub.stop();
+    const third = await hub({ edges }, path);
+    await until('right was told', () => right.syncs > (syncs[1] as number));
+    await quiet([third.hub], []);
+    expect(left.syncs).toBe(syncs[0]);
+    expect(JSON.parse(right.bodies.at(-1) as string).changes).toHaveLength(2);
+  });
+
+  test('another node at a known address gets everything', async () => {
+    const at = await door();
+    const path = join(scratchFolder(), 'hub.db');
+    await edge('old', [], at);
+    const first = await hub({ edges: [at.url] }, path);
+    deliver(first.hub, [live('x', T)]);
+    await until('the old node has it', () => first.hub.health().pending_changes === 0);
+    await first.hub.stop();
+    const fresh = await edge('new', [], at);
+    await hub({ edges: [at.url] }, path);
+    await until('the new node has it', () => count(fresh) === 1);
+  });
+
+  test('an answer from the node before does not count for the one that has taken its place', async () => {
+    const clock = new VirtualClock();
+    const sent: string[] = [];
+    const answers: (() => void)[] = [];
+    let id = 'old';
+    const { hub: made } = await hub({
+      edges: ['http://edge.test'],
+      clock,
+      requestTimeoutMs: 3_600_000,
+      get: async () => ({ status: 200, text: async () => JSON.stringify({ node_id: id }) }),
+      fetch: (_, { body, signal }) =>
+        new Promise((resolve, reject) => {
+          signal.addEventListener('abort', reject);
+          const text = Buffer.from(body).toString();
+          sent.push(text);
+          const answer = JSON.stringify({ applied: 1, ack: JSON.parse(text).batch_id });
+          answers.push(() => resolve({ status: 200, text: async () => answer }));
+        }),
+    });
+    const pass = async (ms: number): Promise<void> => {
+      await clock.advance(ms);
+      await clock.advance(0);
+    };
+    await pass(20);
+    deliver(made, [live('x', T)]);
+    await pass(20);
+    answers.shift()?.();
+    await pass(20);
+    deliver(made, [live('y', T)]);
+    await pass(20);
+    expect(sent).toHaveLength(2);
+    id = 'new';
+    await pass(30_000);
+    answers.shift()?.();
+    await pass(20);
+    while (answers.length > 0) {
+      answers.shift()?.();
+      await pass(20);
+    }
+    expect(sent.slice(2).flatMap((text) => JSON.parse(text).changes)).toEqual([live('x', T), live('y', T)]);
+    expect(made.health().pending_changes).toBe(0);
+  });
+
+  test('two edges with one id are reported and both served, with each other\u2019s changes too', async () => {
+    const center = await door();
+    const doors = [await door(), await door()];
+    const nodes = [
+      await edge('twin', [center.url], doors[0] as Door),
+      await edge('twin', [center.url], doors[1] as Door),
+    ];
+    const warnings: string[] = [];
+    const made = await hub({ edges: doors.map(({ url }) => url) });
+    made.hub.on('warning', ({ code }) => warnings.push(code));
+    center.open(createListener(made.hub));
+    await until('it is noticed', () => warnings.length > 0);
+    insert(nodes[0] as TestNode, 'x');
+    await until('the other has it', () => count(nodes[1] as TestNode) === 1);
+    expect(warnings).toEqual(['same-id']);
+  });
+
+  test('a peer without /health is served all the same', async () => {
+    const bodies: string[] = [];
+    const url = await serve((request, response) => plainAck(request, response, bodies));
+    const { hub: made } = await hub({ edges: [url] });
+    deliver(made, [live('x', T)], 'somebody');
+    await until('it has arrived', () => bodies.length === 1);
+    expect(JSON.parse(bodies[0] as string).changes).toEqual([live('x', T)]);
+  });
+});
+
+/** Acknowledges everything, and knows no other route. */
+function plainAck(request: IncomingMessage, response: ServerResponse, bodies: string[]): void {
+  if (request.url !== '/sync') return void response.writeHead(404).end();
+  const chunks: Buffer[] = [];
+  request.on('data', (chunk) => chunks.push(chunk));
+  request.on('end', () => {
+    bodies.push(Buffer.concat(chunks).toString());
+    response.end(JSON.stringify({ applied: 0, ack: JSON.parse(bodies.at(-1) as string).batch_id }));
+  });
+}
+
+describe('hubs among themselves', () => {
+  test('two linked hubs pass a change on once and go quiet', async () => {
+    const doors = [await door(), await door()] as [Door, Door];
+    const leaves = [await door(), await door()] as [Door, Door];
+    const nodes = [await edge('a', [doors[0].url], leaves[0]), await edge('b', [doors[1].url], leaves[1])];
+    const hubs = [
+      (await hub({ id: 'h1', edges: [leaves[0].url, doors[1].url] })).hub,
+      (await hub({ id: 'h2', edges: [leaves[1].url, doors[0].url] })).hub,
+    ] as [Hub, Hub];
+    for (const [i, at] of doors.entries()) at.open(createListener(hubs[i] as Hub));
+    for (const one of hubs) {
+      await until('edges are known', () => one.health().peer_states.every(({ node_id }) => node_id !== null));
+    }
+    insert(nodes[0] as TestNode, 'x');
+    await until('it went across', () => count(nodes[1] as TestNode) === 1);
+    await quiet(hubs, nodes);
+    // From a to h1, from h1 to h2, from h2 to b: nothing else was said.
+    expect([...doors, ...leaves].map(({ syncs }) => syncs)).toEqual([1, 1, 0, 1]);
+  });
+
+  test('a ring of three hubs goes quiet after one pass, whoever writes', async () => {
+    const doors = [await door(), await door(), await door()] as [Door, Door, Door];
+    const hubs: Hub[] = [];
+    for (let i = 0; i < 3; i++) {
+      const edges = doors.filter((_, j) => j !== i).map(({ url }) => url);
+      hubs.push((await hub({ id: `h${i}`, edges })).hub);
+    }
+    for (const [i, at] of doors.entries()) at.open(createListener(hubs[i] as Hub));
+    for (const one of hubs) {
+      await until('edges are known', () => one.health().peer_states.every(({ node_id }) => node_id !== null));
+    }
+    for (let round = 0; round < 3; round++) {
+      deliver(hubs[round] as Hub, [live('x', T + round), gone(`g${round}`, T)], 'writer');
+      await quiet(hubs, []);
+    }
+    const syncs = doors.map((one) => one.syncs);
+    // Per write: to both others, and at most once more from each of them to the third.
+    expect(syncs.reduce((sum, n) => sum + n, 0)).toBeLessThanOrEqual(3 * 4);
+    for (let i = 0; i < 5; i++) await quiet(hubs, []);
+    expect(doors.map((one) => one.syncs)).toEqual(syncs);
+    for (const one of hubs) expect(one.health()).toMatchObject({ item_count: 1, pending_changes: 0 });
+  });
+});
+
+describe('what is stored', () => {
+  test('values pass byte for byte, and names in whatever case', async () => {
+    const bodies: string[] = [];
+    const url = await serve((request, response) => plainAck(request, response, bodies));
+    const { hub: made } = await hub({ edges: [url] });
+    const row =
+      '{"id":"x","a":1.0,"b":9223372036854775807,"c":123456789012345678901234567890,"d":1e5,"e":"\\u0041\\ud83d\\ude00\\/","f":-0.0,' +
+      '"g":"$blob:00FF","h":{"n":[1.50,null]},"i":true,"j":"9007199254740993","k":null,"\\u006b2":"","updated_at":5}';
+    const body = `{"batch_id":1,"changes":[{"op":"INSERT","table":"Ite\\"ms","row":${row},"old_id":null}]}`;
+    expect(made.receive(body)).toEqual({ status: 200, body: { applied: 1, ack: 1 } });
+    await until('it has arrived', () => bodies.length === 1);
+    expect(bodies[0]).toBe(body);
+  });
+
+  test('it knows no schema: a row keeps the columns that the sender of a newer version does not have', async () => {
+    const { hub: made, rows } = await hub();
+    deliver(made, [live('x', T, { name: 'old', ratio: 0.5, N2: 1 })]);
+    expect(deliver(made, [live('x', T + 1, { name: 'new', extra: [1] })]).applied).toBe(1);
+    expect(rows()[0]?.row_data).toBe(`{"id":"x","name":"new","extra":[1],"updated_at":${T + 1},"ratio":0.5,"N2":1}`);
+    expect(deliver(made, [live('x', T + 1, { name: 'new', extra: [1] })]).applied).toBe(1);
+    deliver(made, [live('x', T + 2, { NAME: 'newer', n2: 2 })]);
+    expect(JSON.parse(rows()[0]?.row_data as string)).toEqual({
+      id: 'x',
+      NAME: 'newer',
+      n2: 2,
+      updated_at: T + 2,
+      extra: [1],
+      ratio: 0.5,
+    });
+    deliver(made, [gone('x', T + 3)]);
+    deliver(made, [live('x', T + 4, { name: 'again' })]);
+    expect(JSON.parse(rows()[0]?.row_data as string)).toEqual({ id: 'x', name: 'again', updated_at: T + 4 });
+  });
+
+  test('a row put together from two is nobody\u2019s: it goes back to the sender of the newer version too', async () => {
+    const { hub: made, rows } = await hub();
+    deliver(made, [live('x', T, { name: 'old', extra: 'kept' })], 'a');
+    deliver(made, [live('x', T + 1, { name: 'new' })], 'b');
+    expect(rows()[0]).toMatchObject({ updated_at: T + 1, origin: null });
+    deliver(made, [live('x', T + 2, { name: 'whole', extra: 'again' })], 'b');
+    expect(rows()[0]).toMatchObject({ updated_at: T + 2, origin: 'b' });
+  });
+
+  test('nodes with two schemas of one table keep all columns through the hub', async () => {
+    const center = await door();
+    const doors = [await door(), await door(), await door()] as [Door, Door, Door];
+    const narrow = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, updated_at INTEGER)';
+    const wide = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, price REAL, updated_at INTEGER)';
+    const a = await edge('a', [center.url], doors[0], { schema: narrow });
+    const b = await edge('b', [center.url], doors[1], { schema: wide });
+    const made = await hub({ edges: [doors[0].url, doors[1].url] });
+    center.open(createListener(made.hub));
+    b.db.exec(`INSERT INTO items VALUES ('x', 'first', 2.5, ${T})`);
+    await until('a has it', () => count(a) === 1);
+    a.db.exec(`UPDATE items SET name = 'second', updated_at = ${T + 1}`);
+    await until('b has it', () => b.all('SELECT name FROM items')[0]?.name === 'second');
+    expect(b.all('SELECT price FROM items')).toEqual([{ price: 2.5 }]);
+    // One that comes later is told of both.
+    const c = await node({ schema: wide });
+    const [kept] = made.rows();
+    deliver(c.manager as unknown as Hub, [
+      { op: kept?.op, table: 'items', row: JSON.parse(kept?.row_data as string), old_id: null },
+    ]);
+    expect(exactRows(c.db, 'items')).toEqual(exactRows(b.db, 'items'));
+  });
+
+  test('it advances only by what is newer, and what did not advance it is not passed on', async () => {
+    const bodies: string[] = [];
+    const url = await serve((request, response) => plainAck(request, response, bodies));
+    const { hub: made, rows } = await hub({ edges: [url] });
+    deliver(made, [live('x', T, { name: 'm' })]);
+    await until('it was sent', () => bodies.length === 1);
+    expect(deliver(made, [live('x', T, { name: 'm' })]).applied).toBe(1);
+    expect(deliver(made, [live('x', T, { name: 'a' })]).applied).toBe(0);
+    expect(deliver(made, [live('x', T - 1, { name: 'z' })]).applied).toBe(0);
+    expect(deliver(made, [gone('x', T - 1)]).applied).toBe(0);
+    await made.flush();
+    expect(bodies).toHaveLength(1);
+    expect(deliver(made, [gone('x', T)]).applied).toBe(1);
+    expect(deliver(made, [gone('x', T), live('x', T, { name: 'zzz' })]).applied).toBe(2);
+    await made.flush();
+    expect(bodies).toHaveLength(2);
+    expect(rows()).toMatchObject([{ op: 'DELETE', row_id: 'x', updated_at: T }]);
+  });
+
+  test('ids and table names are told apart as nodes do it', async () => {
+    const { hub: made, rows } = await hub();
+    const odd = (id: string, table: string, more = {}): object => ({
+      op: 'INSERT',
+      table,
+      row: { ID: id, Updated_At: T, ...more },
+      old_id: null,
+    });
+    expect(
+      deliver(made, [odd('$text:$blob:', 'Items'), odd('$blob:ab', 'items'), odd('$blob:AB', 'ITEMS')]).applied,
+    ).toBe(3);
+    expect(deliver(made, [live('$int:5', T), live('5', T)]).applied).toBe(2);
+    expect(rows().map(({ row_id }) => row_id)).toEqual(['$blob:AB', '$text:$blob:', '5']);
+  });
+});
+
+describe('agreement with nodes', () => {
+  const SCHEMA =
+    'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, ratio REAL, data BLOB, updated_at INTEGER)';
+  const VALUES: Record<string, unknown[]> = {
+    name: [null, '', 'a', 'A', 'aa', 'ab"c', '\n', '\u00e9', '\ud83d\ude00', '$text:$blob:00', '10', '9', '{"a":1}'],
+    value: [null, 0, 1, -1, 9, 10, 9007199254740991, '9007199254740993', '-9223372036854775808', '9e999'],
+    ratio: [null, 0.5, 1.5, -2.25, 1e21, 1e-7, 0.1, '9e999', '-9e999'],
+    data: [null, '$blob:', '$blob:00', '$blob:FF', 'text', 7, '$int:9007199254740993', '$real:9e999', 1.5],
+  };
+
+  test.each([1, 2, 3, 4, 5, 6, 7, 8])(
+    'random ties are decided alike by the hub and by a node (seed %i)',
+    async (seed) => {
+      const random = new Random(seed);
+      const pick = <V>(from: V[]): V => from[Math.floor(random.next() * from.length)] as V;
+      const made = await hub();
+      const real = await node({ schema: SCHEMA });
+      for (let batch = 0; batch < 60; batch++) {
+        const changes = Array.from({ length: 1 + Math.floor(random.next() * 6) }, () => {
+          const id = pick(['p', 'q', '$blob:0A']);
+          const updatedAt = T + Math.floor(random.next() * 3) + (batch >> 3);
+          const row: Record<string, unknown> = { id };
+          for (const key of ['value', 'name', 'data', 'ratio']) row[key] = pick(VALUES[key] as unknown[]);
+          row.updated_at = updatedAt;
+          if (random.next() < 0.12) return { op: 'DELETE', table: 'items', row, old_id: id };
+          return { op: pick(['INSERT', 'UPDATE']), table: pick(['items', 'items', 'Items']), row, old_id: null };
+        });
+        const body = JSON.stringify({ batch_id: batch, changes });
+        expect(made.hub.receive(body), body).toEqual(real.manager.receive(body));
+      }
+      const copy = await node({ schema: SCHEMA });
+      for (const { op, row_id, row_data } of made.rows()) {
+        deliver(copy.manager as unknown as Hub, [
+          { op, table: 'items', row: JSON.parse(row_data as string), old_id: op === 'DELETE' ? row_id : null },
+        ]);
+      }
+      expect(exactRows(copy.db, 'items')).toEqual(exactRows(real.db, 'items'));
+      const graves =
+        'SELECT row_id, version FROM _tombstones WHERE row_id NOT IN (SELECT id FROM items) ORDER BY row_id';
+      expect(copy.all(graves)).toEqual(real.all(graves));
+    },
+  );
+});
+
+test('a SQLite without JSONB gives the same answers', async () => {
+  const random = new Random(9);
+  const [fast, slow] = await Promise.all(
+    [true, false].map(async (jsonb) => {
+      const db = new Connection(await database('SELECT 1'));
+      prepareHubDatabase(db);
+      const letters = new DeadLetters(db, systemClock);
+      const limits = { bodyBytes: 1_000_000, batchChanges: 100 };
+      return { db, store: new HubStore(db, letters, limits, jsonb && featuresOf(db).jsonb) };
+    }),
+  );
+  if (!fast || !slow) throw new Error('unreachable');
+  for (let batch = 0; batch < 100; batch++) {
+    const changes = Array.from({ length: 5 }, () => {
+      const id = `r${Math.floor(random.next() * 4)}`;
+      const at = T + Math.floor(random.next() * 4);
+      const dice = random.next();
+      if (dice < 0.1) return [7, 'text', null, { op: 'INSERT' }][Math.floor(dice * 40)];
+      if (dice < 0.2) return { op: 'DELETE', table: 'items', row: null, old_id: id };
+      if (dice < 0.3) return gone(id, at);
+      return live(id, at, { name: dice > 0.6 ? 'b' : null, ...(dice > 0.8 && { more: [dice > 0.9, 1.5] }) });
+    });
+    const body = JSON.stringify({ batch_id: batch, changes });
+    expect(slow.store.receive(body, 'a'), body).toEqual(fast.store.receive(body, 'a'));
+  }
+  const all = 'SELECT * FROM _hub_rows ORDER BY seq';
+  expect(slow.db.all(all)).toEqual(fast.db.all(all));
+});
+
+describe('what is no change', () => {
+  test('is set aside with the reason, and does not stop the others', async () => {
+    const { hub: made, db, rows } = await hub();
+    const parked: string[] = [];
+    made.on('parked', ({ code }) => parked.push(code));
+    const bad: [unknown, string][] = [
+      [7, 'bad-change'],
+      ['text', 'bad-change'],
+      [null, 'bad-change'],
+      [[], 'bad-change'],
+      [{ ...live('x', T), op: 'UPSERT' }, 'bad-op'],
+      [{ ...live('x', T), table: 5 }, 'unknown-table'],
+      [{ ...live('x', T), table: '' }, 'unknown-table'],
+      [{ ...live('x', T), row: 'text' }, 'bad-row'],
+      [{ ...live('x', T), row: null }, 'bad-row'],
+      [live('x', 8_640_000_000_000_001), 'bad-timestamp'],
+      [live('x', 1.5), 'bad-timestamp'],
+      [{ op: 'INSERT', table: 'items', row: { id: 5, updated_at: T }, old_id: null }, 'bad-id'],
+      [{ op: 'INSERT', table: 'items', row: { id: { a: 1 }, updated_at: T }, old_id: null }, 'bad-id'],
+      [{ op: 'DELETE', table: 'items', row: { id: 'x', updated_at: T }, old_id: 'y' }, 'bad-id'],
+      [{ op: 'DELETE', table: 'items', row: null, old_id: 'never seen' }, 'bad-row'],
+    ];
+    const changes = [live('good', T), ...bad.map(([change]) => change), live('fine', T)];
+    const answer = deliver(made, changes, 'a');
+    expect(answer.applied).toBe(2);
+    expect(answer.rejected?.map(({ code }) => code)).toEqual(bad.map(([, code]) => code));
+    expect(deliver(made, changes, 'a')).toEqual(answer);
+    expect(rows().map(({ row_id }) => row_id)).toEqual(['fine', 'good']);
+    expect(made.health().dead_letter).toBe(bad.length);
+    expect(made.deadLetters.list()[0]).toMatchObject({ direction: 'in', peer: 'a', code: 'bad-change' });
+    expect(parked).toHaveLength(2 * bad.length);
+    expect(rowsOf(db, 'SELECT count(*) AS n FROM _dead_letter')).toEqual([{ n: bad.length }]);
+  });
+
+  test('a DELETE without a row takes the version that the hub has', async () => {
+    const { hub: made, rows } = await hub();
+    deliver(made, [live('x', T, { name: 'kept' }), live('y', T)], 'a');
+    const rowless = (id: string): object => ({ op: 'DELETE', table: 'items', row: null, old_id: id });
+    expect(deliver(made, [rowless('x')], 'b')).toEqual({ applied: 1, ack: 1 });
+    expect(rows()[0]).toMatchObject({ op: 'DELETE', updated_at: T, origin: 'b' });
+    expect(JSON.parse(rows()[0]?.row_data as string).name).toBe('kept');
+    expect(deliver(made, [rowless('x')], 'b').applied).toBe(1);
+    // What the batch says of the row later stands against it.
+    expect(deliver(made, [rowless('y'), live('y', T + 1)]).applied).toBe(2);
+    expect(deliver(made, [rowless('y'), live('y', T + 1)]).applied).toBe(2);
+    expect(rows()[1]).toMatchObject({ op: 'UPDATE', updated_at: T + 1 });
+  });
+
+  test('a body that is not a batch is refused as a node refuses it, and changes nothing', async () => {
+    const { hub: made, rows } = await hub({ maxBodyBytes: 2_000_000 });
+    const status = (body: string | Uint8Array): number => made.receive(body).status;
+    expect(status('nonsense')).toBe(400);
+    expect(status('[]')).toBe(400);
+    expect(status('{"batch_id":"1","changes":[]}')).toBe(400);
+    expect(status('{"batch_id":1,"changes":{}}')).toBe(400);
+    expect(status(new Uint8Array([0xff, 0xfe]))).toBe(400);
+    const many = Array.from({ length: 10_001 }, (_, i) => live(`r${i}`, T));
+    expect(status(JSON.stringify({ batch_id: 1, changes: many }))).toBe(413);
+    expect(status(`{"batch_id":1,"changes":[],"x":"${'x'.repeat(2_000_000)}"}`)).toBe(413);
+    expect(rows()).toEqual([]);
+    expect(made.receive('{"batch_id":9223372036854775807,"changes":[]}')).toEqual({
+      status: 200,
+      body: { applied: 0, ack: '9223372036854775807' },
+    });
+    const at = await serve(createListener(made));
+    const post = (type: string): Promise<Response> =>
+      fetch(`${at}/sync`, { method: 'POST', headers: { 'content-type': type }, body: '{"batch_id":1,"changes":[]}' });
+    expect((await post('text/plain')).status).toBe(415);
+    expect(await (await post('application/json')).json()).toEqual({ applied: 0, ack: 1 });
+    await made.stop();
+    expect(made.receive('{"batch_id":1,"changes":[]}').status).toBe(503);
+    expect((await fetch(`${at}/health`)).status).toBe(503);
+  });
+});
+
+describe('shipping', () => {
+  /** An edge that refuses every batch with a certain id in it. */
+  const refusing = (poison: string, bodies: string[]): RequestListener => {
+    return (request, response) => {
+      if (request.url !== '/sync') return void response.writeHead(404).end();
+      const chunks: Buffer[] = [];
+      request.on('data', (chunk) => chunks.push(chunk));
+      request.on('end', () => {
+        const body = Buffer.concat(chunks).toString();
+        if (body.includes(`"${poison}"`)) return void response.writeHead(422).end('no');
+        bodies.push(body);
+        response.end(JSON.stringify({ applied: 0, ack: JSON.parse(body).batch_id }));
+      });
+    };
+  };
+
+  test('a change that one edge refuses becomes a dead letter of that edge alone', async () => {
+    const [picky, other]: [string[], string[]] = [[], []];
+    const urls = [await serve(refusing('r7', picky)), await serve(refusing('nothing', other))];
+    const { hub: made } = await hub({ edges: urls });
+    const letters: string[] = [];
+    made.on('dead-letter', ({ peer, rows }) => letters.push(`${peer} ${rows.map(({ id }) => id)}`));
+    deliver(
+      made,
+      Array.from({ length: 20 }, (_, i) => live(`r${i}`, T)),
+      'a',
+    );
+    await until('it is given up', () => letters.length === 1);
+    await until('the rest is delivered', () => made.health().pending_changes === 0);
+    expect(letters).toEqual([`${urls[0]} r7`]);
+    const ids = (bodies: string[]): string[] => [
+      ...new Set(bodies.flatMap((body) => JSON.parse(body).changes.map(({ row }: { row: { id: string } }) => row.id))),
+    ];
+    expect(ids(picky)).toHaveLength(19);
+    expect(ids(other)).toHaveLength(20);
+    expect(made.deadLetters.list()).toMatchObject([{ direction: 'out', rowId: 'r7', peer: urls[0], code: 'refused' }]);
+    made.deadLetters.discard(made.deadLetters.list()[0]?.id as number);
+    expect(made.health().dead_letter).toBe(0);
+  });
+
+  test('a letter that is tried again goes out in the row\u2019s newest version', async () => {
+    const bodies: string[] = [];
+    let poison = 'r1';
+    const url = await serve((request, response) => refusing(poison, bodies)(request, response));
+    const { hub: made } = await hub({ edges: [url] });
+    deliver(made, [live('r1', T, { name: 'refused' })], 'a');
+    await until('it is given up', () => made.health().dead_letter === 1);
+    poison = 'nothing';
+    const [letter] = made.deadLetters.list();
+    expect(made.deadLetters.retry(letter?.id as number)).toEqual({ outcome: 'queued' });
+    await until('it has arrived', () => bodies.length === 1);
+    expect(bodies[0]).toContain('"refused"');
+    expect(made.health().dead_letter).toBe(0);
+    expect(() => made.deadLetters.retry(99)).toThrow('there is no dead letter 99');
+  });
+
+  test('a letter of what is no change stays one, however often it is tried', async () => {
+    const { hub: made } = await hub();
+    deliver(made, [{ ...live('x', T), op: 'UPSERT' }], 'a');
+    const [letter] = made.deadLetters.list();
+    expect(made.deadLetters.retry(letter?.id as number)).toMatchObject({ outcome: 'kept' });
+    expect(made.deadLetters.list()).toMatchObject([{ id: letter?.id, retryCount: 1, code: 'bad-op' }]);
+  });
+
+  test('the search for a refused change leaves out the edge\u2019s own', async () => {
+    const bodies: string[] = [];
+    const inner = refusing('r7', bodies);
+    const url = await serve((request, response) => {
+      if (request.url === '/health') return void response.end('{"node_id":"self"}');
+      inner(request, response);
+    });
+    const { hub: made } = await hub({ edges: [url] });
+    await until('the edge is known', () => made.health().peer_states[0]?.node_id === 'self');
+    for (let i = 0; i < 12; i++) {
+      deliver(made, [live(`own${i}`, T)], 'self');
+      deliver(made, [live(`r${i}`, T)], 'a');
+    }
+    await until('all is said', () => made.health().pending_changes === 0);
+    expect(bodies.join()).not.toContain('own');
+    for (let i = 0; i < 12; i++) expect(bodies.join().includes(`"r${i}"`)).toBe(i !== 7);
+    expect(made.deadLetters.list().map(({ rowId }) => rowId)).toEqual(['r7']);
+  });
+
+  test('a batch is read once for all edges at the same position, however many they are', async () => {
+    const bodies: string[][] = Array.from({ length: 16 }, () => []);
+    const edges: string[] = [];
+    for (const list of bodies) edges.push(await serve((request, response) => plainAck(request, response, list)));
+    const { hub: made } = await hub({ edges, batchSize: 200 });
+    deliver(
+      made,
+      Array.from({ length: 1_000 }, (_, i) => live(`r${i}`, T)),
+      'a',
+    );
+    await until('all have it', () => made.health().pending_changes === 0);
+    expect(made.fanOut).toMatchObject({ reads: 5, served: 5 * 16 });
+    for (const list of bodies) expect(list.flatMap((body) => JSON.parse(body).changes)).toHaveLength(1_000);
+  });
+
+  test('a batch that is no longer what it was is not handed out again', async () => {
+    const db = new Connection(await database('SELECT 1'));
+    prepareHubDatabase(db);
+    const store = new HubStore(db, new DeadLetters(db, systemClock), { bodyBytes: 100_000, batchChanges: 100 }, false);
+    const limit = { changes: 10, bytes: 100_000 };
+    const fanOut = new FanOut(db, limit);
+    const send = (...changes: object[]): unknown => store.receive(JSON.stringify({ batch_id: 1, changes }), undefined);
+    const ids = (from: number): string[] => {
+      const body = fanOut.next(from, limit, undefined)?.body ?? new Uint8Array();
+      return JSON.parse(Buffer.from(body).toString()).changes.map(({ row }: { row: { id: string } }) => row.id);
+    };
+    send(live('x', T), live('y', T));
+    expect([ids(0), ids(0)]).toEqual([
+      ['x', 'y'],
+      ['x', 'y'],
+    ]);
+    expect(fanOut.reads).toBe(1);
+    send(live('z', T));
+    // Still exact, and what is new comes after it.
+    expect([ids(0), fanOut.reads]).toEqual([['x', 'y'], 1]);
+    send(live('x', T + 1));
+    expect([ids(0), fanOut.reads]).toEqual([['y', 'z', 'x'], 2]);
+  });
+
+  test('edges share a batch even where their own changes are in it, and each gets it without those', async () => {
+    const ids = ['a', 'b', 'c'];
+    const bodies: string[][] = ids.map(() => []);
+    const edges: string[] = [];
+    for (const [i, id] of ids.entries()) {
+      edges.push(
+        await serve((request, response) => {
+          if (request.url === '/health') return void response.end(JSON.stringify({ node_id: id }));
+          plainAck(request, response, bodies[i] as string[]);
+        }),
+      );
+    }
+    const path = join(scratchFolder(), 'hub.db');
+    const before = await hub({}, path);
+    for (let n = 0; n < 60; n++) {
+      const from = [...ids, undefined][n % 4];
+      const name = '\u00e9'.repeat(n);
+      deliver(before.hub, [live(`r${n}.1`, T, { name }), n % 5 ? live(`r${n}.2`, T) : gone(`r${n}.2`, T)], from);
+    }
+    await before.hub.stop();
+    const { hub: made } = await hub({ edges }, path);
+    await until('all have it', () => made.health().pending_changes === 0);
+    expect(made.fanOut.reads).toBe(1);
+    for (const [i, list] of bodies.entries()) {
+      const got = list.flatMap((body) => JSON.parse(body).changes.map(({ row }: { row: { id: string } }) => row.id));
+      const wanted = Array.from({ length: 60 }, (_, n) => n).filter((n) => n % 4 !== i);
+      expect(got).toEqual(wanted.flatMap((n) => [`r${n}.1`, `r${n}.2`]));
+    }
+  });
+
+  test('an edge that never answers keeps nobody waiting', async () => {
+    const bodies: string[] = [];
+    const stuck = await serve((request) => void request.resume());
+    const fine = await serve((request, response) => plainAck(request, response, bodies));
+    const { hub: made } = await hub({ edges: [stuck, fine], batchSize: 50 });
+    for (let i = 0; i < 20; i++)
+      deliver(
+        made,
+        Array.from({ length: 100 }, (_, j) => live(`r${i}.${j}`, T)),
+        'a',
+      );
+    await until('the other has it', () => made.health().peer_states[1]?.pending === 0);
+    expect(made.health().peer_states[0]?.pending).toBe(2_000);
+    await made.stop();
+  });
+
+  test('large rows are split by bytes, and a row that is larger than a batch goes alone', async () => {
+    const bodies: string[] = [];
+    const url = await serve((request, response) => plainAck(request, response, bodies));
+    const { hub: made } = await hub({ edges: [url], maxBatchBytes: 10_000 });
+    const rows = [50, 4_000, 4_000, 4_000, 30_000, 50].map((n, i) =>
+      live(`r${i}`, T, { name: '\u00e9'.repeat(n / 2) }),
+    );
+    deliver(made, rows);
+    await until('it has arrived', () => made.health().pending_changes === 0);
+    const sizes = bodies.map((body) => JSON.parse(body).changes.length);
+    expect(sizes.reduce((sum, n) => sum + n, 0)).toBe(6);
+    const large = bodies.filter((body) => Buffer.byteLength(body) > 10_000);
+    expect(large.map((body) => JSON.parse(body).changes.length)).toEqual([1]);
+    expect(sizes.length).toBeLessThanOrEqual(5);
+  });
+});
+
+describe('the database', () => {
+  test('of a node, or of anybody else, is refused and left alone', async () => {
+    const path = join(scratchFolder(), 'node.db');
+    const db = await database(ITEMS, path);
+    const manager = attach(db, { id: 'a', peers: [] }, ['items']);
+    await manager.stop();
+    const before = rowsOf(db, 'SELECT name FROM sqlite_schema ORDER BY name');
+    expect(() => createHub(db, { id: 'hub', edges: [] })).toThrow(/not a hub's: it holds .*own/);
+    expect(rowsOf(db, 'SELECT name FROM sqlite_schema ORDER BY name')).toEqual(before);
+  });
+
+  test('that is damaged is refused with a message that says so', async () => {
+    const path = join(scratchFolder(), 'hub.db');
+    const made = await hub({}, path);
+    deliver(
+      made.hub,
+      Array.from({ length: 500 }, (_, i) => live(`r${i}`, T, { name: 'x'.repeat(100) })),
+    );
+    await made.hub.stop();
+    made.db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+    const bytes = readFileSync(path);
+    bytes.fill(0x5a, 8_192, 40_000);
+    const broken = join(scratchFolder(), 'broken.db');
+    writeFileSync(broken, bytes);
+    await expect(hub({}, broken)).rejects.toThrow(/the database is damaged: .*own/);
+  });
+
+  test('of another version of the hub is refused', async () => {
+    const db = await database('CREATE TABLE _hub_rows (seq INTEGER PRIMARY KEY)');
+    expect(() => createHub(db, { id: 'hub', edges: [] })).toThrow(/another version/);
+  });
+
+  test('keeps nothing running after stop', async () => {
+    const { hub: made } = await hub({ edges: ['http://127.0.0.1:9'] });
+    deliver(made, [live('x', T)]);
+    await made.stop();
+    await made.stop();
+    expect(() => made.health()).toThrow(/stopped/);
+  });
+});
+
+test('options are checked by name', async () => {
+  const db = await database('SELECT 1');
+  expect(() => createHub(db, { id: '', edges: [] })).toThrow(/"id"/);
+  expect(() => createHub(db, { id: 'h', edges: ['ftp://x'] })).toThrow(/ftp/);
+  expect(() => createHub(db, { id: 'h', edges: [], batchsize: 5 } as unknown as HubConfig)).toThrow(/batchsize/);
+});

@@ -1,0 +1,218 @@
+/** A body that a node with the same schema wrote is told by its text, and merged to the same end as by every other way. */
+import { describe, expect, test } from 'vitest';
+import { PlainBodies } from '../../src/receive/plain-body.ts';
+import type { Table } from '../../src/sqlite/schema.ts';
+import { Random } from '../support/model.ts';
+import { exactRows, node, rowsOf, type TestNode } from '../support/nodes.ts';
+
+const T = 1_700_000_000_000;
+
+function tableNamed(name: string, columns: string[]): Table {
+  return {
+    name,
+    columns: columns.map((column) => ({ name: column, affinity: 'TEXT', required: false, fallback: 'NULL' })),
+    id: 'id',
+    updatedAt: 'updated_at',
+    rowKey: 'rowid',
+    uniques: [],
+    writers: 0,
+    warnings: [],
+  };
+}
+
+const TABLES = [
+  tableNamed('items', ['id', 'name', 'updated_at']),
+  tableNamed('été (x)', ['größe', 'id', 'updated_at', 'a"\\b']),
+  tableNamed('wide', ['id', ...Array.from({ length: 300 }, (_, i) => `c${i}`), 'updated_at']),
+];
+
+function counts(body: string): unknown {
+  const plain = new PlainBodies((name) => TABLES.find((table) => table.name === name));
+  const found = plain.recognise(Buffer.from(body).toString('latin1'));
+  return found?.map(({ table, writes, deletions }) => [table.name, writes, deletions]);
+}
+
+const batch = (...changes: unknown[]): string => JSON.stringify({ batch_id: 7, changes });
+const write = (row: object = {}, more: object = {}): object => ({
+  op: 'INSERT',
+  table: 'items',
+  row: { id: 'a', name: 'n', updated_at: T, ...row },
+  old_id: null,
+  ...more,
+});
+const deletion = (row: object = {}, oldId: unknown = 'a'): object => write(row, { op: 'DELETE', old_id: oldId });
+
+describe('a plain body', () => {
+  test.each<[string, string, unknown]>([
+    ['one write', batch(write()), [['items', 1, 0]]],
+    ['an update', batch(write({}, { op: 'UPDATE' })), [['items', 1, 0]]],
+    ['one deletion', batch(deletion()), [['items', 0, 1]]],
+    [
+      'a tombstone of a snapshot',
+      batch({ op: 'DELETE', table: 'items', row: { id: 'a', updated_at: T }, old_id: 'a' }),
+      [['items', 0, 1]],
+    ],
+    ['both', batch(write(), deletion(), write({ id: 'b' })), [['items', 2, 1]]],
+    [
+      'null, numbers, true',
+      batch(write({ name: null }), write({ name: -1.5e-7 }), write({ name: true })),
+      [['items', 3, 0]],
+    ],
+    ['quotes, backslashes and braces in text', batch(write({ name: '"},"old_id":null},{\\' })), [['items', 1, 0]]],
+    ['text that only holds a dollar', batch(write({ name: 'a$blob:' })), [['items', 1, 0]]],
+    ['text beyond ASCII', batch(write({ id: 'ü', name: '日本\u2028' })), [['items', 1, 0]]],
+    [
+      'two tables in turn, with names beyond ASCII',
+      batch(
+        write(),
+        { op: 'INSERT', table: 'été (x)', row: { größe: 1, id: 'b', updated_at: T, 'a"\\b': 'x' }, old_id: null },
+        write({ id: 'c' }),
+      ),
+      [
+        ['items', 2, 0],
+        ['été (x)', 1, 0],
+      ],
+    ],
+  ])('is %s', (_, body, expected) => {
+    expect(counts(body)).toEqual(expected);
+  });
+
+  test.each<[string, string]>([
+    ['an empty one', batch()],
+    ['white space', JSON.stringify(JSON.parse(batch(write())), null, 1)],
+    ['something after it', `${batch(write())} `],
+    ['more fields beside changes', JSON.stringify({ batch_id: 7, changes: [write()], more: 1 })],
+    ['another order of the fields', JSON.stringify({ changes: [write()], batch_id: 7 })],
+    ['a table that is not known', batch(write({}, { table: 'others' }))],
+    ['a table in another spelling', batch(write({}, { table: 'ITEMS' }))],
+    ['an op that is not known', batch(write({}, { op: 'UPSERT' }))],
+    ['an op in another spelling', batch(write({}, { op: 'insert' }))],
+    ['a column too many', batch(write({ more: 1 }))],
+    ['a column too few', batch({ op: 'INSERT', table: 'items', row: { id: 'a', updated_at: T }, old_id: null })],
+    ['another order of the columns', batch(write({}, { row: { name: 'n', id: 'a', updated_at: T } }))],
+    ['a field too many', batch(write({}, { more: 1 }))],
+    ['a write with an old id', batch(write({}, { old_id: 'a' }))],
+    ['a deletion of another id', batch(deletion({}, 'b'))],
+    ['a deletion without an old id', batch(deletion({}, null))],
+    ['a deletion without a row', batch({ op: 'DELETE', table: 'items', row: null, old_id: 'a' })],
+    ['a row that is no object', batch(write({}, { row: ['a', 'n', T] }))],
+    ['a nested value', batch(write({ name: { a: 1 } }))],
+    ['a list as a value', batch(write({ name: [1] }))],
+    ['encoded text', batch(write({ name: '$text:$' }))],
+    ['encoded text behind an escape', batch(write({ name: 'HERE' })).replace('HERE', '\\u0024blob:00')],
+    ['an encoded id', batch(write({ id: '$text:$' }))],
+    ['an id with an escape', batch(write({ id: 'a"b' }))],
+    ['an id like nested JSON', batch(write({ id: '{}' }), write({ id: '[]' }))],
+    ['an empty id', batch(write({ id: '' }))],
+    ['an id that is a number', batch(write({ id: 1 }))],
+    ['a time that is text', batch(write({ updated_at: `${T}` }))],
+    ['a time with a fraction', batch(write({ updated_at: T + 0.5 }))],
+    ['a time of one digit', batch(write({ updated_at: 1 }))],
+    ['a time out of range', batch(write({ updated_at: 8_640_000_000_000_001 }))],
+    ['a negative time', batch(write({ updated_at: -T }))],
+    ['a time that is true', batch(write({ updated_at: true }))],
+    ['one bad change among good ones', batch(write(), write({ more: 1 }), write())],
+    [
+      'a table too wide for a pattern',
+      batch({
+        op: 'INSERT',
+        table: 'wide',
+        row: Object.fromEntries(TABLES[2]?.columns.map(({ name }) => [name, name === 'updated_at' ? T : 'x']) ?? []),
+        old_id: null,
+      }),
+    ],
+  ])('is not: %s', (_, body) => {
+    expect(counts(body)).toBeUndefined();
+  });
+});
+
+const SCHEMA =
+  'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT COLLATE NOCASE, value INTEGER, any_ , num NUMERIC, real REAL, updated_at INTEGER); ' +
+  'CREATE TABLE notes (id TEXT PRIMARY KEY, updated_at INTEGER, text TEXT NOT NULL)';
+
+/** Values among which ties are dense, and 1, 1.0 and '1' are all there. */
+const VALUES = [
+  null,
+  '',
+  'a',
+  'A',
+  'b',
+  '1',
+  '1.0',
+  '$',
+  '$text:a',
+  '$blob:00',
+  '$real:1.0',
+  '$int:1',
+  1,
+  2,
+  -1,
+  0.5,
+  '-0.0',
+  'é',
+  'x"y\\',
+];
+
+function randomBatch(random: Random): object[] {
+  return Array.from({ length: 1 + random.below(6) }, () => {
+    const id = `r${random.below(4)}`;
+    const updated_at = T + random.below(3);
+    const value = (): unknown =>
+      random.below(3) === 0 ? VALUES[random.below(VALUES.length)] : (VALUES[random.below(3)] ?? null);
+    const row =
+      random.below(4) === 0
+        ? { table: 'notes', row: { id, updated_at, text: random.below(6) === 0 ? null : `t${random.below(2)}` } }
+        : {
+            table: 'items',
+            row: { id, name: value(), value: value(), any_: value(), num: value(), real: value(), updated_at },
+          };
+    const op = random.below(4) === 0 ? 'DELETE' : random.below(2) === 0 ? 'INSERT' : 'UPDATE';
+    return { op, ...row, old_id: op === 'DELETE' ? id : null };
+  });
+}
+
+function stateOf({ db }: TestNode): unknown {
+  return {
+    items: exactRows(db, 'items'),
+    notes: exactRows(db, 'notes'),
+    tombstones: rowsOf(db, 'SELECT * FROM _tombstones ORDER BY table_name, row_id'),
+    letters: rowsOf(db, 'SELECT op, row_id, row_data FROM _dead_letter ORDER BY dead_id'),
+    changes: rowsOf(db, 'SELECT op, row_id, row_data FROM _changes ORDER BY change_id'),
+  };
+}
+
+test.each([1, 2, 3, 4, 5])('ends as a body that is checked change by change does (seed %i)', async (seed) => {
+  const random = new Random(seed);
+  const options = { schema: SCHEMA, tables: ['items', 'notes'] };
+  const [plain, checked, careful] = [await node(options), await node(options), await node(options)];
+  for (const one of [plain, careful]) one.manager.on('applied', () => {});
+  for (let i = 0; i < 60; i++) {
+    const changes = randomBatch(random);
+    const text = JSON.stringify({ batch_id: i + 1, changes });
+    const answer = plain.manager.receive(text);
+    // White space is more than a plain body has; a table in capitals is more than the fast way takes.
+    expect(checked.manager.receive(JSON.stringify({ batch_id: i + 1, changes }, null, 1))).toEqual(answer);
+    const shouted = changes.map((change) => ({ ...change, table: (change as { table: string }).table.toUpperCase() }));
+    const { body } = careful.manager.receive(JSON.stringify({ batch_id: i + 1, changes: shouted }));
+    expect((body as { applied: number }).applied).toEqual((answer.body as { applied: number }).applied);
+    expect(plain.manager.receive(text)).toEqual(answer);
+  }
+  const { letters, ...state } = stateOf(plain) as { letters: unknown[] };
+  expect(stateOf(checked)).toEqual({ ...state, letters });
+  const { letters: shouted, ...other } = stateOf(careful) as { letters: unknown[] };
+  expect(other).toEqual(state);
+  expect(shouted.length).toBe(letters.length);
+});
+
+test.each([
+  ['1', '1.0'],
+  ['0.0', '-0.0'],
+])('where a column takes numbers as they come, %s and %s end alike in either order', async (first, second) => {
+  const body = (value: string): string =>
+    `{"batch_id":1,"changes":[{"op":"INSERT","table":"items","row":{"id":"a","any_":${value},"updated_at":${T}},"old_id":null}]}`;
+  const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, any_ , updated_at INTEGER)';
+  const [here, there] = [await node({ schema }), await node({ schema })];
+  for (const value of [first, second]) here.manager.receive(body(value));
+  for (const value of [second, first]) there.manager.receive(body(value));
+  expect(exactRows(here.db, 'items')).toEqual(exactRows(there.db, 'items'));
+});

@@ -1,0 +1,431 @@
+/** Values on the wire: every storage class in every affinity arrives bit for bit, on each way that a row can travel. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { attach } from '../../src/index.ts';
+import type { Fetch } from '../../src/send/courier.ts';
+import { PEER, standstill } from '../support/elsewhere.ts';
+import type { TestDatabase } from '../support/lane.ts';
+import { captured, cleanUp, database, node, rowsOf, type TestNode } from '../support/nodes.ts';
+
+/** A node whose bodies go to `receive`; what that answers is the peer's answer. */
+function shippingTo(receive: (body: Uint8Array) => { status: number; body: unknown }) {
+  const fetch: Fetch = async (_url, { body }) => {
+    const answer = receive(body);
+    return { status: answer.status, text: async () => JSON.stringify(answer.body) };
+  };
+  return { id: 'origin', peers: [PEER], clock: standstill, batchMs: 3_600_000, random: () => 1, fetch };
+}
+
+/** Deletes nothing, but no batch that holds it is regular. */
+const STRANGER = '{"op":"DELETE","table":"items","row":null,"old_id":"nobody"}';
+
+function carefully(body: Uint8Array): string {
+  return new TextDecoder().decode(body).replace(/\]\}$/, `,${STRANGER}]}`);
+}
+
+/** The careful path works on a temporary table, which is there from its first use on. */
+function wentCarefully(db: TestDatabase): boolean {
+  return rowsOf(db, "SELECT 1 FROM temp.sqlite_schema WHERE name = '_rowcast_stage'").length > 0;
+}
+
+/** id, storage class, value and bytes. quote() alone stops at a NUL character. */
+function cells(db: TestDatabase, columns = ['v'], where = 'true'): string[] {
+  const cell = (name: string): string => `typeof(${name}) || ' ' || quote(${name}) || ' ' || hex(${name})`;
+  const line = columns.map(cell).join(" || '; ' || ");
+  return rowsOf(db, `SELECT id || ': ' || ${line} AS line FROM items WHERE ${where} ORDER BY id`).map(({ line: l }) =>
+    String(l),
+  );
+}
+
+const utf8 = (text: string): string => `CAST(x'${Buffer.from(text, 'utf8').toString('hex')}' AS TEXT)`;
+const allBytes = Buffer.from(Array.from({ length: 256 }, (_, i) => i)).toString('hex');
+
+/** As SQL, so that no binding's idea of a number is in the way. */
+const VALUES: string[] = [
+  'NULL',
+  // Integers, about the limits of a JavaScript number and of 64 bits.
+  ...['0', '1', '-1', '9007199254740990', '9007199254740991', '9007199254740992', '9007199254740993'],
+  ...['-9007199254740991', '-9007199254740992', '-9007199254740993', '9223372036854775807', '-9223372036854775808'],
+  ...['4611686018427387905', '-9223372036854775807', '1000000000000000000'],
+  // Reals: whole ones, signed zero, the extremes, and those that need all 17 digits.
+  ...['0.0', '-0.0', '1.0', '1.5', '-2.5', '0.1', '0.30000000000000004', '3.141592653589793', '2.718281828459045'],
+  ...['9007199254740992.0', '9007199254740994.0', '1e15', '1e16', '123456789012345680.0', '9223372036854775807.0'],
+  ...['1e19', '-1e19', '1e300', '-1e300', '1.7976931348623157e308', '-1.7976931348623157e308', '5e-324', '-5e-324'],
+  ...['2.2250738585072014e-308', '2.225073858507201e-308', '1e23', '4.35', '1.0000000000000002', '9e999', '-9e999'],
+  // Text.
+  ...[
+    "''",
+    "' '",
+    "'plain'",
+    "'O''Brien'",
+    "'back\\slash \\u0041 \\n'",
+    '\'"quoted"\'',
+    "'line' || char(10) || char(13) || char(9)",
+  ],
+  ...["'a' || char(0) || 'b'", 'char(0)', "char(0) || 'x'", "'$' || char(0)", 'char(1, 8, 12, 27, 31, 127, 128, 159)'],
+  ...[
+    utf8('🙂 emoji 👩‍👩‍👧'),
+    utf8('naïve é combining'),
+    utf8('\u2028\u2029\ufeff\ufffd'),
+    utf8('￿𐀀􏿿'),
+    utf8('日本語'),
+  ],
+  // Text that looks like something else.
+  ...[
+    "'1'",
+    "'1.0'",
+    "'-0'",
+    "'007'",
+    "'1e5'",
+    "' 12 '",
+    "'0x1F'",
+    "'9007199254740993'",
+    "'9223372036854775808'",
+    "'+5'",
+  ],
+  ...["'9e999'", "'-9e999'", "'Infinity'", "'NaN'", "'null'", "'true'", "'1_000'", "'.5'", "'5.'"],
+  // Text that begins like an encoded value.
+  ...[
+    "'$'",
+    "'$$'",
+    "'$x'",
+    "'$blob'",
+    "'$blob:'",
+    "'$blob:00ff'",
+    "'$blob:xyz'",
+    "'$BLOB:00'",
+    "'$text:'",
+    "'$text:$text:x'",
+  ],
+  ...[
+    "'$int:5'",
+    "'$int:'",
+    "'$real:9e999'",
+    "'$real:1.5'",
+    "'$json:{}'",
+    "'%'",
+    "'#'",
+    "'$blob:00' || char(0) || 'x'",
+  ],
+  ...["'$text:a' || char(0) || 'b'", "'$int:1' || char(0)", utf8('$blob:é🙂'), utf8('$text:é🙂')],
+  // Blobs.
+  ...[
+    "x''",
+    "x'00'",
+    "x'ff'",
+    `x'${allBytes}'`,
+    "x'24626c6f623a'",
+    'CAST(1 AS BLOB)',
+    "CAST('1.5' AS BLOB)",
+    "x'c3a9'",
+    "x'eda080'",
+  ],
+];
+
+/** These hold `":`, by which a batch is suspected of unknown columns and takes the careful path. */
+const LIKE_JSON = [
+  `'{"a":1,"b":[null,{"c":"d"}]}'`,
+  `json('{"x":"y"}')`,
+  `'":'`,
+  `json_array(json_object('k', 1))`,
+  `'{"a":1}}'`,
+];
+
+const TYPES: Record<string, string> = {
+  TEXT: 'TEXT',
+  'VARCHAR(3)': 'VARCHAR(3)',
+  INTEGER: 'INTEGER',
+  BOOLEAN: 'BOOLEAN',
+  REAL: 'REAL',
+  'DOUBLE PRECISION': 'DOUBLE PRECISION',
+  NUMERIC: 'NUMERIC',
+  'DECIMAL(10,2)': 'DECIMAL(10,2)',
+  BLOB: 'BLOB',
+  'no type': '',
+  'a type named ANY': 'ANY',
+  'TEXT COLLATE NOCASE': 'TEXT COLLATE NOCASE',
+  'no type COLLATE NOCASE': 'COLLATE NOCASE',
+  'STRICT INT': 'INT',
+  'STRICT INTEGER': 'INTEGER',
+  'STRICT REAL': 'REAL',
+  'STRICT TEXT': 'TEXT',
+  'STRICT BLOB': 'BLOB',
+  'STRICT ANY': 'ANY',
+};
+
+const schemaFor = (what: string): string =>
+  `CREATE TABLE items (id TEXT PRIMARY KEY, v ${TYPES[what]}, updated_at INTEGER)${what.startsWith('STRICT') ? ' STRICT' : ''}`;
+
+/** Writes every value that the type takes at all, and says how many those were. */
+function fill(db: TestDatabase, values: string[]): number {
+  let taken = 0;
+  values.forEach((value, i) => {
+    try {
+      db.exec(
+        `INSERT INTO items VALUES ('${String(i).padStart(3, '0')} ${value.slice(0, 30).replaceAll(/['"]/g, '_')}', ${value}, ${1000 + i})`,
+      );
+      taken += 1;
+    } catch (error) {
+      // A STRICT table refuses other types, capture or not.
+      expect(String((error as Error).message)).toMatch(/cannot store/);
+    }
+  });
+  return taken;
+}
+
+describe('every value in every kind of column', () => {
+  let cellsChecked = 0;
+
+  for (const what of Object.keys(TYPES)) {
+    test(`${what}: the same storage class and bytes on the fast path, the careful path and in a snapshot`, async () => {
+      const schema = schemaFor(what);
+      const plain = await database(schema);
+      fill(plain, VALUES);
+
+      const [fast, careful] = [await node({ schema }), await node({ schema })];
+      const bodies: Uint8Array[] = [];
+      const origin = await node({
+        schema,
+        ...shippingTo((body) => {
+          bodies.push(body);
+          expect(careful.manager.receive(carefully(body)).body).not.toHaveProperty('rejected');
+          return fast.manager.receive(body);
+        }),
+      });
+      const count = fill(origin.db, VALUES);
+      const expected = cells(plain);
+      expect(cells(origin.db), 'capture does not change what the application wrote').toEqual(expected);
+      expect(expected).toHaveLength(count);
+      cellsChecked += count;
+
+      expect(await origin.manager.flush()).toEqual({ delivered: [PEER], unreachable: [] });
+      expect(cells(fast.db), 'fast').toEqual(expected);
+      expect(cells(careful.db), 'careful').toEqual(expected);
+      expect(wentCarefully(fast.db)).toBe(false);
+      expect(wentCarefully(careful.db)).toBe(true);
+
+      // Sent again, every value is recognised as already in place: its canonical content is the same on both sides.
+      const [body] = bodies as [Uint8Array];
+      expect(fast.manager.receive(body).body, 'fast, again').toMatchObject({ applied: count });
+      // The stranger counts as well: there is nothing left to delete.
+      expect(careful.manager.receive(carefully(body)).body, 'careful, again').toMatchObject({ applied: count + 1 });
+      expect(cells(fast.db)).toEqual(expected);
+
+      await origin.manager.stop();
+      const late = await node({ schema });
+      const again = attach(
+        origin.db,
+        { ...shippingTo((body) => late.manager.receive(body)), peers: ['http://late.test'] },
+        ['items'],
+      );
+      cleanUp(() => again.stop());
+      await again.flush();
+      expect(cells(late.db), 'snapshot').toEqual(expected);
+      expect(origin.manager.deadLetters.list()).toEqual([]);
+    });
+
+    test(`${what}: an UPDATE and a DELETE carry the value as the INSERT did, and text like JSON is only text`, async () => {
+      const schema = schemaFor(what);
+      const other = await node({ schema });
+      const origin = await node({ schema, ...shippingTo((body) => other.manager.receive(body)) });
+      fill(origin.db, [...VALUES, ...LIKE_JSON]);
+      const expected = cells(origin.db);
+      origin.db.exec('UPDATE items SET v = v, updated_at = updated_at + 100000');
+      const before = rowsOf(origin.db, "SELECT row_data FROM _changes WHERE op = 'UPDATE' ORDER BY change_id");
+      await origin.manager.flush();
+      expect(cells(other.db)).toEqual(expected);
+      origin.db.exec('DELETE FROM items');
+      expect(rowsOf(origin.db, "SELECT row_data FROM _changes WHERE op = 'DELETE' ORDER BY change_id")).toEqual(before);
+      await origin.manager.flush();
+      expect(cells(other.db)).toEqual([]);
+    });
+  }
+
+  test('that were a thousand cells and more', () => {
+    expect(cellsChecked).toBeGreaterThan(1000);
+  });
+});
+
+describe('the wire format', () => {
+  const wire = async (type: string, value: string): Promise<unknown> => {
+    const { db } = await node({ schema: `CREATE TABLE items (id TEXT PRIMARY KEY, v ${type}, updated_at INTEGER)` });
+    db.exec(`INSERT INTO items VALUES ('a', ${value}, 1000)`);
+    return captured(db)[0]?.row.v;
+  };
+  const CASES: [type: string, value: string, onTheWire: unknown][] = [
+    ['TEXT', "'plain'", 'plain'],
+    ['TEXT', 'NULL', null],
+    ['TEXT', '5', '5'],
+    ['INTEGER', '5', 5],
+    ['REAL', '5', 5],
+    ['REAL', '0.1', 0.1],
+    ['INTEGER', '9007199254740991', 9007199254740991],
+    ['INTEGER', '9007199254740992', '9007199254740992'],
+    ['INTEGER', '-9007199254740993', '-9007199254740993'],
+    ['NUMERIC', '9223372036854775807', '9223372036854775807'],
+    ['BLOB', '9223372036854775807', '$int:9223372036854775807'],
+    ['', '-9223372036854775808', '$int:-9223372036854775808'],
+    ['', '9007199254740991', 9007199254740991],
+    ['REAL', '9e999', '9e999'],
+    ['REAL', '-9e999', '-9e999'],
+    ['NUMERIC', '9e999', '9e999'],
+    ['TEXT', "x'00ff'", '$blob:00FF'],
+    ['BLOB', "x''", '$blob:'],
+    ['TEXT', "'$blob:00'", '$text:$blob:00'],
+    ['TEXT', "'$text:x'", '$text:$text:x'],
+    ['', "'$int:5'", '$text:$int:5'],
+    ['TEXT', "'$5 off'", '$5 off'],
+    ['TEXT', "'9e999'", '9e999'],
+    ['TEXT', `json('{"a":[1]}')`, '{"a":[1]}'],
+    ['', "json('[1]')", '[1]'],
+    ['TEXT', "'a' || char(0) || 'b'", 'a\0b'],
+  ];
+  for (const [type, value, expected] of CASES) {
+    test(`${value} in a column of type ${type || 'none'} is ${JSON.stringify(expected)}`, async () => {
+      expect(await wire(type, value)).toBe(expected);
+    });
+  }
+
+  test('a real is printed as a real where the column would not make it one', async () => {
+    const { db } = await node({ schema: 'CREATE TABLE items (id TEXT PRIMARY KEY, v, updated_at INTEGER)' });
+    db.exec("INSERT INTO items VALUES ('a', 1.0, 1000)");
+    expect(rowsOf(db, 'SELECT row_data FROM _changes')).toEqual([{ row_data: '{"id":"a","v":1.0,"updated_at":1000}' }]);
+  });
+
+  const FOREIGN: [type: string, json: string, stored: string][] = [
+    ['TEXT', '"$blob:00ff"', 'blob'],
+    ['TEXT', '"$blob:0"', 'text'],
+    ['TEXT', '"$blob:zz"', 'text'],
+    ['TEXT', '"$unknown:1"', 'text'],
+    ['INTEGER', '"9223372036854775807"', 'integer'],
+    ['INTEGER', '5.0', 'integer'],
+    ['REAL', '5', 'real'],
+    ['BLOB', '5', 'integer'],
+    ['BLOB', '5.0', 'real'],
+    ['BLOB', 'true', 'integer'],
+    ['BLOB', 'null', 'null'],
+    ['BLOB', '"\\u0000"', 'text'],
+  ];
+  for (const [type, json, stored] of FOREIGN) {
+    test(`${json} from another implementation becomes ${stored} in a column of type ${type}, on both paths`, async () => {
+      for (const extra of ['', `,${STRANGER}`]) {
+        const { db, manager } = await node({
+          schema: `CREATE TABLE items (id TEXT PRIMARY KEY, v ${type}, updated_at INTEGER)`,
+        });
+        const change = `{"op":"INSERT","table":"items","row":{"id":"a","v":${json},"updated_at":1000},"old_id":null}`;
+        expect(manager.receive(`{"batch_id":1,"changes":[${change}${extra}]}`).status).toBe(200);
+        expect(rowsOf(db, 'SELECT typeof(v) AS type FROM items')).toEqual([{ type: stored }]);
+      }
+    });
+  }
+});
+
+describe('large and broken text', () => {
+  const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, v, updated_at INTEGER)';
+  const sizes: Record<string, string> = {
+    'a megabyte of text': "replace(hex(zeroblob(500000)), '00', 'é')",
+    'a megabyte of text with NUL in the middle':
+      "replace(hex(zeroblob(250000)), '00', 'ab') || char(0) || replace(hex(zeroblob(250000)), '00', 'cd')",
+    'a megabyte of quotes and backslashes': `replace(hex(zeroblob(500000)), '00', '"\\')`,
+    'a megabyte of bytes': 'randomblob(1000000)',
+    'a megabyte that begins like a blob': "'$blob:' || hex(zeroblob(500000))",
+  };
+  for (const [what, sql] of Object.entries(sizes)) {
+    test(what, async () => {
+      const [fast, careful] = [await node({ schema }), await node({ schema })];
+      const origin = await node({
+        schema,
+        ...shippingTo((body) => {
+          careful.manager.receive(carefully(body));
+          return fast.manager.receive(body);
+        }),
+      });
+      origin.db.exec(`INSERT INTO items VALUES ('big', ${sql}, 1000), ('small', 'x', 1000)`);
+      await origin.manager.flush();
+      const measure = (it: TestNode): unknown =>
+        it.all("SELECT typeof(v) AS type, octet_length(v) AS bytes FROM items WHERE id = 'big'");
+      const hex = (it: TestNode): unknown => it.all("SELECT hex(v) AS hex FROM items WHERE id = 'big'")[0]?.hex;
+      expect(measure(fast)).toEqual(measure(origin));
+      expect(hex(fast) === hex(origin)).toBe(true);
+      expect(hex(careful) === hex(origin)).toBe(true);
+    });
+  }
+
+  test('a lone surrogate, such as half an emoji that was cut off, arrives as U+FFFD and does not stop the row', async () => {
+    const other = await node({ schema });
+    const origin = await node({ schema, ...shippingTo((body) => other.manager.receive(body)) });
+    origin.db.prepare('INSERT INTO items VALUES (?, ?, 1000)').run('a', 'x\ud800y');
+    origin.db.prepare('INSERT INTO items VALUES (?, ?, 1000)').run('b', '🙂'.slice(0, 1));
+    await origin.manager.flush();
+    // One binding stores U+FFFD at once, another three bytes that are no UTF-8, each of which is replaced.
+    const arrived = rowsOf(other.db, 'SELECT v FROM items ORDER BY id').map(({ v }) => String(v));
+    expect(arrived).toEqual([expect.stringMatching(/^x\ufffd+y$/), expect.stringMatching(/^\ufffd+$/)]);
+    expect(origin.manager.deadLetters.list()).toEqual([]);
+  });
+
+  test('bytes that are no UTF-8 but were stored as text hold nothing else back and are not lost in silence', async () => {
+    const other = await node({ schema });
+    const origin = await node({ schema, ...shippingTo((body) => other.manager.receive(body)) });
+    origin.db.exec("INSERT INTO items VALUES ('before', 1, 1000)");
+    origin.db.exec("INSERT INTO items VALUES ('broken', CAST(x'61ff62' AS TEXT), 1000)");
+    origin.db.exec("INSERT INTO items VALUES ('after', 2, 1000)");
+    await origin.manager.flush();
+    const arrived = rowsOf(other.db, 'SELECT id FROM items ORDER BY id').map(({ id }) => id);
+    expect(arrived).toEqual(expect.arrayContaining(['after', 'before']));
+    const letters = origin.manager.deadLetters.list().map(({ rowId }) => rowId);
+    expect([...arrived, ...letters].sort()).toEqual(['after', 'before', 'broken']);
+    expect(origin.manager.health().pending_changes).toBe(0);
+  });
+});
+
+test('any values, in any columns, arrive as they were written', async () => {
+  const types = ['TEXT', 'INTEGER', 'REAL', 'NUMERIC', 'BLOB', ''];
+  const columns = types.map((_, i) => `c${i}`);
+  const schema = `CREATE TABLE items (id TEXT PRIMARY KEY, ${types.map((type, i) => `c${i} ${type}`).join(', ')}, updated_at INTEGER)`;
+  const [fast, careful] = [await node({ schema }), await node({ schema })];
+  const refusals: unknown[] = [];
+  const origin = await node({
+    schema,
+    ...shippingTo((body) => {
+      const answers = [careful.manager.receive(carefully(body)), fast.manager.receive(body)];
+      refusals.push(...answers.filter((answer) => answer.status !== 200 || 'rejected' in answer.body));
+      return answers[1] as { status: number; body: unknown };
+    }),
+  });
+
+  const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+  const text = fc.oneof(
+    fc.string({ unit: 'binary', maxLength: 12 }),
+    fc.string({
+      unit: fc.constantFrom('$', 'blob:', 'text:', 'int:', 'real:', '0', 'f', '\0', '"', ':', '\\', '}'),
+      maxLength: 6,
+    }),
+    fc.double().map(String),
+    fc.json({ maxDepth: 2 }),
+  );
+  const value = fc.oneof(
+    fc.constant('NULL'),
+    fc.bigInt({ min: -(2n ** 63n) + 1n, max: 2n ** 63n - 1n }).map(String),
+    fc.integer().map(String),
+    fc.double({ noNaN: true }).map((d) => (Number.isFinite(d) ? `CAST('${d}' AS REAL)` : d > 0 ? '9e999' : '-9e999')),
+    fc.uint8Array({ maxLength: 12 }).map((bytes) => `x'${hex(bytes)}'`),
+    text.map((t) => `CAST(x'${hex(Buffer.from(t, 'utf8'))}' AS TEXT)`),
+  );
+  const row = fc.tuple(...columns.map(() => value));
+
+  let run = 0;
+  await fc.assert(
+    fc.asyncProperty(fc.array(row, { minLength: 1, maxLength: 8 }), async (rows) => {
+      run += 1;
+      for (const [i, literals] of rows.entries()) {
+        origin.db.exec(`INSERT INTO items VALUES ('${run}-${i}', ${literals.join(', ')}, 1000)`);
+      }
+      await origin.manager.flush();
+      const written = cells(origin.db, columns, `id GLOB '${run}-*'`);
+      expect(refusals).toEqual([]);
+      expect(cells(fast.db, columns, `id GLOB '${run}-*'`)).toEqual(written);
+      expect(cells(careful.db, columns, `id GLOB '${run}-*'`)).toEqual(written);
+    }),
+    { numRuns: 60 },
+  );
+});
