@@ -171,7 +171,7 @@ export class Mesh {
       this.#lost.add(way);
       return `${id} cannot reach ${peer}: it keeps the changes for ${peer} and goes on trying`;
     }
-    if (line.event === 'dead-letter' || line.event === 'parked') return `${id} put a change aside: ${line.reason}`;
+    if (line.event === 'dead-letter') return `${id} put a change aside: ${line.reason}`;
     if (line.event === 'error' || line.event === 'warning') return `${id}: ${line.message}`;
     return undefined;
   }

@@ -6,7 +6,7 @@ import { type CheckedConfig, type Config, checkConfig, checkTables } from './con
 import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
-import { type Health, health, RowCounter } from './health.ts';
+import { type Health, health } from './health.ts';
 import { asFailure, type Received, receiving } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Replayer, type RetryResult } from './receive/retry.ts';
@@ -14,6 +14,7 @@ import { enrolPeers, PeerOutbox } from './send/outbox.ts';
 import { Shipper } from './send/shipper.ts';
 import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
+import { RowCounter } from './sqlite/row-counter.ts';
 import type { Ack, Change } from './wire/protocol.ts';
 
 export interface FlushResult {
@@ -78,7 +79,7 @@ class Attached implements Manager {
       tables,
       // Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end.
       warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
-      onRefresh: () => this.#replayer.replayParked(),
+      onRefresh: () => this.#replayer.replayUnknown(),
     });
     this.#letters = new DeadLetters(db, this.#clock);
     this.#applier = new Applier(db, this.#registry, this.#letters, {
@@ -89,7 +90,7 @@ class Attached implements Manager {
     this.#counter = new RowCounter(db, this.#clock);
     const newTables = this.#registry.install();
     enrolPeers(db, this.#registry, config.peers, newTables);
-    this.#replayer.replayParked();
+    this.#replayer.replayUnknown();
 
     this.#transport = config.fetch ? givenTransport(config.fetch) : defaultTransport();
     this.#shippers = config.peers.map((peer) => this.#shipper(peer));
@@ -99,7 +100,7 @@ class Attached implements Manager {
       discard: (id) => this.#letters.discard(id),
     };
     for (const shipper of this.#shippers) shipper.start();
-    this.#retrying = this.#retryParked();
+    this.#retrying = this.#retryLetters();
   }
 
   applyChanges(changes: Change[]): number {
@@ -153,8 +154,8 @@ class Attached implements Manager {
   }
 
   #apply(body: string | Uint8Array, from: string | undefined): Ack {
-    const { ack, event, parked } = this.#applier.apply(body, from, this.#events.has('applied'));
-    for (const one of parked) this.#events.emit('parked', one);
+    const { ack, event, letters } = this.#applier.apply(body, from, this.#events.has('applied'));
+    for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
     return ack;
   }
@@ -184,7 +185,7 @@ class Attached implements Manager {
   }
 
   /** A slow loop beside the fast ones: most of what a constraint has forbidden becomes possible by itself. */
-  async #retryParked(): Promise<void> {
+  async #retryLetters(): Promise<void> {
     let delay = RETRY_MS;
     while (!this.#stopped.signal.aborted) {
       await this.#clock.sleep(delay, this.#stopped.signal);
@@ -221,7 +222,7 @@ class Attached implements Manager {
   }
 }
 
-/** How often parked changes are tried again: every second at first, every minute when nothing has come of it. */
+/** How often letters are tried again: every second at first, every minute when nothing has come of it. */
 const RETRY_MS = 1_000;
 const RETRY_MS_MAX = 64_000;
 

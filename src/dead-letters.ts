@@ -1,5 +1,5 @@
 /**
- * Changes that could not be delivered (`out`: a peer refused them) or applied (`in`: parked here). They are kept until a
+ * Changes that could not be delivered (`out`: a peer refused them) or applied (`in`: received and impossible here). They are kept until a
  * person retries or discards them, or until the schema has caught up with what they need.
  *
  * `_dead_letter` has the specification's six columns and no more; `_dead_letter_info` beside it holds the rest.
@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
 import type { Connection } from './sqlite/connection.ts';
-import type { ParkCode } from './wire/protocol.ts';
+import type { RejectionCode } from './wire/protocol.ts';
 
 export interface DeadLetter {
   id: number;
@@ -27,7 +27,7 @@ export interface DeadLetter {
   retryCount: number;
 }
 
-export interface ParkedChange {
+export interface LetterContent {
   op: string | null;
   table: string | null;
   rowId: string | null;
@@ -72,18 +72,18 @@ export class DeadLetters {
   }
 
   /** Keeps a received change that cannot be applied; the same one again is the same letter. Inside a transaction. */
-  park(parked: ParkedChange, code: ParkCode, reason: string, from: string | undefined): void {
-    this.#keep('in', parked, code, reason, from ?? null, 0);
+  keepReceived(received: LetterContent, code: RejectionCode, reason: string, from: string | undefined): void {
+    this.#keep('in', received, code, reason, from ?? null, 0);
   }
 
   /** Keeps changes that a peer has refused. Inside a transaction. */
-  bury(refused: ParkedChange, peer: string, reason: string, attempts: number): void {
+  keepRefused(refused: LetterContent, peer: string, reason: string, attempts: number): void {
     this.#keep('out', refused, 'refused', reason, peer, attempts);
   }
 
-  /** Parked letters of the given codes, oldest first, with the change as it came. */
-  parked(
-    codes: ParkCode[],
+  /** Received letters of the given codes, oldest first, with the change as it came. */
+  received(
+    codes: RejectionCode[],
     page: { after: number; limit: number } = { after: 0, limit: -1 },
   ): { id: number; table: string | null; change: string; unknownColumns: string | null }[] {
     return this.#db.all(
@@ -96,7 +96,7 @@ export class DeadLetters {
   }
 
   /** The change as it came, and the columns that were unknown then; undefined for a letter that nobody described. */
-  parkedChange(id: number): { change: string; unknownColumns: string | null } | undefined {
+  changeOf(id: number): { change: string; unknownColumns: string | null } | undefined {
     return this.#db.get(
       'SELECT change, unknown_columns AS unknownColumns FROM _dead_letter_info WHERE dead_id = ? AND change IS NOT NULL',
       id,
@@ -117,7 +117,7 @@ export class DeadLetters {
 
   #keep(
     direction: 'in' | 'out',
-    what: ParkedChange,
+    what: LetterContent,
     code: string,
     reason: string,
     peer: string | null,
@@ -154,3 +154,11 @@ const SELECT =
   'SELECT d.dead_id AS id, coalesce(i.direction, \'out\') AS direction, d.op AS op, i.table_name AS "table", d.row_id AS rowId, ' +
   'd.row_data AS "row", i.peer AS peer, i.code AS code, i.reason AS reason, d.failed_at AS failedAt, d.retry_count AS retryCount ' +
   'FROM _dead_letter AS d LEFT JOIN _dead_letter_info AS i ON i.dead_id = d.dead_id';
+
+/** Exactly the specification's six columns, and beside them what they have no room for: which way, to or from whom, why, the whole change. */
+export const LETTER_TABLES = {
+  _dead_letter:
+    '(dead_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, row_id TEXT, row_data TEXT, failed_at INTEGER, retry_count INTEGER DEFAULT 0)',
+  _dead_letter_info:
+    '(dead_id INTEGER PRIMARY KEY, direction TEXT, table_name TEXT, peer TEXT, code TEXT, reason TEXT, change TEXT, unknown_columns TEXT, fingerprint TEXT UNIQUE)',
+};

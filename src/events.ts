@@ -1,4 +1,5 @@
 import { RowcastError } from './errors.ts';
+import type { LetterCode } from './wire/protocol.ts';
 
 /** A row, named the way an application can look it up. */
 export interface RowRef {
@@ -16,10 +17,17 @@ export interface RowcastEvents {
   'peer-up': { peer: string };
   /** A whole round of attempts failed; the changes stay and the attempts go on. */
   'peer-down': { peer: string; reason: string };
-  /** A peer refused a change for good; it is kept in `_dead_letter`. */
-  'dead-letter': { peer: string; reason: string; rows: RowRef[] };
-  /** A received change could not be applied; it is kept in `_dead_letter`. */
-  parked: { from: string | undefined; code: string; reason: string; row: RowRef };
+  /**
+   * A change is kept in `_dead_letter`. `out`: the peer with that URL refused it for good. `in`: it came from the node with
+   * that id, where known, and could not be applied here.
+   */
+  'dead-letter': {
+    direction: 'in' | 'out';
+    peer: string | undefined;
+    code: LetterCode;
+    reason: string;
+    rows: RowRef[];
+  };
   warning: { code: string; message: string };
   /** Something failed in the background; the loop goes on. */
   error: RowcastError;

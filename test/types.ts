@@ -129,7 +129,6 @@ export function typesEvents(): void {
   manager.on('peer-up', ({ peer }) => expectTypeOf(peer).toBeString());
   manager.on('peer-down', ({ reason }) => expectTypeOf(reason).toBeString());
   manager.on('dead-letter', ({ rows }) => expectTypeOf(rows).toEqualTypeOf<RowRef[]>());
-  manager.on('parked', ({ row }) => expectTypeOf(row).toEqualTypeOf<RowRef>());
   manager.on('warning', ({ code, message }) => expectTypeOf(code + message).toBeString());
   manager.on('error', (error) => {
     expectTypeOf(error).toEqualTypeOf<RowcastError>();

@@ -2,18 +2,12 @@
 
 import { RowcastError } from '../errors.ts';
 import { type Connection, resultCode } from '../sqlite/connection.ts';
-import { describeTable, fold, literal, OTHERS_TRIGGER, quote, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { type Features, featuresOf, requireUtf8, requireVersion } from '../sqlite/features.ts';
+import { describeTable, OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
+import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { installInternalTables } from './internal-tables.ts';
-import { TIMESTAMP_MAX, type Trigger, triggersFor } from './triggers.ts';
-
-/** What this SQLite can do beyond the version that is required. */
-export interface Features {
-  /** jsonb_each: the whole batch is merged without a JavaScript object ever being made. */
-  jsonb: boolean;
-}
-
-/** octet_length, unhex, `unixepoch('subsec')`, exact printing of REAL. */
-const SQLITE_VERSION_MIN = [3, 43, 0];
+import { type Trigger, triggersFor } from './triggers.ts';
 
 export interface RegistryOptions {
   tables: string[];
@@ -118,7 +112,7 @@ export class Registry {
     // Everything inside the transaction, the version too: another process may change the schema at any moment.
     this.#db.transaction(() => {
       const tables = this.#describe((error) =>
-        this.#options.warn('table-lost', `${error.message}; its changes are parked until it is back`),
+        this.#options.warn('table-lost', `${error.message}; its changes are dead letters until it is back`),
       );
       this.#installTriggers(tables);
       for (const table of tables) recapture(this.#db, table, since);
@@ -235,12 +229,10 @@ function recapture(db: Connection, table: Table, since: number): void {
   const complete = table.columns
     .filter((column) => !/["\\]/.test(column.name))
     .map((column) => `json_type(row_data, ${literal(`$."${column.name}"`)}) IS NOT NULL`);
-  const groups: string[] = [];
-  for (let i = 0; i < complete.length; i += 100) groups.push(`(${complete.slice(i, i + 100).join(' AND ')})`);
   // `complete` is that of the newest change of a row: beside max(), SQLite takes bare columns from the row that has it.
   db.run(
     `UPDATE ${quote(table.name)} SET ${t} = c.version + 1 FROM (SELECT row_id, max(row_data ->> ${literal(`$."${table.updatedAt}"`)}) AS version, ` +
-      `${groups.join(' AND ')} AS complete FROM _changes WHERE change_id > ? AND table_name = ${literal(table.name)} ` +
+      `${conjunction(complete)} AS complete FROM _changes WHERE change_id > ? AND table_name = ${literal(table.name)} ` +
       "AND op <> 'DELETE' AND json_valid(row_data) GROUP BY row_id) AS c " +
       `WHERE ${quote(table.name)}.${quote(table.id)} = c.row_id AND c.version < ${TIMESTAMP_MAX} ` +
       `AND (NOT c.complete OR (${quote(table.name)}.${t} >= c.version) IS NOT 1)`,
@@ -283,37 +275,4 @@ function hasNewColumn(before: Table | undefined, now: Table): boolean {
   if (!before) return true;
   const known = new Set(before.columns.map((column) => fold(column.name)));
   return now.columns.some((column) => !known.has(fold(column.name)));
-}
-
-/** What this SQLite can do. */
-export function featuresOf(db: Connection): Features {
-  return { jsonb: probes(db, "SELECT 1 FROM jsonb_each(jsonb('[1]'))") };
-}
-
-export function requireVersion(db: Connection): void {
-  const version = String(db.get('SELECT sqlite_version() AS v')?.v);
-  const parts = version.split('.').map(Number);
-  const order =
-    SQLITE_VERSION_MIN.map((least, i) => (parts[i] ?? 0) - least).find((difference) => difference !== 0) ?? 0;
-  if (order >= 0) return;
-  throw new RowcastError('INVALID_DATABASE', `SQLite ${version} is too old`, {
-    hint: `Rowcast needs ${SQLITE_VERSION_MIN.join('.')} or newer: update the binding`,
-  });
-}
-
-/** Bodies are made and read as bytes by SQLite itself, in the encoding of the database. */
-function requireUtf8(db: Connection): void {
-  const encoding = String(db.get('PRAGMA encoding')?.encoding);
-  if (encoding === 'UTF-8') return;
-  throw new RowcastError('INVALID_DATABASE', `the database is encoded in ${encoding}`, {
-    hint: 'Rowcast needs UTF-8: copy the data into a new database',
-  });
-}
-
-function probes(db: Connection, sql: string): boolean {
-  try {
-    return db.get(sql) !== undefined;
-  } catch {
-    return false;
-  }
 }

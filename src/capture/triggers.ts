@@ -18,17 +18,16 @@
  */
 
 import type { Table } from '../sqlite/schema.ts';
-import { fold, literal, quote, TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { fold, literal, quote } from '../sqlite/sql.ts';
+import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { rowJson } from '../wire/values.ts';
-import { NEXT_CHANGE_ID, NEXT_CHANGE_IDS } from './internal-tables.ts';
+import { NEXT_CHANGE_ID, NEXT_CHANGE_IDS } from './change-ids.ts';
 
 export interface Trigger {
   name: string;
   sql: string;
 }
-
-/** The range of a JavaScript Date, in milliseconds. */
-export const TIMESTAMP_MAX = 8_640_000_000_000_000;
 
 /** A missing flag row means capture: losing a change is worse than sending one too many. */
 const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
@@ -130,7 +129,7 @@ function advanceUpdate(table: Table): Trigger[] {
 }
 
 function captureDelete(table: Table): Trigger {
-  return trigger(table, 'delete', 'AFTER DELETE', NOT_SYNCING, [recordDelete(table), bury(table)]);
+  return trigger(table, 'delete', 'AFTER DELETE', NOT_SYNCING, [recordDelete(table), entomb(table)]);
 }
 
 /** `SET id = ...` is the end of one row and the beginning of another: captureUpdate has the new one, this adds the old. */
@@ -140,7 +139,7 @@ function captureRename(table: Table): Trigger {
   const floor = `max(coalesce(${floorOf(table)}, -${TIMESTAMP_MAX}), coalesce(${tombstoneOf(table)}, -${TIMESTAMP_MAX}))`;
   return trigger(table, 'rename', `AFTER UPDATE OF ${id}`, `OLD.${id} IS NOT NEW.${id} AND ${NOT_SYNCING}`, [
     recordDelete(table),
-    bury(table),
+    entomb(table),
     `UPDATE ${quote(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, ${floor} + 1) WHERE ${table.rowKey} = NEW.${table.rowKey} ` +
       `AND ${t} <= ${floor}`,
   ]);
@@ -245,7 +244,7 @@ function recordDelete(table: Table): string {
   );
 }
 
-function bury(table: Table): string {
+function entomb(table: Table): string {
   return (
     `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, OLD.${quote(table.id)}, ` +
     `${deletedAt(table)} WHERE OLD.${quote(table.id)} IS NOT NULL ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`

@@ -30,11 +30,20 @@ export function logEvents(manager: Subscribable, log: Log, clock: Clock): void {
   const sparing = sparingly(log, clock);
   manager.on('peer-up', ({ peer }) => log('info', 'peer-up', { peer }));
   manager.on('peer-down', ({ peer, reason }) => log('warn', 'peer-down', { peer, reason: withoutAnswer(reason) }));
-  manager.on('dead-letter', ({ peer, reason, rows }) => {
+  const countReceived = countLetters(log);
+  manager.on('dead-letter', (letter) => {
+    if (letter.direction === 'in') return countReceived(letter);
+    const { direction, peer, code, reason, rows } = letter;
     const tables = [...new Set(rows.map((row) => row.table))];
-    log('error', 'dead-letter', { peer, reason: withoutAnswer(reason), tables, changes: rows.length });
+    log('error', 'dead-letter', {
+      direction,
+      peer,
+      code,
+      reason: withoutAnswer(reason),
+      tables,
+      changes: rows.length,
+    });
   });
-  manager.on('parked', countParked(log));
   manager.on('warning', ({ code, message }) => sparing('warn', 'warning', { code, message }));
   manager.on('error', ({ code, message }) => sparing('error', 'error', { code, message }));
 }
@@ -56,18 +65,22 @@ export function sparingly(log: Log, clock: Clock): Log {
   };
 }
 
-/** A batch may park thousands of changes at once: one line per sender, cause and table says it. */
-function countParked(log: Log): (event: RowcastEvents['parked']) => void {
-  const counts = new Map<string, { from: string | undefined; code: string; table: string; changes: number }>();
-  return ({ from, code, row }) => {
+/** A batch may bring thousands of letters at once: one line per sender, cause and table says it. */
+function countLetters(log: Log): (event: RowcastEvents['dead-letter']) => void {
+  const counts = new Map<
+    string,
+    { direction: 'in'; peer: string | undefined; code: string; table: string; changes: number }
+  >();
+  return ({ peer, code, rows: [row] }) => {
+    const table = row?.table ?? '';
     if (counts.size === 0) {
       queueMicrotask(() => {
-        for (const count of counts.values()) log('error', 'parked', count);
+        for (const count of counts.values()) log('error', 'dead-letter', count);
         counts.clear();
       });
     }
-    const key = JSON.stringify([from, code, row.table]);
-    const count = counts.get(key) ?? { from, code, table: row.table, changes: 0 };
+    const key = JSON.stringify([peer, code, table]);
+    const count = counts.get(key) ?? { direction: 'in' as const, peer, code, table, changes: 0 };
     count.changes += 1;
     counts.set(key, count);
   };

@@ -5,7 +5,8 @@ import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
 import { attach, type Manager } from '../index.ts';
 import type { Database } from '../sqlite/connection.ts';
-import { fold } from '../sqlite/schema.ts';
+import { fold } from '../sqlite/sql.ts';
+
 import { choice, describeFlags, type Environment, integer, parseFlags, text } from './flags.ts';
 import { respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';

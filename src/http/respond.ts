@@ -2,7 +2,8 @@
 
 import { messageOf } from '../errors.ts';
 import { mannerOf, type Received } from '../receive/answer.ts';
-import { unpack } from '../send/link.ts';
+import { unpack } from '../wire/gzip.ts';
+
 import {
   ACCEPT_HEADER,
   ANY_ORDER_HEADER,

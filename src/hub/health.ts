@@ -2,9 +2,9 @@
 
 import type { DeadLetters } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
-import type { RowCounter } from '../health.ts';
 import type { PeerCondition, Shipper } from '../send/shipper.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import type { RowCounter } from '../sqlite/row-counter.ts';
 import type { Edge } from './edges.ts';
 
 export interface EdgeHealth {

@@ -1,18 +1,19 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
+
 import { randomInt } from 'node:crypto';
-import { featuresOf, requireVersion } from '../capture/registry.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import { type Config, checkConfig } from '../config.ts';
 import { type DeadLetter, DeadLetters } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
-import { RowCounter } from '../health.ts';
 import type { FlushResult, Received } from '../index.ts';
 import { receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { Shipper } from '../send/shipper.ts';
 import { defaultTransport, type Get, givenTransport } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
+import { featuresOf, requireVersion } from '../sqlite/features.ts';
+import { RowCounter } from '../sqlite/row-counter.ts';
 import { Census, type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
 import { type HubHealth, hubHealth } from './health.ts';
@@ -130,8 +131,8 @@ class Relay implements Hub {
       this.#refuseIfStopped();
       // Longer than an id may be: nobody's, and not worth keeping with every row.
       const from = options.from !== undefined && options.from.length <= 200 ? options.from : undefined;
-      const { ack, advanced, parked } = this.#store.receive(body, from);
-      for (const one of parked) this.#events.emit('parked', one);
+      const { ack, advanced, letters } = this.#store.receive(body, from);
+      for (const one of letters) this.#events.emit('dead-letter', one);
       if (advanced) this.#waking ??= this.#wakeAll();
       return ack;
     });

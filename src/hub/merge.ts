@@ -4,7 +4,8 @@
  * A version is (updated_at, is_delete, content), the greater one wins. The content is computed from the wire values, which
  * are what a node computes it from as well, so hub and nodes decide a tie alike.
  */
-import { TIMESTAMP_MAX } from '../capture/triggers.ts';
+
+import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { encode } from '../wire/values.ts';
 
 /**

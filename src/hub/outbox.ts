@@ -3,7 +3,7 @@
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
 import type { Shipment } from '../send/courier.ts';
-import { buryChanges, singleChange } from '../send/outbox.ts';
+import { setAsideChanges, singleChange } from '../send/outbox.ts';
 import type { Outbox } from '../send/shipper.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Edge } from './edges.ts';
@@ -42,9 +42,9 @@ export class EdgeOutbox implements Outbox {
     this.#db.transaction(() => this.#advance(shipment));
   }
 
-  bury(shipment: Shipment, reason: string, attempts: number): RowRef[] {
+  setAside(shipment: Shipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
-      const rows = buryChanges(this.#db, this.#letters, shipment, { peer: this.#edge.url, reason, attempts });
+      const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#edge.url, reason, attempts });
       this.#advance(shipment);
       return rows;
     });

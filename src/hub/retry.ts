@@ -26,9 +26,9 @@ function sendAgain(db: Connection, letters: DeadLetters, letter: DeadLetter): Re
 }
 
 function receiveAgain(db: Connection, store: HubStore, letters: DeadLetters, letter: DeadLetter): RetryResult {
-  const parked = letters.parkedChange(letter.id);
-  if (!parked) return { outcome: 'kept', reason: 'the change itself was not kept' };
-  const { ack } = store.receive(`{"batch_id":0,"changes":[${parked.change}]}`, letter.peer ?? undefined);
+  const kept = letters.changeOf(letter.id);
+  if (!kept) return { outcome: 'kept', reason: 'the change itself was not kept' };
+  const { ack } = store.receive(`{"batch_id":0,"changes":[${kept.change}]}`, letter.peer ?? undefined);
   const [rejection] = ack.rejected ?? [];
   db.transaction(() => {
     if (rejection) letters.countRetry(letter.id, rejection.code, rejection.message);

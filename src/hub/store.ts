@@ -4,8 +4,9 @@ import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
 import { planChange, type Staged } from '../receive/plan.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { fold, type Table } from '../sqlite/schema.ts';
-import type { Ack, Op, ParkCode, Rejection } from '../wire/protocol.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { fold } from '../sqlite/sql.ts';
+import type { Ack, Op, Rejection, RejectionCode } from '../wire/protocol.ts';
 import { type BatchDocument, type BatchLimits, readBatch } from '../wire/read-batch.ts';
 import { CANONICAL_ID } from '../wire/values.ts';
 import { changesSql, mergeSql, ONE_CHANGE, tallySql } from './merge.ts';
@@ -14,7 +15,7 @@ export interface Stored {
   ack: Ack;
   /** Did anything change that edges have to be told of? */
   advanced: boolean;
-  parked: RowcastEvents['parked'][];
+  letters: RowcastEvents['dead-letter'][];
 }
 
 /** A change that is unusual, or none at all. */
@@ -65,7 +66,7 @@ export class HubStore {
     this.#db.run(this.#sql.merge, before, from ?? null, document.json);
     const ack: Ack = { applied: document.count, ack: document.batchId };
     // Every change was regular and won: the ordinary case, and the end of it.
-    if (this.#db.changes() === document.count) return { ack, advanced: document.count > 0, parked: [] };
+    if (this.#db.changes() === document.count) return { ack, advanced: document.count > 0, letters: [] };
 
     const tallies = new Map<string, Tally>();
     let regular = 0;
@@ -77,7 +78,7 @@ export class HubStore {
     const placed = [...tallies.values()].filter((row) => row.placed);
     ack.applied = placed.reduce((sum, row) => sum + row.n, 0);
     if (odd.length > 0) ack.rejected = odd.map(({ rejection }) => rejection);
-    return { ack, advanced: this.latest() > before, parked: odd.map(({ event }) => event) };
+    return { ack, advanced: this.latest() > before, letters: odd.map(({ event }) => event) };
   }
 
   /** The seq of the latest advance. */
@@ -91,9 +92,9 @@ export class HubStore {
     before: number,
     from: string | undefined,
     tallies: Map<string, Tally>,
-  ): { rejection: Rejection; event: RowcastEvents['parked'] }[] {
+  ): { rejection: Rejection; event: RowcastEvents['dead-letter'] }[] {
     const changes = this.#db.all<Odd & Record<string, never>>(this.#sql.irregular, document.json) as Odd[];
-    const aside = new Map<Odd, { code: ParkCode; reason: string }>();
+    const aside = new Map<Odd, { code: RejectionCode; reason: string }>();
     const rowless: { change: Odd; table: string; id: string }[] = [];
     const merged: { params: (string | number)[]; tally: Tally }[] = [];
     const tallyOf = (table: string, id: string, idx: number): Tally => {
@@ -106,7 +107,7 @@ export class HubStore {
     };
     for (const change of changes) {
       const plan = this.#plan(change);
-      if (plan.kind === 'park') {
+      if (plan.kind === 'dead-letter') {
         aside.set(change, plan);
         continue;
       }
@@ -142,11 +143,11 @@ export class HubStore {
       .sort(([a], [b]) => a.idx - b.idx)
       .map(([change, { code, reason }]) => {
         const { op, tbl: table, id: rowId, row } = change;
-        this.#letters.park({ op, table, rowId, row, change: change.change }, code, reason, from);
+        this.#letters.keepReceived({ op, table, rowId, row, change: change.change }, code, reason, from);
         const ref = { op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' };
         return {
           rejection: { index: change.idx, code, message: reason },
-          event: { from, code, reason, row: ref },
+          event: { direction: 'in' as const, peer: from, code, reason, rows: [ref] },
         };
       });
   }

@@ -1,5 +1,5 @@
 /** The hub's own database: the newest version of every row, and how far each edge is. Nobody else's tables belong in it. */
-import { createLetterTables, LETTER_TABLES } from '../capture/internal-tables.ts';
+import { LETTER_TABLES } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { type Connection, resultCode } from '../sqlite/connection.ts';
 
@@ -27,8 +27,7 @@ export function prepareHubDatabase(db: Connection): void {
       "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
     );
   });
-  const letters: readonly string[] = LETTER_TABLES;
-  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !letters.includes(name));
+  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !(name in LETTER_TABLES));
   if (foreign.length > 0) {
     const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
@@ -37,7 +36,8 @@ export function prepareHubDatabase(db: Connection): void {
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
   db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
-    createLetterTables(db);
+    for (const [name, columns] of Object.entries(LETTER_TABLES))
+      db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
   });
 }
 

@@ -19,7 +19,7 @@ import { FastApply, type Merged } from './fast.ts';
 export interface Applied {
   ack: Ack;
   event: RowcastEvents['applied'];
-  parked: RowcastEvents['parked'][];
+  letters: RowcastEvents['dead-letter'][];
 }
 
 export class Applier {
@@ -49,7 +49,7 @@ export class Applier {
         ...(merged.rejected.length > 0 && { rejected: merged.rejected }),
       },
       event: { from, applied: merged.applied, rows: merged.rows },
-      parked: merged.parked,
+      letters: merged.letters,
     };
   }
 
@@ -105,7 +105,7 @@ export class Applier {
         .map(({ change }) => change)
         .join(',')}]}`;
     if (changes.length === 1) {
-      return this.syncing(() => this.#careful.parkAll(half(0, 1), from, 'constraint', lost.message));
+      return this.syncing(() => this.#careful.setAsideAll(half(0, 1), from, 'constraint', lost.message));
     }
     const middle = changes.length >> 1;
     const left = this.#merge(this.#read(half(0, middle)), from, wantRows);
@@ -114,7 +114,7 @@ export class Applier {
       applied: left.applied + right.applied,
       rows: [...left.rows, ...right.rows],
       rejected: [...left.rejected, ...right.rejected.map((one) => ({ ...one, index: one.index + middle }))],
-      parked: [...left.parked, ...right.parked],
+      letters: [...left.letters, ...right.letters],
     };
   }
 

@@ -6,18 +6,18 @@
  * group is halved until that row is alone. A poisoned change in ten thousand costs some thirty statements, not ten thousand.
  */
 
-import { NEXT_CHANGE_IDS } from '../capture/internal-tables.ts';
+import { NEXT_CHANGE_IDS } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import { type Connection, isRowFault } from '../sqlite/connection.ts';
-import { fold, literal, quote, type Table } from '../sqlite/schema.ts';
-import type { Op, ParkCode } from '../wire/protocol.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
+import type { Op, RejectionCode } from '../wire/protocol.ts';
 import { CANONICAL_ID, decode, rowJson } from '../wire/values.ts';
 import type { Merged } from './fast.ts';
 import {
-  conjunction,
   deleteSql,
   entombSql,
   type Shape,
@@ -32,7 +32,7 @@ import { type Batch, type Plan, planChange, type Staged } from './plan.ts';
 interface Outcome {
   plans: Plan[];
   /** Index of each change that was set aside, in full or for its unknown columns. */
-  parked: Map<number, { code: ParkCode; reason: string; unknownColumns?: string[] }>;
+  letters: Map<number, { code: RejectionCode; reason: string; unknownColumns?: string[] }>;
   /** Changes that have just won and lack columns of their table. */
   mixed: Group[];
 }
@@ -60,8 +60,8 @@ export class CarefulApply {
     this.#stage(json);
     const outcome = this.#classify();
     this.#mergeInOrder(outcome);
-    for (const [index, { code, reason, unknownColumns }] of outcome.parked) {
-      this.#letters.park({ ...this.#asParked(index), unknownColumns }, code, reason, from);
+    for (const [index, { code, reason, unknownColumns }] of outcome.letters) {
+      this.#letters.keepReceived({ ...this.#letterOf(index), unknownColumns }, code, reason, from);
     }
     const report = this.#report(outcome, from);
     for (const mixed of outcome.mixed) this.#announce(mixed);
@@ -101,12 +101,12 @@ export class CarefulApply {
   }
 
   /** Sets every change of a batch aside without trying any of them. */
-  parkAll(json: string, from: string | undefined, code: ParkCode, reason: string): Merged {
+  setAsideAll(json: string, from: string | undefined, code: RejectionCode, reason: string): Merged {
     this.#stage(json);
     const outcome = this.#classify();
     outcome.plans.forEach((_, index) => {
-      outcome.parked.set(index, { code, reason });
-      this.#letters.park(this.#asParked(index), code, reason, from);
+      outcome.letters.set(index, { code, reason });
+      this.#letters.keepReceived(this.#letterOf(index), code, reason, from);
     });
     return this.#report(outcome, from);
   }
@@ -139,7 +139,7 @@ export class CarefulApply {
         '(SELECT json_group_array(key) FROM json_each(r)) AS keys ' +
         "FROM (SELECT idx, kind, iif(kind = 'object', change, NULL) AS c, r FROM temp._rowcast_stage) ORDER BY idx",
     );
-    const outcome: Outcome = { plans: [], parked: new Map(), mixed: [] };
+    const outcome: Outcome = { plans: [], letters: new Map(), mixed: [] };
     const batch: Batch = {
       table: (name) => this.#registry.get(name),
       field: (idx, key) => this.#typed(idx, key),
@@ -148,11 +148,12 @@ export class CarefulApply {
     for (const change of staged) {
       const plan = planChange(change, batch);
       // Two spellings of one id must not be taken for two rows.
-      if (plan.kind !== 'park' && plan.id.startsWith('$')) plan.id = String(this.#db.get(CANONICAL_ID, plan.id)?.id);
+      if (plan.kind !== 'dead-letter' && plan.id.startsWith('$'))
+        plan.id = String(this.#db.get(CANONICAL_ID, plan.id)?.id);
       outcome.plans.push(plan);
-      if (plan.kind === 'park') outcome.parked.set(change.idx, plan);
+      if (plan.kind === 'dead-letter') outcome.letters.set(change.idx, plan);
       if (plan.kind === 'upsert' && plan.extra.length > 0) {
-        outcome.parked.set(change.idx, {
+        outcome.letters.set(change.idx, {
           code: 'unknown-column',
           reason: `table "${plan.table.name}" has no column ${plan.extra.map((key) => JSON.stringify(key)).join(', ')} here; the others were applied`,
           unknownColumns: plan.extra,
@@ -181,7 +182,7 @@ export class CarefulApply {
       start = idx + 1;
       // It has no version of its own, so what the same batch says of the row later stands against it: otherwise the batch,
       // sent again, would delete what it brought.
-      const later = outcome.plans.slice(start).some((next) => next.kind !== 'park' && sameRow(next, plan));
+      const later = outcome.plans.slice(start).some((next) => next.kind !== 'dead-letter' && sameRow(next, plan));
       if (!later) this.#deleteAny(outcome, idx, plan);
     });
     this.#mergeRun(outcome, start, outcome.plans.length);
@@ -270,8 +271,8 @@ export class CarefulApply {
       if (indexes.length === 1) {
         const idx = indexes[0] as number;
         // What else it needs, a column that is not here yet, is not forgotten over it.
-        const unknownColumns = outcome.parked.get(idx)?.unknownColumns;
-        outcome.parked.set(idx, {
+        const unknownColumns = outcome.letters.get(idx)?.unknownColumns;
+        outcome.letters.set(idx, {
           code: 'constraint',
           reason: messageOf(error),
           ...(unknownColumns && { unknownColumns }),
@@ -286,14 +287,14 @@ export class CarefulApply {
 
   #deleteAny(outcome: Outcome, idx: number, plan: Extract<Plan, { kind: 'delete-any' }>): void {
     try {
-      this.#db.savepoint(() => this.#buryWhatIsThere(plan));
+      this.#db.savepoint(() => this.#deleteWhatIsThere(plan));
     } catch (error) {
       if (!isRowFault(error)) throw error;
-      outcome.parked.set(idx, { code: 'constraint', reason: messageOf(error) });
+      outcome.letters.set(idx, { code: 'constraint', reason: messageOf(error) });
     }
   }
 
-  #buryWhatIsThere(plan: Extract<Plan, { kind: 'delete-any' }>): void {
+  #deleteWhatIsThere(plan: Extract<Plan, { kind: 'delete-any' }>): void {
     const { table } = plan;
     const id = `(SELECT ${decode('v')} FROM (SELECT ? AS v))`;
     const where = `WHERE ${quote(table.id)} = ${id}`;
@@ -309,22 +310,22 @@ export class CarefulApply {
     const settled = this.#settled(outcome);
     const rows: RowRef[] = [];
     outcome.plans.forEach((plan, idx) => {
-      if (plan.kind === 'park' || outcome.parked.has(idx)) return;
+      if (plan.kind === 'dead-letter' || outcome.letters.has(idx)) return;
       const inPlace = plan.kind === 'delete-any' || settled.has(`${plan.table.name}\n${plan.id}`);
       if (inPlace) rows.push({ op: plan.op, table: plan.table.name, id: plan.id });
     });
-    const rejected = [...outcome.parked].map(([index, { code, reason }]) => ({
+    const rejected = [...outcome.letters].map(([index, { code, reason }]) => ({
       index,
       code,
       // The letter has all of it; the answer must stay one that a sender reads.
       message: reason.length > MESSAGE_MAX ? `${reason.slice(0, MESSAGE_MAX)}...` : reason,
     }));
-    const parked = [...outcome.parked].map(([index, { code, reason }]) => {
-      const kept = this.#asParked(index);
-      const row = { op: (kept.op ?? 'UPDATE') as Op, table: kept.table ?? '', id: kept.rowId ?? '' };
-      return { from, code, reason, row };
+    const letters = [...outcome.letters].map(([index, { code, reason }]) => {
+      const { op, table, rowId } = this.#letterOf(index);
+      const row = { op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' };
+      return { direction: 'in' as const, peer: from, code, reason, rows: [row] };
     });
-    return { applied: rows.length, rows, rejected: rejected.sort((a, b) => a.index - b.index), parked };
+    return { applied: rows.length, rows, rejected: rejected.sort((a, b) => a.index - b.index), letters };
   }
 
   /** The rows, as table and wire id, whose newest version in this batch is the one that stands. */
@@ -350,7 +351,7 @@ export class CarefulApply {
     return found;
   }
 
-  #asParked(index: number): {
+  #letterOf(index: number): {
     op: string | null;
     table: string | null;
     rowId: string | null;
@@ -394,6 +395,6 @@ function isInsertable(table: Table, shape: Shape): boolean {
   return table.columns.every((column) => !column.required || supplied.has(column));
 }
 
-function sameRow(a: Exclude<Plan, { kind: 'park' }>, b: Exclude<Plan, { kind: 'park' }>): boolean {
+function sameRow(a: Exclude<Plan, { kind: 'dead-letter' }>, b: Exclude<Plan, { kind: 'dead-letter' }>): boolean {
   return a.table === b.table && a.id === b.id;
 }

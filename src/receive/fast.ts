@@ -4,12 +4,14 @@
  * its table. A body from a node with the same schema says so by its text (plain-body.ts), and is merged without further
  * checks; of any other it finds out while it merges, and takes everything back where it is not so.
  */
+
 import type { Registry } from '../capture/registry.ts';
-import { TIMESTAMP_MAX } from '../capture/triggers.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
 import { type Connection, isRowFault } from '../sqlite/connection.ts';
-import { literal, type Table } from '../sqlite/schema.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { literal } from '../sqlite/sql.ts';
 import type { Rejection } from '../wire/protocol.ts';
+import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import {
   deleteSql,
@@ -31,7 +33,7 @@ export interface Merged {
   applied: number;
   rows: RowRef[];
   rejected: Rejection[];
-  parked: RowcastEvents['parked'][];
+  letters: RowcastEvents['dead-letter'][];
 }
 
 /** A table of the batch, and what the batch's outside says of its changes. */
@@ -90,7 +92,7 @@ export class FastApply {
         const applied = plain ? this.#mergePlain(document, plain) : this.#mergeChecked(document, checked);
         const tables = wantRows ? (plain ?? checked).map(({ table }) => table) : [];
         const rows = tables.flatMap((table) => this.#db.all<RowRef>(this.#of(table).settled, document.json));
-        return { applied, rows, rejected: [], parked: [] };
+        return { applied, rows, rejected: [], letters: [] };
       });
     } catch (error) {
       if (error instanceof NotRegular || isRowFault(error)) return undefined;

@@ -5,8 +5,10 @@
  * That makes applying changes commutative, associative and idempotent, so a batch can be merged set by set instead of
  * change by change, and the outcome is the same.
  */
+
 import type { Affinity, Column, Table } from '../sqlite/schema.ts';
-import { literal, quote } from '../sqlite/schema.ts';
+import { conjunction, literal, quote } from '../sqlite/sql.ts';
+
 import { content, decode } from '../wire/values.ts';
 
 /** Which key of the wire row goes into which column. */
@@ -142,13 +144,6 @@ export function hasAllFields(shape: Shape): string {
     return `(s.v${i} IS NOT NULL OR ${there})`;
   });
   return conjunction(checks);
-}
-
-/** SQLite limits the depth of an expression: brackets make it shallow. */
-export function conjunction(terms: string[]): string {
-  const groups: string[] = [];
-  for (let i = 0; i < terms.length; i += 100) groups.push(`(${terms.slice(i, i + 100).join(' AND ')})`);
-  return groups.join(' AND ');
 }
 
 /** The two columns that every deletion has. */

@@ -1,8 +1,9 @@
 /** What is to be done with each change of a batch, decided before anything is written. */
 
-import { TIMESTAMP_MAX } from '../capture/triggers.ts';
-import { fold, type Table } from '../sqlite/schema.ts';
-import type { Op, ParkCode } from '../wire/protocol.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { fold } from '../sqlite/sql.ts';
+import type { Op, RejectionCode } from '../wire/protocol.ts';
+import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import type { Shape } from './merge.ts';
 
 /** One change as the temporary table describes it. */
@@ -25,7 +26,7 @@ export type Plan =
   | { kind: 'delete'; table: Table; op: Op; id: string }
   /** A DELETE whose row is null: it removes whatever is there, so its place among the others matters. */
   | { kind: 'delete-any'; table: Table; op: Op; id: string }
-  | { kind: 'park'; code: ParkCode; reason: string };
+  | { kind: 'dead-letter'; code: RejectionCode; reason: string };
 
 /** What a decision may ask for. */
 export interface Batch {
@@ -37,21 +38,21 @@ export interface Batch {
 }
 
 export function planChange(change: Staged, batch: Batch): Plan {
-  const park = (code: ParkCode, reason: string): Plan => ({ kind: 'park', code, reason });
-  if (change.kind !== 'object') return park('bad-change', `a change must be an object, not ${change.kind}`);
+  const reject = (code: RejectionCode, reason: string): Plan => ({ kind: 'dead-letter', code, reason });
+  if (change.kind !== 'object') return reject('bad-change', `a change must be an object, not ${change.kind}`);
   const { op } = change;
   if (change.op_type !== 'text' || (op !== 'INSERT' && op !== 'UPDATE' && op !== 'DELETE')) {
-    return park('bad-op', `op must be INSERT, UPDATE or DELETE, not ${shown(op)}`);
+    return reject('bad-op', `op must be INSERT, UPDATE or DELETE, not ${shown(op)}`);
   }
-  if (change.tbl_type !== 'text' || change.tbl === null) return park('unknown-table', 'table must be a string');
+  if (change.tbl_type !== 'text' || change.tbl === null) return reject('unknown-table', 'table must be a string');
   const table = batch.table(change.tbl);
-  if (!table) return park('unknown-table', `table ${shown(change.tbl)} is not synced here`);
+  if (!table) return reject('unknown-table', `table ${shown(change.tbl)} is not synced here`);
   if (change.row_type !== 'object') {
     const nothing = change.row_type === null || change.row_type === 'null';
     if (op !== 'DELETE' || !nothing)
-      return park('bad-row', `row must be an object, not ${change.row_type ?? 'missing'}`);
+      return reject('bad-row', `row must be an object, not ${change.row_type ?? 'missing'}`);
     if (change.old_type !== 'text' || change.old_id === null)
-      return park('bad-id', 'a DELETE without a row needs old_id');
+      return reject('bad-id', 'a DELETE without a row needs old_id');
     return { kind: 'delete-any', table, op, id: change.old_id };
   }
   const cached = batch.shapes.get(`${table.name}\n${change.keys}`);
@@ -61,7 +62,7 @@ export function planChange(change: Staged, batch: Batch): Plan {
 
   const time = batch.field(change.idx, keyOf(table.updatedAt));
   if (time.type !== 'integer' || !(Math.abs(Number(time.value)) <= TIMESTAMP_MAX)) {
-    return park(
+    return reject(
       'bad-timestamp',
       `updated_at must be an integer of milliseconds, not ${shown(time.value ?? time.type)}`,
     );
@@ -71,13 +72,13 @@ export function planChange(change: Staged, batch: Batch): Plan {
   if (op === 'DELETE') {
     const named = change.old_type === 'text' ? (change.old_id as string) : undefined;
     if (own !== undefined && named !== undefined && own !== named) {
-      return park('bad-id', `old_id ${shown(named)} and the id of the row ${shown(own)} differ`);
+      return reject('bad-id', `old_id ${shown(named)} and the id of the row ${shown(own)} differ`);
     }
     const id = named ?? own;
-    if (id === undefined) return park('bad-id', 'a DELETE needs old_id, a string');
+    if (id === undefined) return reject('bad-id', 'a DELETE needs old_id, a string');
     return { kind: 'delete', table, op, id };
   }
-  if (own === undefined) return park('bad-id', `id must be a string, not ${shown(rowId.value ?? rowId.type)}`);
+  if (own === undefined) return reject('bad-id', `id must be a string, not ${shown(rowId.value ?? rowId.type)}`);
   return { kind: 'upsert', table, op, id: own, shape, extra };
 }
 

@@ -1,11 +1,12 @@
 /** Second chances: dead letters tried again, by hand or because the schema has caught up. */
 
-import { NEXT_CHANGE_ID } from '../capture/internal-tables.ts';
+import { NEXT_CHANGE_ID } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
-import { TIMESTAMP_MAX } from '../capture/triggers.ts';
 import type { DeadLetter, DeadLetters } from '../dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { fold, quote } from '../sqlite/schema.ts';
+import { fold, quote } from '../sqlite/sql.ts';
+import { TIMESTAMP_MAX } from '../wire/protocol.ts';
+
 import { decode } from '../wire/values.ts';
 import type { Applied, Applier } from './apply.ts';
 
@@ -41,10 +42,10 @@ export class Replayer {
     return letter.direction === 'out' ? this.#queue(letter) : this.#applyAgain(letter, filled);
   }
 
-  /** Replays what was parked for want of a table or a column that is there now, newest version first: it decides. */
-  replayParked(): void {
+  /** Replays what became a letter for want of a table or a column that is there now, newest version first: it decides. */
+  replayUnknown(): void {
     const ready = this.#letters
-      .parked(['unknown-table', 'unknown-column'])
+      .received(['unknown-table', 'unknown-column'])
       .filter(({ table }) => table !== null && this.#registry.get(table) !== undefined)
       .sort((a, b) => timeOf(b.change) - timeOf(a.change));
     const filled = new Set<string>();
@@ -55,7 +56,7 @@ export class Replayer {
 
   /** Goes on with a replay that a lock or a full disk has broken off: the schema will not change again to start it. */
   resume(): void {
-    if (this.#interrupted) this.replayParked();
+    if (this.#interrupted) this.replayUnknown();
   }
 
   /**
@@ -82,13 +83,14 @@ export class Replayer {
       for (const { id, unknownColumns } of settled) if (unknownColumns === null) this.#letters.remove(id);
     });
     for (const { id, unknownColumns } of settled) if (unknownColumns !== null) this.retry(id);
-    return { ...result, parked: [] };
+    return { ...result, letters: [] };
   }
 
   /** A bounded number of letters, each time the next ones: many that are hopeless do not keep the others from their turn. */
-  #nextConstraints(): ReturnType<DeadLetters['parked']> {
-    const after = this.#letters.parked(['constraint'], { after: this.#triedUpTo, limit: RETRIES_AT_ONCE });
-    const found = after.length > 0 ? after : this.#letters.parked(['constraint'], { after: 0, limit: RETRIES_AT_ONCE });
+  #nextConstraints(): ReturnType<DeadLetters['received']> {
+    const after = this.#letters.received(['constraint'], { after: this.#triedUpTo, limit: RETRIES_AT_ONCE });
+    const found =
+      after.length > 0 ? after : this.#letters.received(['constraint'], { after: 0, limit: RETRIES_AT_ONCE });
     let bytes = 0;
     const fitting = found.filter(({ change }, i) => {
       bytes += change.length;
@@ -115,9 +117,9 @@ export class Replayer {
   }
 
   #applyAgain(letter: DeadLetter, filled: Set<string>): RetryResult {
-    const parked = this.#letters.parkedChange(letter.id);
-    if (!parked) return { outcome: 'kept', reason: 'the change itself was not kept' };
-    const { ack } = this.#applier.apply(`{"batch_id":0,"changes":[${parked.change}]}`, letter.peer ?? undefined, false);
+    const kept = this.#letters.changeOf(letter.id);
+    if (!kept) return { outcome: 'kept', reason: 'the change itself was not kept' };
+    const { ack } = this.#applier.apply(`{"batch_id":0,"changes":[${kept.change}]}`, letter.peer ?? undefined, false);
     const [rejection] = ack.rejected ?? [];
     if (rejection) {
       this.#db.transaction(() => this.#letters.countRetry(letter.id, rejection.code, rejection.message));
@@ -125,9 +127,9 @@ export class Replayer {
     }
     // A row that still is this version becomes it in full. One that has moved on has been sent without the value, so the
     // value goes out as a write of its own.
-    this.#applier.syncing(() => this.#fill(letter, parked, '=', filled));
+    this.#applier.syncing(() => this.#fill(letter, kept, '=', filled));
     this.#db.transaction(() => {
-      for (const row of this.#fill(letter, parked, '>', filled)) filled.add(row);
+      for (const row of this.#fill(letter, kept, '>', filled)) filled.add(row);
       this.#letters.remove(letter.id);
     });
     return { outcome: 'applied' };
@@ -139,15 +141,15 @@ export class Replayer {
    */
   #fill(
     letter: DeadLetter,
-    parked: { change: string; unknownColumns: string | null },
+    kept: { change: string; unknownColumns: string | null },
     age: '=' | '>',
     filled: Set<string>,
   ): string[] {
     const table = letter.table === null ? undefined : this.#registry.get(letter.table);
-    if (!table || parked.unknownColumns === null) return [];
+    if (!table || kept.unknownColumns === null) return [];
     const t = quote(table.updatedAt);
     const advanced = age === '>' ? `, ${t} = min(${TIMESTAMP_MAX}, ${t} + 1)` : '';
-    return (JSON.parse(parked.unknownColumns) as string[]).map((key) => {
+    return (JSON.parse(kept.unknownColumns) as string[]).map((key) => {
       const column = table.columns.find((candidate) => fold(candidate.name) === fold(key));
       const place = JSON.stringify([table.name, letter.rowId, fold(key)]);
       // What a newer letter has said of this column stands, even where it says NULL.
@@ -156,10 +158,10 @@ export class Replayer {
         `UPDATE ${quote(table.name)} SET ${quote(column.name)} = (SELECT ${decode('v')} FROM (SELECT e.atom AS v FROM json_each(?, '$.row') AS e WHERE e.key = ?))${advanced} ` +
           `WHERE ${quote(table.id)} = (SELECT ${decode('v')} FROM (SELECT ? AS v)) AND ${t} ${age} ? ` +
           `AND ${quote(column.name)} COLLATE BINARY IS (${column.fallback})`,
-        parked.change,
+        kept.change,
         key,
         letter.rowId,
-        timeOf(parked.change),
+        timeOf(kept.change),
       );
       return place;
     });

@@ -3,9 +3,7 @@
  * rows and makes them a quarter to a tenth. A peer says with every answer whether it reads gzip (RFC 7694); how fast the link is,
  * the sender sees for itself. Nothing is agreed on beforehand, so a peer that knows nothing of this is sent what it knows.
  */
-import { constants, gunzip, gzip } from 'node:zlib';
-
-export type Bytes = Uint8Array<ArrayBuffer>;
+import { type Bytes, compressed } from '../wire/gzip.ts';
 
 /** A smaller body fits into a few packets, which take the same time half full. */
 const BODY_BYTES_MIN = 4 * 1024;
@@ -105,37 +103,4 @@ export class Link {
     this.#slow = slow ? this.#slow + 1 : 0;
     this.#compressed = 0;
   }
-}
-
-/** Undefined where it cannot be had: then the body goes as it is. Runs beside the event loop. */
-function compressed(body: Bytes): Promise<Bytes | undefined> {
-  return new Promise((resolve) => {
-    gzip(body, { level: constants.Z_BEST_SPEED }, (error, packed) => resolve(error ? undefined : packed));
-  });
-}
-
-/** How much is unpacked in one go beside the event loop: a batch in a few, and nothing to speak of for a small body. */
-const CHUNK_BYTES = 64 * 1024;
-
-/** The bodies that are being unpacked, one after the other. */
-let unpacking: Promise<void> = Promise.resolve();
-
-/**
- * A body as it was before gzip; `too-large` beyond `max` bytes, without going on, and `garbage` where it is none.
- * One at a time: a small body may become a large one, and a crowd of them must not take a crowd's memory.
- */
-export function unpack(body: Uint8Array, max: number): Promise<Uint8Array | 'too-large' | 'garbage'> {
-  const unpacked = unpacking.then(() => decompressed(body, max));
-  // Without the bytes: whoever waits for the turn must not keep them.
-  unpacking = unpacked.then(() => {});
-  return unpacked;
-}
-
-function decompressed(body: Uint8Array, max: number): Promise<Uint8Array | 'too-large' | 'garbage'> {
-  return new Promise((resolve) => {
-    gunzip(body, { maxOutputLength: max, chunkSize: CHUNK_BYTES }, (error, plain) => {
-      if (!error) resolve(plain);
-      else resolve((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE' ? 'too-large' : 'garbage');
-    });
-  });
 }

@@ -1,11 +1,13 @@
 /** The library's outbox: `_changes` for what was written here, `_peer_state` for how far each peer is. */
+
 import { isUtf8 } from 'node:buffer';
-import { keepChangeIdsAbove, lastChangeId, noteLastId } from '../capture/internal-tables.ts';
+import { keepChangeIdsAbove, lastChangeId, noteLastId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { quote } from '../sqlite/schema.ts';
+import { quote } from '../sqlite/sql.ts';
+
 import { encode } from '../wire/values.ts';
 import type { Shipment } from './courier.ts';
 import type { Outbox } from './shipper.ts';
@@ -72,9 +74,9 @@ export class PeerOutbox implements Outbox {
     this.#db.transaction(() => this.#advance(shipment));
   }
 
-  bury(shipment: Shipment, reason: string, attempts: number): RowRef[] {
+  setAside(shipment: Shipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
-      const rows = buryChanges(this.#db, this.#letters, shipment, { peer: this.#peer, reason, attempts });
+      const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#peer, reason, attempts });
       this.#advance(shipment);
       return rows;
     });
@@ -117,7 +119,7 @@ export class PeerOutbox implements Outbox {
     }
     // The end of the snapshot counts as reached only when its last page is acknowledged.
     if (previous) return undefined;
-    for (const { op, tbl, r } of namelessRows(this.#db, this.#registry.list())) this.#setAside(op, tbl, r);
+    for (const { op, tbl, r } of namelessRows(this.#db, this.#registry.list())) this.#setAsideRow(op, tbl, r);
     this.#db.run(
       'UPDATE _peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, snapshot_table = NULL, snapshot_after = NULL WHERE peer_url = ?',
       this.#peer,
@@ -219,14 +221,14 @@ export class PeerOutbox implements Outbox {
       after,
       last,
     );
-    for (const { op, tbl, r } of rows) this.#setAside(op, tbl, r);
+    for (const { op, tbl, r } of rows) this.#setAsideRow(op, tbl, r);
     this.#db.run(`DELETE FROM _changes ${where}`, after, last);
     keepChangeIdsAbove(this.#db, last);
   }
 
-  #setAside(op: string, table: string, row: string): void {
+  #setAsideRow(op: string, table: string, row: string): void {
     const change = `{"op":"${op}","table":${JSON.stringify(table)},"row":${row},"old_id":null}`;
-    this.#letters.bury({ op, table, rowId: null, row, change }, '', 'the row has no id (NULL): give it one', 0);
+    this.#letters.keepRefused({ op, table, rowId: null, row, change }, '', 'the row has no id (NULL): give it one', 0);
   }
 
   #advance(shipment: Shipment): void {
@@ -255,7 +257,7 @@ export class PeerOutbox implements Outbox {
 }
 
 /** Makes a dead letter of every change of a refused shipment. Inside a transaction. */
-export function buryChanges(
+export function setAsideChanges(
   db: Connection,
   letters: DeadLetters,
   shipment: Shipment,
@@ -268,7 +270,7 @@ export function buryChanges(
     shipment.body,
   );
   for (const { op, tbl, id, r, change } of changes) {
-    letters.bury({ op, table: tbl, rowId: id, row: r, change }, refusal.peer, refusal.reason, refusal.attempts);
+    letters.keepRefused({ op, table: tbl, rowId: id, row: r, change }, refusal.peer, refusal.reason, refusal.attempts);
   }
   return changes.map(({ op, tbl, id }) => ({ op: op as RowRef['op'], table: tbl, id }));
 }

@@ -1,5 +1,5 @@
 /**
- * The loop of one peer: outbox -> POST -> verdict -> ack | retry | isolate | bury.
+ * The loop of one peer: outbox -> POST -> verdict -> ack | retry | isolate | set aside.
  *
  * It knows nothing of SQLite. The library and the hub each bring an Outbox; the loop, the backoff and the verdict table
  * are the same. One loop per peer, so that a slow or dead peer never delays another.
@@ -22,7 +22,7 @@ export interface Outbox {
   /** The peer has it. */
   ack(shipment: Shipment): void;
   /** The peer will not have it: keep it aside for a person, and go on after it. */
-  bury(shipment: Shipment, reason: string, attempts: number): RowRef[];
+  setAside(shipment: Shipment, reason: string, attempts: number): RowRef[];
   /** The same shipment reduced to its change number `index`. */
   single(shipment: Shipment, index: number): Shipment;
 }
@@ -227,17 +227,17 @@ export class Shipper {
     await this.#o.clock.sleep(BACKOFF_MS[Math.min(failures, ATTEMPTS) - 1] as number, this.#stop.signal);
   }
 
-  /** Finds the changes of a refused shipment that are to blame, delivers the others, and buries only those. */
+  /** Finds the changes of a refused shipment that are to blame, delivers the others, and sets only those aside. */
   async #isolate(refused: Shipment, reason: string): Promise<'done' | 'unreachable'> {
     if (refused.count === 1) {
-      this.#bury(refused, reason);
+      this.#setAside(refused, reason);
       return 'done';
     }
     if (refused.count > PROBES) {
       const probed = await this.#refusesEverything(refused);
       if (probed === 'unreachable') return probed;
       if (probed) {
-        this.#bury(refused, reason);
+        this.#setAside(refused, reason);
         return 'done';
       }
     }
@@ -264,7 +264,7 @@ export class Shipper {
     return right === 'unreachable' ? right : 'done';
   }
 
-  /** Sends the next `count` changes once; what is refused is split further, down to single changes, which are buried. */
+  /** Sends the next `count` changes once; what is refused is split further, down to single changes, which become dead letters. */
   async #deliver(count: number): Promise<'acked' | 'done' | 'unreachable'> {
     const piece = this.#o.outbox.next({ changes: count, bytes: Number.MAX_SAFE_INTEGER });
     if (!piece) return 'done';
@@ -279,7 +279,7 @@ export class Shipper {
       return 'acked';
     }
     if (piece.count > 1) return this.#split(piece.count);
-    this.#bury(piece, verdict.kind === 'refused' ? verdict.reason : 'HTTP 413 for a single change');
+    this.#setAside(piece, verdict.kind === 'refused' ? verdict.reason : 'HTTP 413 for a single change');
     return 'done';
   }
 
@@ -313,9 +313,9 @@ export class Shipper {
     this.#o.events.emit('acked', { peer: this.peer, batchId: shipment.batchId, changes: shipment.count });
   }
 
-  #bury(shipment: Shipment, reason: string): void {
-    const rows = this.#o.outbox.bury(shipment, reason, ATTEMPTS);
-    this.#o.events.emit('dead-letter', { peer: this.peer, reason, rows });
+  #setAside(shipment: Shipment, reason: string): void {
+    const rows = this.#o.outbox.setAside(shipment, reason, ATTEMPTS);
+    this.#o.events.emit('dead-letter', { direction: 'out', peer: this.peer, code: 'refused', reason, rows });
   }
 
   #down(reason: string): void {

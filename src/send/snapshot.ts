@@ -6,7 +6,8 @@
  */
 
 import type { Connection } from '../sqlite/connection.ts';
-import { literal, quote, type Table } from '../sqlite/schema.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { literal, quote } from '../sqlite/sql.ts';
 import { encode, rowJson } from '../wire/values.ts';
 
 export interface SnapshotPosition {

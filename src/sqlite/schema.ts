@@ -2,6 +2,7 @@
 
 import { RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
+import { fold, quote } from './sql.ts';
 
 /** SQLite's five column affinities; BLOB is the one that converts nothing. */
 export type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | 'BLOB';
@@ -54,19 +55,6 @@ export const TRIGGER_PREFIX = '_rowcast_';
 
 /** A condition on the schema table: a trigger, and not one of ours, whose long texts are not worth reading here. */
 export const OTHERS_TRIGGER = `type = 'trigger' AND substr(name, 1, ${TRIGGER_PREFIX.length}) <> '${TRIGGER_PREFIX}'`;
-
-export function quote(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
-}
-
-export function literal(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
-}
-
-/** Names compare as SQLite compares them: ASCII letters without case, everything else byte for byte. */
-export function fold(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
-}
 
 /** Describes one table of the main database, or refuses it with the remedy. */
 export function describeTable(db: Connection, requested: string): Table {
@@ -143,7 +131,7 @@ export function describeTable(db: Connection, requested: string): Table {
     const what = index.columns.map((column) => column.name).join(', ') || 'an expression';
     table.warnings.push(
       `table "${listed.name}" has a second UNIQUE constraint (${what}): rows inserted concurrently with one value cannot ` +
-        'both live, and the later one to arrive is parked',
+        'both live, and the later one to arrive becomes a dead letter',
     );
   }
   for (const trigger of unguardedTriggers(db, listed.name)) {

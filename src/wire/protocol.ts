@@ -18,7 +18,7 @@ export interface Batch {
 /** Why one change of a batch was set aside. */
 export interface Rejection {
   index: number;
-  code: ParkCode;
+  code: RejectionCode;
   message: string;
 }
 
@@ -29,7 +29,8 @@ export interface Ack {
   rejected?: Rejection[];
 }
 
-export type ParkCode =
+/** Why a received change became a dead letter. */
+export type RejectionCode =
   | 'bad-change'
   | 'bad-op'
   | 'bad-row'
@@ -38,6 +39,9 @@ export type ParkCode =
   | 'unknown-table'
   | 'unknown-column'
   | 'constraint';
+
+/** Why a change became a dead letter, in either direction. */
+export type LetterCode = RejectionCode | 'refused';
 
 /** The specification's ceiling for one batch, on both sides of the wire. */
 export const BATCH_CHANGES_MAX = 10_000;
@@ -64,3 +68,6 @@ export function encodeAck(ack: Ack): string {
 export function acknowledges(ack: unknown, batchId: number): boolean {
   return ack === batchId || ack === String(batchId);
 }
+
+/** The range of a JavaScript Date, in milliseconds. */
+export const TIMESTAMP_MAX = 8_640_000_000_000_000;

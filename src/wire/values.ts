@@ -10,8 +10,9 @@
  * decided by comparisons alone: numbers sort below text and text below blobs, so `x >= x''` means "is a blob",
  * `x >= '$' AND x < '%'` means "is text that begins with $", and text from `%` on is neither.
  */
+
 import type { Affinity, Column, Table } from '../sqlite/schema.ts';
-import { fold, literal, quote } from '../sqlite/schema.ts';
+import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 
 const SAFE = Number.MAX_SAFE_INTEGER;
 const REAL_MAX = '1.7976931348623157e308';
@@ -90,15 +91,7 @@ export function content(columns: Column[], expression: (column: Column) => strin
       const x = expression(column);
       return `iif(${x} IS NULL, '', json_quote(${encode(x, column.affinity)})) || char(10)`;
     });
-  return grouped(parts, ' || ');
-}
-
-/** SQLite limits the depth of an expression to 1,000: five hundred columns need brackets. */
-function grouped(parts: string[], operator: string): string {
-  if (parts.length <= 100) return parts.join(operator);
-  const groups: string[] = [];
-  for (let i = 0; i < parts.length; i += 100) groups.push(`(${parts.slice(i, i + 100).join(operator)})`);
-  return groups.join(operator);
+  return shallow(parts, ' || ');
 }
 
 function unusual(x: string, affinity: Affinity): string {

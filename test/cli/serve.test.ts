@@ -464,8 +464,8 @@ describe('the log', () => {
     const changes = Array.from({ length: 30 }, (_, i) => change(`secret-${i}`));
     const answer = await ask(`${a.url}/sync`, { batch_id: 30, changes });
     expect(answer).toMatchObject({ applied: 0, ack: 30 });
-    await until('it is told', () => a.lines('parked').length > 0);
-    expect(a.lines('parked')).toMatchObject([{ code: 'unknown-table', table: 'strangers', changes: 30 }]);
+    await until('it is told', () => a.lines('dead-letter').length > 0);
+    expect(a.lines('dead-letter')).toMatchObject([{ code: 'unknown-table', table: 'strangers', changes: 30 }]);
     expect(a.stdout()).not.toContain('secret');
   });
 

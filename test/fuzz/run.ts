@@ -3,7 +3,7 @@ import { deepStrictEqual } from 'node:assert';
 import { Buffer } from 'node:buffer';
 import type { Manager } from '../../src/index.ts';
 import type { Received } from '../../src/receive/answer.ts';
-import type { ParkCode } from '../../src/wire/protocol.ts';
+import type { RejectionCode } from '../../src/wire/protocol.ts';
 import { q, standstill, wipe } from '../support/elsewhere.ts';
 import { openDatabase, type TestDatabase } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
@@ -57,7 +57,7 @@ export const PARK_CODES: readonly string[] = [
   'unknown-table',
   'unknown-column',
   'constraint',
-] satisfies ParkCode[];
+] satisfies RejectionCode[];
 
 /** What no content of a batch may change. */
 const FIXED =
@@ -90,7 +90,7 @@ export class Fuzz {
     first.manager.on('applied', ({ rows }) => {
       this.#events.rows = rows.length;
     });
-    first.manager.on('parked', () => {
+    first.manager.on('dead-letter', () => {
       this.#events.parked += 1;
     });
   }

@@ -1,9 +1,9 @@
 /** The hub: newest versions of every row, an ordinary peer to every node, and quiet once everybody has everything. */
+
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { featuresOf } from '../../src/capture/registry.ts';
 import { systemClock } from '../../src/clock.ts';
 import { DeadLetters } from '../../src/dead-letters.ts';
 import { createListener } from '../../src/http/index.ts';
@@ -13,6 +13,7 @@ import { HubStore } from '../../src/hub/store.ts';
 import { prepareHubDatabase } from '../../src/hub/tables.ts';
 import { attach } from '../../src/index.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
+import { featuresOf } from '../../src/sqlite/features.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
 import {
@@ -564,7 +565,7 @@ describe('what is no change', () => {
   test('is set aside with the reason, and does not stop the others', async () => {
     const { hub: made, db, rows } = await hub();
     const parked: string[] = [];
-    made.on('parked', ({ code }) => parked.push(code));
+    made.on('dead-letter', ({ code }) => parked.push(code));
     const bad: [unknown, string][] = [
       [7, 'bad-change'],
       ['text', 'bad-change'],

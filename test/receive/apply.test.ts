@@ -237,15 +237,16 @@ describe('a change that cannot be applied', () => {
     const { manager } = await node({ schema: STRICTER });
     const parked: unknown[] = [];
     const applied: unknown[] = [];
-    manager.on('parked', (event) => parked.push(event));
+    manager.on('dead-letter', (event) => parked.push(event));
     manager.on('applied', (event) => applied.push(event));
     accepted(manager, batch(put('p', 5, { ...good, value: 100 }), put('a', 5, good), remove('b', 5)), 'sender');
     expect(parked).toEqual([
       {
-        from: 'sender',
+        direction: 'in',
+        peer: 'sender',
         code: 'constraint',
         reason: expect.stringMatching(/CHECK/i),
-        row: { op: 'UPDATE', table: 'items', id: 'p' },
+        rows: [{ op: 'UPDATE', table: 'items', id: 'p' }],
       },
     ]);
     expect(applied).toEqual([

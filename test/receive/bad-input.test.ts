@@ -459,7 +459,7 @@ describe('a change that is not one is parked', () => {
 
 test('a listener that throws does not reach the sender', async () => {
   const made = await target();
-  const stop = made.manager.on('parked', () => {
+  const stop = made.manager.on('dead-letter', () => {
     throw new Error('mine');
   });
   cleanUp(stop);

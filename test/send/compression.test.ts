@@ -1,12 +1,14 @@
 /** Compression where a slow link earns it, and with a peer that has said that it reads it: nowhere else. */
+
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../src/clock.ts';
 import { createHandler, createListener, type HttpOptions, type Replica } from '../../src/http/index.ts';
 import { createHub } from '../../src/hub/hub.ts';
 import type { Fetch } from '../../src/index.ts';
-import { type Bytes, Link, type Packed, plain, unpack } from '../../src/send/link.ts';
+import { Link, type Packed, plain } from '../../src/send/link.ts';
 import { BACKOFF_MS } from '../../src/send/shipper.ts';
+import { type Bytes, unpack } from '../../src/wire/gzip.ts';
 import { lane } from '../support/lane.ts';
 import { cleanUp, database, exactRows, type NodeOptions, node, serve, type TestNode } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';

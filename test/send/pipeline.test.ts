@@ -303,7 +303,7 @@ test.each([
 test('a UNIQUE value that changes hands never arrives in the wrong order', async () => {
   const receiver = await node({ id: 'receiver', schema: UNIQUE });
   const parked: unknown[] = [];
-  receiver.manager.on('parked', (one) => parked.push(one));
+  receiver.manager.on('dead-letter', (one) => parked.push(one));
   const peer = await serveManager(receiver.manager);
   const sender = await node({ id: 'sender', schema: UNIQUE, peers: [peer], batchSize: 2 });
   for (let i = 0; i < 60; i++) {

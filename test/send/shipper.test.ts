@@ -513,7 +513,13 @@ test('events carry what they say', async () => {
     ['acked', { peer: PEER, batchId: 2, changes: 2 }],
     [
       'dead-letter',
-      { peer: PEER, reason: expect.stringContaining('not you'), rows: [{ op: 'INSERT', table: 'items', id: 'c' }] },
+      {
+        direction: 'out',
+        peer: PEER,
+        code: 'refused',
+        reason: expect.stringContaining('not you'),
+        rows: [{ op: 'INSERT', table: 'items', id: 'c' }],
+      },
     ],
   ]);
   off();

@@ -78,7 +78,7 @@ export const MUTANTS = [
   {
     name: 'ids-begin-again',
     what: 'ids of changes begin again when there are none left',
-    edits: [['capture/internal-tables.js', 'NULL, ${LAST_GONE} + 1)', 'NULL, NULL)']],
+    edits: [['capture/change-ids.js', 'NULL, ${LAST_GONE} + 1)', 'NULL, NULL)']],
   },
   {
     name: 'flag-outside-transaction',
@@ -193,8 +193,8 @@ export const MUTANTS = [
     edits: [
       [
         'hub/hub.js',
-        'const { ack, advanced, parked } = this.#store.receive(body, from);',
-        `${LATER}this.#store.receive(body, from));\n            const { ack, advanced, parked } = { ack: { applied: 1, ack: ${BATCH_ID} }, advanced: true, parked: [] };`,
+        'const { ack, advanced, letters } = this.#store.receive(body, from);',
+        `${LATER}this.#store.receive(body, from));\n            const { ack, advanced, letters } = { ack: { applied: 1, ack: ${BATCH_ID} }, advanced: true, parked: [] };`,
       ],
     ],
   },

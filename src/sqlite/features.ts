@@ -1,0 +1,45 @@
+/** What Rowcast needs of SQLite, and what it makes use of where it is there. */
+import { RowcastError } from '../errors.ts';
+import type { Connection } from './connection.ts';
+
+/** What this SQLite can do beyond the version that is required. */
+export interface Features {
+  /** jsonb_each: the whole batch is merged without a JavaScript object ever being made. */
+  jsonb: boolean;
+}
+
+/** octet_length, unhex, `unixepoch('subsec')`, exact printing of REAL. */
+const SQLITE_VERSION_MIN = [3, 43, 0];
+
+/** What this SQLite can do. */
+export function featuresOf(db: Connection): Features {
+  return { jsonb: probes(db, "SELECT 1 FROM jsonb_each(jsonb('[1]'))") };
+}
+
+export function requireVersion(db: Connection): void {
+  const version = String(db.get('SELECT sqlite_version() AS v')?.v);
+  const parts = version.split('.').map(Number);
+  const order =
+    SQLITE_VERSION_MIN.map((least, i) => (parts[i] ?? 0) - least).find((difference) => difference !== 0) ?? 0;
+  if (order >= 0) return;
+  throw new RowcastError('INVALID_DATABASE', `SQLite ${version} is too old`, {
+    hint: `Rowcast needs ${SQLITE_VERSION_MIN.join('.')} or newer: update the binding`,
+  });
+}
+
+/** Bodies are made and read as bytes by SQLite itself, in the encoding of the database. */
+export function requireUtf8(db: Connection): void {
+  const encoding = String(db.get('PRAGMA encoding')?.encoding);
+  if (encoding === 'UTF-8') return;
+  throw new RowcastError('INVALID_DATABASE', `the database is encoded in ${encoding}`, {
+    hint: 'Rowcast needs UTF-8: copy the data into a new database',
+  });
+}
+
+function probes(db: Connection, sql: string): boolean {
+  try {
+    return db.get(sql) !== undefined;
+  } catch {
+    return false;
+  }
+}

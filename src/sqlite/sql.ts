@@ -1,0 +1,32 @@
+/** Spelling SQL: names, literals, and expressions of many terms. */
+
+export function quote(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+export function literal(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
+/** Names compare as SQLite compares them: ASCII letters without case, everything else byte for byte. */
+export function fold(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
+}
+
+/** Terms per bracket: SQLite limits the depth of an expression to 1,000, and `a AND b AND c` nests one level per term. */
+const TERMS_PER_BRACKET = 100;
+
+/** The terms joined by an operator, in brackets that keep the expression shallow however many columns a table has. */
+export function shallow(terms: string[], operator: string): string {
+  if (terms.length <= TERMS_PER_BRACKET) return terms.join(operator);
+  const groups: string[] = [];
+  for (let i = 0; i < terms.length; i += TERMS_PER_BRACKET) {
+    groups.push(`(${terms.slice(i, i + TERMS_PER_BRACKET).join(operator)})`);
+  }
+  return groups.join(operator);
+}
+
+/** True where every term is. */
+export function conjunction(terms: string[]): string {
+  return `(${shallow(terms, ' AND ')})`;
+}
