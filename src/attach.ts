@@ -10,11 +10,13 @@ import { type Health, health } from './health.ts';
 import { asFailure, type Received, receiving } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Replayer, type RetryResult } from './receive/retry.ts';
-import { enrolPeers, PeerOutbox } from './send/outbox.ts';
+import { PeerOutbox } from './send/outbox.ts';
+import { enrolPeers } from './send/peers.ts';
 import { Shipper } from './send/shipper.ts';
 import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
+import { batchText } from './wire/body.ts';
 import type { Ack, Change } from './wire/protocol.ts';
 
 export interface FlushResult {
@@ -65,7 +67,7 @@ class Attached implements Manager {
   readonly #replayer: Replayer;
   readonly #counter: RowCounter;
   readonly #shippers: Shipper[];
-  readonly #transport: Omit<Transport, 'get'>;
+  readonly #transport: Transport;
   readonly #stopped = new AbortController();
   readonly #retrying: Promise<void>;
   #stopping: Promise<void> | undefined;
@@ -89,10 +91,10 @@ class Attached implements Manager {
     this.#replayer = new Replayer(db, this.#registry, this.#letters, this.#applier);
     this.#counter = new RowCounter(db, this.#clock);
     const newTables = this.#registry.install();
-    enrolPeers(db, this.#registry, config.peers, newTables);
+    enrolPeers(db, this.#registry, config.peers, newTables, this.#clock.now());
     this.#replayer.replayUnknown();
 
-    this.#transport = config.fetch ? givenTransport(config.fetch) : defaultTransport();
+    this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
     this.#shippers = config.peers.map((peer) => this.#shipper(peer));
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
@@ -106,7 +108,8 @@ class Attached implements Manager {
   applyChanges(changes: Change[]): number {
     this.#refuseIfStopped();
     if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
-    return this.#apply(`{"batch_id":0,"changes":${JSON.stringify(changes, exactIntegers)}}`, undefined).applied;
+    const list = JSON.stringify(changes, exactIntegers).slice(1, -1);
+    return this.#apply(batchText(0, list), undefined).applied;
   }
 
   receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
@@ -171,9 +174,10 @@ class Attached implements Manager {
     return new Shipper({
       nodeId: id,
       peer,
-      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, peers),
+      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, () => peers),
       fetch: this.#transport.fetch,
-      turn: this.#transport.turn,
+      get: this.#config.get ?? this.#transport.get,
+      untilSent: this.#transport.untilSent,
       clock: this.#clock,
       random: random ?? Math.random,
       events: this.#events,

@@ -1,7 +1,7 @@
 /** The options of attach, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
-import type { Fetch } from './send/courier.ts';
+import type { Fetch, Get } from './send/transport.ts';
 import { BATCH_CHANGES_MAX } from './wire/protocol.ts';
 
 export interface Config {
@@ -22,11 +22,13 @@ export interface Config {
   /** Seams for tests and simulations: time, network and chance come from outside. */
   clock?: Clock;
   fetch?: Fetch;
+  /** How a quiet peer is asked for its `/health`. With a `fetch` and without this, it is not asked. */
+  get?: Get;
   random?: () => number;
 }
 
-export type CheckedConfig = Required<Omit<Config, 'clock' | 'fetch' | 'random'>> &
-  Pick<Config, 'clock' | 'fetch' | 'random'>;
+type Seam = 'clock' | 'fetch' | 'get' | 'random';
+export type CheckedConfig = Required<Omit<Config, Seam>> & Pick<Config, Seam>;
 
 const NUMBERS = {
   batchMs: { default: 50, min: 1, max: 3_600_000 },
@@ -38,7 +40,7 @@ const NUMBERS = {
   requestTimeoutMs: { default: 30_000, min: 1, max: 3_600_000 },
 } as const;
 
-const KNOWN = ['id', 'peers', ...Object.keys(NUMBERS), 'clock', 'fetch', 'random'];
+const KNOWN = ['id', 'peers', ...Object.keys(NUMBERS), 'clock', 'fetch', 'get', 'random'];
 
 export function checkConfig(config: Config): CheckedConfig {
   if (typeof config !== 'object' || config === null) throw wrong('config must be an object {id, peers, ...}');
@@ -57,11 +59,11 @@ export function checkConfig(config: Config): CheckedConfig {
       checkNumber(name, config[name as keyof typeof NUMBERS], range),
     ]),
   ) as Record<keyof typeof NUMBERS, number>;
-  const { clock, fetch, random } = config;
+  const { clock, fetch, get, random } = config;
   if (clock !== undefined && (typeof clock?.now !== 'function' || typeof clock?.sleep !== 'function')) {
     throw wrong('option "clock" must have now() and sleep()');
   }
-  for (const [name, seam] of Object.entries({ fetch, random })) {
+  for (const [name, seam] of Object.entries({ fetch, get, random })) {
     if (seam !== undefined && typeof seam !== 'function') throw wrong(`option "${name}" must be a function`);
   }
   return {
@@ -70,6 +72,7 @@ export function checkConfig(config: Config): CheckedConfig {
     ...numbers,
     ...(clock && { clock }),
     ...(fetch && { fetch }),
+    ...(get && { get }),
     ...(random && { random }),
   };
 }

@@ -5,6 +5,7 @@ import type { Registry } from '../capture/registry.ts';
 import type { DeadLetter, DeadLetters } from '../dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold, quote } from '../sqlite/sql.ts';
+import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 
 import { decode } from '../wire/values.ts';
@@ -66,11 +67,7 @@ export class Replayer {
   retryConstraints(): Applied | undefined {
     const letters = this.#nextConstraints();
     if (letters.length === 0) return undefined;
-    const result = this.#applier.apply(
-      `{"batch_id":0,"changes":[${letters.map(({ change }) => change).join(',')}]}`,
-      undefined,
-      true,
-    );
+    const result = this.#applier.apply(batchText(0, letters.map(({ change }) => change).join(',')), undefined, true);
     const still = new Set(result.ack.rejected?.map(({ index }) => index));
     const settled = letters.filter((_, index) => !still.has(index));
     const waiting = result.ack.rejected?.filter(({ code }) => code !== 'constraint') ?? [];
@@ -119,7 +116,7 @@ export class Replayer {
   #applyAgain(letter: DeadLetter, filled: Set<string>): RetryResult {
     const kept = this.#letters.changeOf(letter.id);
     if (!kept) return { outcome: 'kept', reason: 'the change itself was not kept' };
-    const { ack } = this.#applier.apply(`{"batch_id":0,"changes":[${kept.change}]}`, letter.peer ?? undefined, false);
+    const { ack } = this.#applier.apply(batchText(0, kept.change), letter.peer ?? undefined, false);
     const [rejection] = ack.rejected ?? [];
     if (rejection) {
       this.#db.transaction(() => this.#letters.countRetry(letter.id, rejection.code, rejection.message));

@@ -24,8 +24,8 @@ const SLOW_ANSWERS = 2;
 const PROBE_AFTER = 64;
 const PROBE_AFTER_MAX = 1_024;
 
-/** So often a body must fail compressed and pass plain until the compression is taken to be what fails. */
-const STRIKES = 3;
+/** After this many bodies in a row that failed compressed and passed plain, assume that it is the compression that fails. */
+const COMPRESSED_FAILURES_MAX = 3;
 
 /** How a body travels. */
 export interface Packed {
@@ -48,7 +48,8 @@ export class Link {
   #compressed = 0;
   #probeAfter = PROBE_AFTER;
   #failedCompressed = false;
-  #strikes = 0;
+  /** Bodies in a row that failed compressed and passed plain. */
+  #compressedFailures = 0;
 
   /** As the latest plain body of some size has shown. */
   get isSlow(): boolean {
@@ -72,11 +73,11 @@ export class Link {
   acked({ body, gzip }: Packed, ms: number, applyMs = 0): void {
     if (gzip) {
       this.#compressed += 1;
-      this.#strikes = 0;
+      this.#compressedFailures = 0;
     } else if (body.byteLength >= BODY_BYTES_MIN) {
       this.#measured(body.byteLength, ms - applyMs);
     }
-    if (!gzip && this.#failedCompressed && ++this.#strikes === STRIKES) this.#off = true;
+    if (!gzip && this.#failedCompressed && ++this.#compressedFailures === COMPRESSED_FAILURES_MAX) this.#off = true;
     this.#failedCompressed = false;
   }
 

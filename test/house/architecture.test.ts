@@ -49,6 +49,16 @@ function codeOf(text: string): string {
   return text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|[^:'"`])\/\/.*$/gm, '$1');
 }
 
+/** Every file that `file` needs at run time, at whatever distance. */
+function reach(file: string, seen = new Set<string>()): string[] {
+  for (const { from, to, own, typeOnly } of imports) {
+    if (from !== file || !own || typeOnly || seen.has(to)) continue;
+    seen.add(to);
+    reach(to, seen);
+  }
+  return [...seen];
+}
+
 function show({ from, to, typeOnly }: Import): string {
   return `${from} -> ${typeOnly ? 'type ' : ''}${to}`;
 }
@@ -88,6 +98,11 @@ describe('the direction of imports', () => {
     expect(users.map(show)).toEqual([]);
   });
 
+  test('a change and a batch are spelt in wire/body.ts, and recognised in receive/plain-body.ts', () => {
+    const spelling = [...files].filter(([, text]) => /"(batch_id|old_id)"|\{"op":/.test(codeOf(text)));
+    expect(spelling.map(([file]) => file).sort()).toEqual(['receive/plain-body.ts', 'wire/body.ts']);
+  });
+
   test('the public entry is for callers and programs, not for the library itself', () => {
     const users = imports.filter(({ from, to }) => to === 'index.ts' && !isProgram(from));
     expect(users.map(show)).toEqual([]);
@@ -98,17 +113,48 @@ describe('the direction of imports', () => {
     expect(up.map(show)).toEqual([]);
   });
 
-  test('the ship loop knows nothing of SQLite', () => {
-    const down = imports.filter(
+  test.each(['shipper', 'isolate', 'courier', 'request', 'transport', 'link', 'verdict', 'batch-size'])(
+    'send/%s.ts, of the ship loop, knows nothing of SQLite',
+    (name) => {
+      const reached = reach(`send/${name}.ts`).filter((file) =>
+        /^(sqlite|capture|receive)\/|^send\/(outbox|peers|snapshot|set-aside)|^dead-letters/.test(file),
+      );
+      expect(reached).toEqual([]);
+    },
+  );
+
+  test('send and receive never import each other', () => {
+    const across = imports.filter(
       ({ from, to }) =>
-        ['send/shipper.ts', 'send/courier.ts'].includes(from) &&
-        /^(sqlite\/|send\/(outbox|snapshot)|receive\/|dead-letters|capture\/)/.test(to),
+        (from.startsWith('send/') && to.startsWith('receive/')) ||
+        (from.startsWith('receive/') && to.startsWith('send/')),
     );
-    expect(down.map(show)).toEqual([]);
+    expect(across.map(show)).toEqual([]);
   });
 
-  test('the database layer takes the errors and nothing else', () => {
-    const up = imports.filter(({ from, to }) => from === 'sqlite/connection.ts' && to !== 'errors.ts');
+  test('the hub knows nothing of capture, not even by way of others', () => {
+    const hub = [...files.keys()].filter((file) => file.startsWith('hub/'));
+    const reached = hub.flatMap((file) =>
+      reach(file)
+        .filter((to) => to.startsWith('capture/'))
+        .map((to) => `${file} -> ${to}`),
+    );
+    expect(reached).toEqual([]);
+    expect(imports.filter(({ from, to }) => from.startsWith('hub/') && to.startsWith('capture/')).map(show)).toEqual(
+      [],
+    );
+  });
+
+  /** What each room may import beside itself. */
+  const rooms: [string, RegExp][] = [
+    ['sqlite', /^(errors|clock)\.ts$/],
+    ['wire', /^(sqlite\/.*|errors\.ts)$/],
+    ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
+  ];
+  test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {
+    const up = imports.filter(
+      ({ from, to, own }) => own && from.startsWith(`${room}/`) && !to.startsWith(`${room}/`) && !allowed.test(to),
+    );
     expect(up.map(show)).toEqual([]);
   });
 

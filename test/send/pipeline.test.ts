@@ -5,7 +5,7 @@
 import { describe, expect, test } from 'vitest';
 import { createHandler } from '../../src/http/index.ts';
 import { createHub } from '../../src/hub/hub.ts';
-import type { Fetch } from '../../src/send/courier.ts';
+import type { Fetch } from '../../src/send/transport.ts';
 import { acknowledged, recordingFetch, type Sent } from '../support/bad-servers.ts';
 import { cleanUp, database, exactRows, node, serveManager, type TestNode } from '../support/nodes.ts';
 import { settle, VirtualClock } from '../support/virtual-clock.ts';

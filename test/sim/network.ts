@@ -1,6 +1,5 @@
 /** The network between the machines: it delivers late, twice, one way only, or not at all, and what comes back may be anything. */
-import type { Fetch } from '../../src/send/courier.ts';
-import type { Get } from '../../src/send/transport.ts';
+import type { Fetch, Get } from '../../src/send/transport.ts';
 import { ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, SYNC_PATH } from '../../src/wire/protocol.ts';
 import type { WireChange } from '../support/model.ts';
 import type { Machine, Process } from './machine.ts';

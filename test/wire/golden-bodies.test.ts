@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { createHub } from '../../src/hub/hub.ts';
 import { attach, type Config, type Fetch } from '../../src/index.ts';
-import { cleanUp, database, ITEMS } from '../support/nodes.ts';
+import { cleanUp, database, ITEMS, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
 const GOLDEN = new URL('./golden-bodies.txt', import.meta.url);
@@ -18,7 +18,10 @@ function recorder(): { fetch: Fetch; bodies: [string, string][] } {
   const fetch: Fetch = async (url, init) => {
     const body = Buffer.from(init.body).toString();
     bodies.push([new URL(url).hostname, body]);
-    const { batch_id, changes } = JSON.parse(body) as { batch_id: number; changes: { row: { name?: string } | null }[] };
+    const { batch_id, changes } = JSON.parse(body) as {
+      batch_id: number;
+      changes: { row: { name?: string } | null }[];
+    };
     const refused = changes.some(({ row }) => row?.name === 'refused');
     return refused
       ? { status: 422, text: async () => '{"error":"no"}' }
@@ -72,7 +75,10 @@ async function relayed(): Promise<string[]> {
   );
   hub.receive(batch(change('DELETE', 'th"ree', '{"id":"th\\"ree","updated_at":7}')), { from: 'b' });
   hub.receive(batch(change('INSERT', 'four', '{"id":"four","blob":"$blob:00FF","updated_at":8}')), { from: 'a' });
-  await hub.flush();
+  await until('all edges are known and served', async () => {
+    await hub.flush();
+    return bodies.length >= edges.length;
+  });
   return bodies.map(([host, body]) => `${host} ${body}`).sort();
 }
 
@@ -105,7 +111,10 @@ test('bodies are the bytes that they have always been', async () => {
       { peers: one, maxBatchBytes: 1_024 },
       { before: MIXED + items(12) + items(3, 'x'.repeat(900)).replaceAll('row-', 'long-') },
     ),
-    'the search for a refused change': sentBy({ peers: one }, { after: items(10) + items(1, 'refused').replaceAll('row-', 'x-') }),
+    'the search for a refused change': sentBy(
+      { peers: one },
+      { after: items(10) + items(1, 'refused').replaceAll('row-', 'x-') },
+    ),
     'a hub': relayed(),
   };
   const lines: string[] = [];
