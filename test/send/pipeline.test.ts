@@ -201,7 +201,7 @@ describe('to a peer that keeps up', () => {
     for (let done = 1; done < it.requests.length || it.pending() > 0; ) {
       const request = it.requests[done];
       if (!request) await it.clock.advance(10);
-      else if (poisoned(request)) await request.say(422, 'no');
+      else if (poisoned(request)) await request.say(422, '{"error":"no"}');
       else await request.ack();
       if (request) done += 1;
       expect(done).toBeLessThan(40);
