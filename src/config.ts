@@ -2,7 +2,7 @@
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
 import type { Fetch, Get } from './send/transport.ts';
-import { BATCH_CHANGES_MAX } from './wire/protocol.ts';
+import { BATCH_CHANGES_MAX, SYNC_PATH } from './wire/protocol.ts';
 
 export interface Config {
   /** This node's id, sent with every batch. */
@@ -87,10 +87,8 @@ export function checkTables(tables: string[]): string[] {
 
 /** `http://Host:80/path/` and `http://host/path` are one peer, with one watermark. */
 export function normalisePeer(peer: string): string {
-  const refuse = (problem: string): RowcastError =>
-    new RowcastError('INVALID_PEER', `peer ${JSON.stringify(peer)} ${problem}`, {
-      hint: 'a peer is a base URL such as http://10.0.0.2:9001',
-    });
+  const refuse = (problem: string, hint = 'a peer is a base URL such as http://10.0.0.2:9001'): RowcastError =>
+    new RowcastError('INVALID_PEER', `peer ${JSON.stringify(peer)} ${problem}`, { hint });
   if (typeof peer !== 'string') throw refuse('is not a string');
   let url: URL;
   try {
@@ -102,7 +100,11 @@ export function normalisePeer(peer: string): string {
     throw refuse(`uses ${url.protocol} instead of http: or https:`);
   if (url.username !== '' || url.password !== '') throw refuse('carries credentials');
   if (url.search !== '' || url.hash !== '') throw refuse('has a query or a fragment');
-  return url.origin + url.pathname.replace(/\/+$/, '');
+  const base = url.origin + url.pathname.replace(/\/+$/, '');
+  if (base.endsWith(SYNC_PATH)) {
+    throw refuse(`ends in ${SYNC_PATH}, which is appended`, `give the base URL: ${base.slice(0, -SYNC_PATH.length)}`);
+  }
+  return base;
 }
 
 function checkNumber(name: string, value: unknown, range: { default: number; min: number; max: number }): number {
