@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { root } from './crash/kill-children.ts';
+import { root } from './support/build.ts';
 import { scratchFolder } from './support/nodes.ts';
 
 function compile(...files: string[]): { status: number | null; output: string } {
