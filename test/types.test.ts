@@ -22,7 +22,7 @@ function compile(...files: string[]): { status: number | null; output: string } 
   return { status, output: stdout };
 }
 
-test('the types are as test/80.types.ts says: every binding fits, results and events are typed, mistakes are errors', () => {
+test('the types are as test/types.ts says: every binding fits, results and events are typed, mistakes are errors', () => {
   expect(compile(join(root, 'test', 'types.ts'))).toEqual({ status: 0, output: '' });
 });
 
