@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, posix, relative, sep } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { compileInto, root } from '../crash/kill-children.ts';
+import { compileInto, root } from '../support/build.ts';
 import { lane } from '../support/lane.ts';
 import { scratchFolder } from '../support/nodes.ts';
 
