@@ -42,11 +42,9 @@ ${motion(frames, width)}
 ${definitions.join('\n')}
 </defs>
 <rect width="${width}" height="${height}" rx="8" fill="${COLOURS.background}"/>
-<svg width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">
 <g class="strip" transform="translate(${-(frames.length - 1) * width} 0)">
 ${strip.join('\n')}
 </g>
-</svg>
 </svg>
 `;
 }
