@@ -1,6 +1,6 @@
 /** Every command and snippet that README and docs/ print is run as printed, but for the ports. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
@@ -15,7 +15,8 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const pages = [
   'README.md',
   'CONTRIBUTING.md',
-  ...readdirSync(join(root, 'docs')).map((name) => join('docs', name)),
+  'SECURITY.md',
+  ...(readdirSync(join(root, 'docs'), { recursive: true }) as string[]).map((name) => join('docs', name)),
 ].filter((page) => page.endsWith('.md'));
 const text = (page: string): string => readFileSync(join(root, page), 'utf8');
 const blocks = (page: string, language: string): string[] =>
@@ -192,6 +193,14 @@ test('every script, file and heading that is referred to exists', () => {
     for (const [name] of text(page).matchAll(/(?:test|src|examples|bench)\/[\w./-]+\.(?:ts|mjs)/g)) {
       expect(() => readFileSync(join(root, name)), `${page} names ${name}`).not.toThrow();
     }
+  }
+});
+
+test('every source file that the design and the hub page name is there', () => {
+  for (const page of ['docs/design.md', 'docs/hub.md']) {
+    const names = [...text(page).matchAll(/`([\w-]+(?:\/[\w-]+)*\.ts)`/g)].map(([, name]) => name as string);
+    expect(names.length, page).toBeGreaterThan(5);
+    for (const name of names) expect(existsSync(join(root, 'src', name)), `${page} names ${name}`).toBe(true);
   }
 });
 
