@@ -96,6 +96,7 @@ export class Census {
   readonly #o: CensusOptions;
   readonly #stop = new AbortController();
   readonly #wake = new Map<Edge, AbortController>();
+  readonly #requests = new Set<AbortController>();
   /** What was said already, so that it is said once. */
   readonly #reported = new Set<string>();
   #running: Promise<unknown> | undefined;
@@ -112,7 +113,7 @@ export class Census {
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    for (const wake of this.#wake.values()) wake.abort();
+    for (const running of [...this.#wake.values(), ...this.#requests]) running.abort();
     await this.#running;
   }
 
@@ -152,12 +153,16 @@ export class Census {
 
   /** Undefined where it cannot be learnt; the edge is then sent its own changes as well, which costs and harms nothing. */
   async #nodeIdOf(url: string): Promise<string | undefined> {
+    const request = new AbortController();
+    this.#requests.add(request);
     try {
-      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: this.#stop.signal };
+      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
       const { status, body } = await askHealth(this.#o.get, url, options);
       return status === 200 ? nodeIdIn(body) : undefined;
     } catch {
       return undefined;
+    } finally {
+      this.#requests.delete(request);
     }
   }
 

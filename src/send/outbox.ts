@@ -7,6 +7,7 @@ import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import {
   ALIKE_SQL,
+  alikeBytes,
   alikeParams,
   type BatchLimit,
   type Body,
@@ -143,7 +144,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       limit.changes - 1,
     );
     const found = this.#db.get<{ n: number; last: number; alike: number; bytes: number }>(
-      `SELECT count(*) AS n, max(change_id) AS last, sum(${STORED_BYTES.most}) AS bytes, ` +
+      'SELECT count(*) AS n, max(change_id) AS last, sum(octet_length(row_data)) AS bytes, ' +
         'sum(op = ? AND table_name = ? AND row_id IS NOT NULL AND row_data IS NOT NULL) AS alike ' +
         'FROM _changes WHERE change_id > ? AND change_id <= ?',
       first.op,
@@ -151,7 +152,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       after,
       full?.id ?? Number.MAX_SAFE_INTEGER,
     );
-    if (!found || found.alike !== found.n || found.bytes > limit.bytes - ENVELOPE_BYTES) return undefined;
+    if (!found || found.alike !== found.n) return undefined;
+    if (found.bytes + found.n * alikeBytes(first.op, first.tbl) > limit.bytes - ENVELOPE_BYTES) return undefined;
     const joined = this.#db.get<{ body: Body }>(
       `SELECT ${ALIKE_SQL} AS body FROM ` +
         '(SELECT row_data FROM _changes WHERE change_id > ? AND change_id <= ? ORDER BY change_id)',

@@ -71,6 +71,12 @@ export function alikeParams(batchId: number, op: string, table: string): [string
   return [batchHead(batchId) + before, `${behind},${before}`, behind + BATCH_END];
 }
 
+/** What each of these has beside its row, the comma behind it included. */
+export function alikeBytes(op: string, table: string): number {
+  const { before, behind } = around(op, table);
+  return Buffer.byteLength(before) + behind.length + 1;
+}
+
 function around(op: string, table: string): { before: string; behind: string } {
   return { before: `{"op":"${op}","table":${JSON.stringify(table)},"row":`, behind: ',"old_id":null}' };
 }

@@ -57,7 +57,7 @@ export const MUTANTS = [
   {
     name: 'ack-not-checked',
     what: 'any answer with a status of 2xx counts as an acknowledgement',
-    edits: [['send/verdict.js', 'return judgeBody(answer, batchId);', "return { kind: 'acked' };"]],
+    edits: [['send/verdict.js', 'return judgeAck(answer, said, batchId);', "return { kind: 'acked' };"]],
   },
   {
     name: 'ack-deletes-everything',
