@@ -4,7 +4,6 @@
  */
 import http from 'node:http';
 import https from 'node:https';
-import type { Body } from '../wire/body.ts';
 
 /** The part of `fetch` that shipping needs; the global one fits. */
 export type Fetch = (
@@ -12,7 +11,7 @@ export type Fetch = (
   init: {
     method: 'POST';
     headers: Record<string, string>;
-    body: Body;
+    body: Uint8Array<ArrayBuffer>;
     redirect: 'manual';
     signal: AbortSignal;
   },
