@@ -1,16 +1,16 @@
 /**
- * How many changes the next batch may have. A receiver applies a batch in one go, and its event loop stands still for as
- * long; it tells how long that was, by its own clock, and the sender keeps it short. The network's share is not counted: a
+ * How many changes the next batch may have. A receiver applies a batch in one go and its event loop stands still meanwhile;
+ * it says how long that took, by its own clock, and the sender keeps it short. The network's share is not counted, because a
  * distant peer is not a slow one.
  */
 
-/** Below this an apply is short enough for more; above the other it is too long, whatever else the machine is doing. */
+/** Batches grow while an apply takes less than SHORT_MS, and shrink when one takes more than LONG_MS. */
 const SHORT_MS = 10;
 const LONG_MS = 15;
 
 /**
- * Never below this: a request and its flushes to disk cost both sides together as much as some five hundred changes. And an
- * apply also takes long where a machine has too much to do, which smaller batches would only make more.
+ * Batches never shrink below this: a request and its flushes to disk cost both sides together as much as some five hundred
+ * changes. An apply also takes long on a machine that has too much to do, and smaller batches would only add to that.
  */
 const LEAST = 500;
 

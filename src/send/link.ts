@@ -1,11 +1,11 @@
 /**
  * Batches are compressed where the link is what costs: gzip at its fastest takes one or two milliseconds for a thousand
- * rows and makes them a quarter to a tenth. A peer says with every answer whether it reads gzip (RFC 7694); how fast the link is,
- * the sender sees for itself. Nothing is agreed on beforehand, so a peer that knows nothing of this is sent what it knows.
+ * rows and shrinks them to between a quarter and a tenth. Every answer of a peer says whether it reads gzip (RFC 7694), and
+ * the sender measures the link itself. Nothing is agreed on beforehand: a peer that knows nothing of this gets plain bodies.
  */
 import { type Bytes, compressed } from '../wire/gzip.ts';
 
-/** A smaller body fits into a few packets, which take the same time half full. */
+/** Smaller bodies stay plain: they fit into a few packets, which take the same time half full. */
 const BODY_BYTES_MIN = 4 * 1024;
 
 /**
@@ -20,7 +20,7 @@ const WAY_MS_MIN = 12;
 /** One slow answer may be a stall; two are a link. */
 const SLOW_ANSWERS = 2;
 
-/** After so many compressed bodies a plain one shows whether the link is still slow; then after twice as many. */
+/** After this many compressed bodies, a plain one shows whether the link is still slow; then after twice as many. */
 const PROBE_AFTER = 64;
 const PROBE_AFTER_MAX = 1_024;
 
