@@ -1,7 +1,7 @@
 /**
- * Batches for all edges. Edges at the same position share one that is read and serialised once; an edge whose own changes
- * are among them gets the same bytes without those. A few of the latest batches are kept, so that memory does not depend on
- * how many edges there are or how slow.
+ * Batches for all edges. Edges at the same position share one that is read and serialised once; an edge whose own
+ * changes are among them gets the same bytes without those. A few of the latest batches are kept, so that memory does
+ * not depend on how many edges there are or how slow.
  */
 import { isUtf8 } from 'node:buffer';
 import type { Shipment } from '../send/shipment.ts';
@@ -74,8 +74,8 @@ export class FanOut {
 
   /**
    * Where to go on after whole batches that came from `except` alone. Serialising these, only to leave them out, would
-   * double the cost of an edge that is the only one to write; going further than that, it would leave the others behind and
-   * no longer share with them.
+   * double the cost of an edge that is the only one to write; going further than that, it would leave the others behind
+   * and no longer share with them.
    */
   skip(position: number, except: string | undefined): number {
     if (except === undefined) return position;
@@ -112,7 +112,9 @@ export class FanOut {
     return batch;
   }
 
-  /** Rows leave their place only by advancing; an edge that is behind is not to be led through versions that are over. */
+  /**
+   * Rows leave their place only by advancing; an edge that is behind is not to be led through versions that are over.
+   */
   #isCurrent(from: number, { end, count }: HubShipment): boolean {
     const sql = 'SELECT count(*) AS n FROM _hub_rows WHERE seq > ? AND seq <= ?';
     return this.#db.get<{ n: number }>(sql, from, end.seq)?.n === count;
@@ -130,8 +132,9 @@ export class FanOut {
   }
 
   #read(after: number, limit: BatchLimit, except: string | undefined): Batch | undefined {
+    const others = except === undefined ? '' : 'AND origin IS NOT ?';
     const line = {
-      from: `FROM _hub_rows WHERE seq > ? ${except === undefined ? '' : 'AND origin IS NOT ? '}ORDER BY seq LIMIT CAST(? AS INTEGER)`,
+      from: `FROM _hub_rows WHERE seq > ? ${others} ORDER BY seq LIMIT CAST(? AS INTEGER)`,
       params: except === undefined ? [after] : [after, except],
       place: 'seq',
       change: CHANGE,
@@ -139,7 +142,8 @@ export class FanOut {
     };
     const params = [...line.params, fitting(this.#db, line, limit)];
     const found = this.#db.get<{ body: Body; last: number | null; n: number; origin: string | null; mixed: number }>(
-      `SELECT ${batchSql('max(seq)')} AS body, max(seq) AS last, count(*) AS n, max(origin) AS origin, ${MIXED} AS mixed ` +
+      `SELECT ${batchSql('max(seq)')} AS body, max(seq) AS last, count(*) AS n, ` +
+        `max(origin) AS origin, ${MIXED} AS mixed ` +
         `FROM (SELECT seq, origin, ${CHANGE} AS change ${line.from})`,
       ...params,
     );
@@ -161,7 +165,9 @@ export class FanOut {
   }
 }
 
-/** The batch without the changes of one node, copied out of the bytes that are there; undefined where nothing is left. */
+/**
+ * The batch without the changes of one node, copied out of the bytes that are there; undefined where nothing is left.
+ */
 function without({ shipment, runs }: Batch, except: string): HubShipment | undefined {
   const others = runs.filter(({ origin }) => origin !== except);
   if (others.length === 0) return undefined;

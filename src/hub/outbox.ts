@@ -9,7 +9,9 @@ import type { BatchLimit } from '../wire/body.ts';
 import type { Edge } from './edges.ts';
 import type { FanOut, RowPosition } from './fan-out.ts';
 
-/** An answer may come from a node that has meanwhile been replaced by another: it says nothing of how far that one is. */
+/**
+ * An answer may come from a node that has meanwhile been replaced by another: it says nothing of how far that one is.
+ */
 interface EdgePosition extends RowPosition {
   generation: number;
 }

@@ -1,7 +1,7 @@
 /**
- * How many changes the next batch may have. A receiver applies a batch in one go and its event loop stands still meanwhile;
- * it says how long that took, by its own clock, and the sender keeps it short. The network's share is not counted, because a
- * distant peer is not a slow one.
+ * How many changes the next batch may have. A receiver applies a batch in one go and its event loop stands still
+ * meanwhile; it says how long that took, by its own clock, and the sender keeps it short. The network's share is not
+ * counted, because a distant peer is not a slow one.
  */
 
 /** Batches grow while an apply takes less than SHORT_MS, and shrink when one takes more than LONG_MS. */
@@ -9,8 +9,9 @@ const SHORT_MS = 10;
 const LONG_MS = 15;
 
 /**
- * Batches never shrink below this: a request and its flushes to disk cost both sides together as much as some five hundred
- * changes. An apply also takes long on a machine that has too much to do, and smaller batches would only add to that.
+ * Batches never shrink below this: a request and its flushes to disk cost both sides together as much as some five
+ * hundred changes. An apply also takes long on a machine that has too much to do, and smaller batches would only add to
+ * that.
  */
 const LEAST = 500;
 
@@ -22,9 +23,9 @@ export interface Answered {
 }
 
 /**
- * From `size`, within `limit`. Down by a quarter and up by an eighth, so that a single long apply (a checkpoint falls on
- * one commit in several) is made good by the next few. A batch that was not full says nothing about a larger one, and one
- * that is larger than `size` was read ahead, before the latest step down.
+ * From `size`, within `limit`. Down by a quarter and up by an eighth, so that a single long apply (a checkpoint falls
+ * on one commit in several) is made good by the next few. A batch that was not full says nothing about a larger one,
+ * and one that is larger than `size` was read ahead, before the latest step down.
  */
 export function nextBatchSize(size: number, limit: number, { changes, applyMs }: Answered): number {
   if (applyMs === undefined || (applyMs <= SHORT_MS && changes === size)) {

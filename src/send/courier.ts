@@ -52,7 +52,10 @@ export type Pulse = { kind: 'alive' } | { kind: 'silent'; reason: string } | { k
 /** An answer within this part of what is allowed is a swift one. */
 const SWIFT = 0.1;
 
-/** After this many consecutive failures of a second batch under way, assume a proxy that allows one, and stop pipelining. */
+/**
+ * After this many consecutive failures of a second batch under way, assume a proxy that allows one, and stop
+ * pipelining.
+ */
 const SECOND_FAILURES_MAX = 3;
 
 /** How long a `/health` may take. */
@@ -121,7 +124,8 @@ export class Courier<P> {
         return { kind: 'alive' };
       }
       if (NO_SUCH_PAGE.has(status)) this.#withoutHealth = true;
-      // Somebody is there who has no /health, or none for us; what answers in a dead peer's place says 5xx, or anything.
+      // Somebody is there who has no /health, or none for us; what answers in a dead peer's place says 5xx, or
+      // anything.
       if (status >= 400 && status < 500) return { kind: 'unknown' };
       return { kind: 'silent', reason: `HTTP ${status} to ${HEALTH_PATH}, and no health in it` };
     } catch (error) {

@@ -1,4 +1,6 @@
-/** The search in a refused shipment for the changes that are to blame: the others are delivered, only those set aside. */
+/**
+ * The search in a refused shipment for the changes that are to blame: the others are delivered, only those set aside.
+ */
 import type { Outbox, Shipment } from './shipment.ts';
 import type { Verdict } from './verdict.ts';
 
@@ -40,7 +42,10 @@ async function refusesEverything<P>(search: Search<P>, refused: Shipment<P>): Pr
   return true;
 }
 
-/** The next `count` changes were refused together: send the halves. A half that is the only suspect left is not sent whole. */
+/**
+ * The next `count` changes were refused together: send the halves. A half that is the only suspect left is not sent
+ * whole.
+ */
 async function split<P>(search: Search<P>, count: number): Promise<Searched> {
   const left = await deliver(search, count >> 1);
   if (left.kind === 'unreachable') return left;
@@ -50,7 +55,10 @@ async function split<P>(search: Search<P>, count: number): Promise<Searched> {
   return right.kind === 'unreachable' ? right : DONE;
 }
 
-/** Sends the next `count` changes once; what is refused is split further, down to single changes, which become dead letters. */
+/**
+ * Sends the next `count` changes once; what is refused is split further, down to single changes, which become dead
+ * letters.
+ */
 async function deliver<P>(search: Search<P>, count: number): Promise<Searched | { kind: 'acked' }> {
   const piece = await search.outbox.next({ changes: count, bytes: Number.MAX_SAFE_INTEGER });
   if (!piece) return DONE;

@@ -1,7 +1,8 @@
 /**
  * Batches are compressed where the link is what costs: gzip at its fastest takes one or two milliseconds for a thousand
- * rows and shrinks them to between a quarter and a tenth. Every answer of a peer says whether it reads gzip (RFC 7694), and
- * the sender measures the link itself. Nothing is agreed on beforehand: a peer that knows nothing of this gets plain bodies.
+ * rows and shrinks them to between a quarter and a tenth. Every answer of a peer says whether it reads gzip (RFC 7694),
+ * and the sender measures the link itself. Nothing is agreed on beforehand: a peer that knows nothing of this gets
+ * plain bodies.
  */
 import { type Bytes, compressed } from '../wire/gzip.ts';
 
@@ -9,8 +10,9 @@ import { type Bytes, compressed } from '../wire/gzip.ts';
 const BODY_BYTES_MIN = 4 * 1024;
 
 /**
- * A link on which a body makes less than this a millisecond is slow: 5 MB/s, its latency included. Measured: at 10 Mbit/s a
- * backlog takes 0.4 of the time, at 50 0.6, at 100 0.8 to 0.9, from 200 on as long as before; for a tenth more CPU.
+ * A link on which a body makes less than this a millisecond is slow: 5 MB/s, its latency included. Measured: at 10
+ * Mbit/s a backlog takes 0.4 of the time, at 50 0.6, at 100 0.8 to 0.9, from 200 on as long as before; for a tenth more
+ * CPU.
  */
 const SLOW_BYTES_PER_MS = 5_000;
 
@@ -24,7 +26,10 @@ const SLOW_ANSWERS = 2;
 const PROBE_AFTER = 64;
 const PROBE_AFTER_MAX = 1_024;
 
-/** After this many bodies in a row that failed compressed and passed plain, assume that it is the compression that fails. */
+/**
+ * After this many bodies in a row that failed compressed and passed plain, assume that it is the compression that
+ * fails.
+ */
 const COMPRESSED_FAILURES_MAX = 3;
 
 /** How a body travels. */

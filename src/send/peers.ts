@@ -100,11 +100,16 @@ export interface PeerProgress {
   pending: number;
   /** False where the snapshot has more than were counted: then at least so many are to come. */
   exact: boolean;
-  /** Since when something is missing there: the begin of the snapshot, or the time of the oldest change; null for nothing. */
+  /**
+   * Since when something is missing there: the begin of the snapshot, or the time of the oldest change; null for
+   * nothing.
+   */
   behindSince: number | null;
 }
 
-/** Rows and tombstones of a snapshot that are counted at the most: the work is bounded, whatever the size of the data. */
+/**
+ * Rows and tombstones of a snapshot that are counted at the most: the work is bounded, whatever the size of the data.
+ */
 export const PROGRESS_COUNT_MAX = 10_000;
 
 export function peerProgress(db: Connection, tables: Table[], peer: string): PeerProgress {
@@ -146,8 +151,8 @@ function findState(db: Connection, peer: string): PeerState | undefined {
 
 function beginSnapshot(db: Connection, peer: string): void {
   db.run(
-    'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, snapshot_after = NULL ' +
-      'WHERE peer_url = ?',
+    'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), ' +
+      'snapshot_table = NULL, snapshot_after = NULL WHERE peer_url = ?',
     peer,
   );
 }

@@ -225,8 +225,8 @@ export class Shipper<P = unknown> {
   }
 
   /**
-   * While the peer works on one batch, notes the one before it and makes the next ready. A failure to do so must not keep
-   * us from hearing the answer.
+   * While the peer works on one batch, notes the one before it and makes the next ready. A failure to do so must not
+   * keep us from hearing the answer.
    */
   async #readAhead(
     { shipment, verdict }: Sent<P>,

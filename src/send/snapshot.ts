@@ -72,8 +72,8 @@ export function remainingRows(db: Connection, tables: Table[], position: Snapsho
 export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: string }[] {
   return tables.flatMap((table) =>
     db.all<{ op: string; tbl: string; r: string }>(
-      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, ${rowJson(table, 't')} AS r FROM ${quote(table.name)} AS t ` +
-        `WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
+      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, ${rowJson(table, 't')} AS r ` +
+        `FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
     ),
   );
 }

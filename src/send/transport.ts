@@ -1,6 +1,6 @@
 /**
- * The default way to ask a peer. On Node this is node:http with kept connections: the global fetch costs four to five times
- * the CPU for the same request. On Bun the global fetch is the fastest there is.
+ * The default way to ask a peer. On Node this is node:http with kept connections: the global fetch costs four to five
+ * times the CPU for the same request. On Bun the global fetch is the fastest there is.
  */
 import http from 'node:http';
 import https from 'node:https';

@@ -21,8 +21,8 @@ export interface Answer {
 const NOT_ABOUT_THE_CHANGES = new Set([401, 403, 404, 408, 425, 429]);
 
 /**
- * Only a peer's own word is a refusal: JSON with another `ack`, or JSON with a client error. What a captive portal, a proxy
- * or the wrong service says in its place says nothing about the changes.
+ * Only a peer's own word is a refusal: JSON with another `ack`, or JSON with a client error. What a captive portal, a
+ * proxy or the wrong service says in its place says nothing about the changes.
  */
 export function judge(answer: Answer, batchId: number): Verdict {
   const { status, body } = answer;

@@ -1,6 +1,6 @@
 /**
- * The only place that spells a change and a batch: as text, and as the SQL expressions by which SQLite makes a whole body
- * out of rows that never become JavaScript objects. Whoever changes a byte here changes the protocol.
+ * The only place that spells a change and a batch: as text, and as the SQL expressions by which SQLite makes a whole
+ * body out of rows that never become JavaScript objects. Whoever changes a byte here changes the protocol.
  */
 import { isUtf8 } from 'node:buffer';
 import type { Connection, Value } from '../sqlite/connection.ts';
@@ -55,14 +55,17 @@ export function changeSql({ op, table, row, oldId }: ChangeParts): string {
   ].join(' || ');
 }
 
-/** The body of the rows of a query, each of which has a `change`: an aggregate, and bytes. `batchId` is an SQL expression. */
+/**
+ * The body of the rows of a query, each of which has a `change`: an aggregate, and bytes. `batchId` is an SQL
+ * expression.
+ */
 export function batchSql(batchId: string, change = 'change'): string {
   return `CAST('{"batch_id":' || ${batchId} || ',"changes":[' || group_concat(${change}) || '${BATCH_END}' AS BLOB)`;
 }
 
 /**
- * The body of writes of one kind to one table, at half the cost: what stands between two rows is the same everywhere, so
- * the body is the rows joined by it. The expression binds what `alikeParams` gives, and reads `row_data`.
+ * The body of writes of one kind to one table, at half the cost: what stands between two rows is the same everywhere,
+ * so the body is the rows joined by it. The expression binds what `alikeParams` gives, and reads `row_data`.
  */
 export const ALIKE_SQL = 'CAST(? || group_concat(row_data, ?) || ? AS BLOB)';
 
@@ -83,8 +86,8 @@ function around(op: string, table: string): { before: string; behind: string } {
 
 /**
  * Bounds of a change's bytes, and of the comma behind it, from the lengths of what it is made of, which SQLite knows
- * without reading them. For tables with the columns table_name, row_id and row_data. Escaping makes a character six times
- * as long at the most, and what stands around the three are some fifty bytes.
+ * without reading them. For tables with the columns table_name, row_id and row_data. Escaping makes a character six
+ * times as long at the most, and what stands around the three are some fifty bytes.
  */
 const ROW_BYTES = 'coalesce(octet_length(row_data), 4)';
 export const STORED_BYTES: ByteBounds = {

@@ -49,7 +49,8 @@ test('a snapshot that has not begun counts every row and every tombstone', async
   db.exec("INSERT INTO items VALUES ('row-000003', 'again', 1, 10, 2000)");
   await first.manager.stop();
   const { manager, clock } = start(db, [PEER], connectionError);
-  // 4,990 rows, one that came back and whose tombstone says nothing any more, nine tombstones, one row of the other table.
+  // 4,990 rows, one that came back and whose tombstone says nothing any more, nine tombstones, one row of the other
+  // table.
   expect(progress(db)).toEqual({
     lastAcked: 0,
     snapshot: true,
@@ -88,7 +89,7 @@ test('counting ends at ten thousand and says that there may be more', async () =
   expect(progress(db)).toMatchObject({ pending: PROGRESS_COUNT_MAX, exact: false });
 });
 
-test('since when it is behind outlives the process, and is the time of the oldest change without a snapshot', async () => {
+test('since when it is behind outlives the process; without a snapshot it is the time of the oldest change', async () => {
   const db = await database(`${ITEMS}; ${OTHER}`);
   insert(db, 3);
   const first = start(db, [PEER], connectionError);

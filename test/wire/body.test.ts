@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { createHub } from '../../src/hub/hub.ts';
 import { attach, type Database, type Statement } from '../../src/index.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
-import { batchText, changeSql, fitting, STORED_BYTES } from '../../src/wire/body.ts';
+import { batchText, changeSql, fitting, STORED_BYTES, writeText } from '../../src/wire/body.ts';
 import { acknowledged, recordingFetch } from '../support/bad-servers.ts';
 import { cleanUp, database, ITEMS, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
@@ -66,7 +66,7 @@ describe('of large rows, only as many are spelt out as can fit', () => {
     const hub = createHub(db, { id: 'hub', edges: ['http://e'], clock: clock(), fetch, get, maxBatchBytes: LIMIT });
     cleanUp(() => hub.stop());
     const row = (id: number): string =>
-      `{"op":"INSERT","table":"items","row":{"id":"row-${id}","name":"${'x'.repeat(LARGE)}","updated_at":5},"old_id":null}`;
+      writeText('INSERT', 'items', JSON.stringify({ id: `row-${id}`, name: 'x'.repeat(LARGE), updated_at: 5 }));
     hub.receive(batchText(1, Array.from({ length: ROWS }, (_, i) => row(i)).join()), { from: 'z' });
     await until('the edge has everything', async () => {
       await hub.flush();

@@ -1,6 +1,6 @@
 /**
- * Every kind of body that leaves a node or a hub, byte for byte as golden-bodies.txt has them. Peers of other versions read
- * these bytes, and a receiver's fast path knows their order: a difference here is a change of the protocol.
+ * Every kind of body that leaves a node or a hub, byte for byte as golden-bodies.txt has them. Peers of other versions
+ * read these bytes, and a receiver's fast path knows their order: a difference here is a change of the protocol.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
