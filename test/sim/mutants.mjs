@@ -60,6 +60,17 @@ export const MUTANTS = [
     edits: [['send/verdict.js', 'return judgeAck(answer, said, batchId);', "return { kind: 'acked' };"]],
   },
   {
+    name: 'a-web-page-refuses',
+    what: 'an answer with a status of 2xx that is no acknowledgement counts as a refusal',
+    edits: [
+      [
+        'send/verdict.js',
+        "{ kind: 'unreachable', reason: `HTTP ${answer.status} without",
+        "{ kind: 'refused', reason: `HTTP ${answer.status} without",
+      ],
+    ],
+  },
+  {
     name: 'ack-deletes-everything',
     what: 'an acknowledgement drops all changes, those after it included',
     edits: [
