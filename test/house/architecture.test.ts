@@ -259,7 +259,7 @@ describe('the package', () => {
     const folder = scratchFolder();
     const source = join(folder, 'source');
     mkdirSync(source);
-    for (const name of ['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'docs', 'examples', 'src']) {
+    for (const name of ['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'deploy', 'docs', 'examples', 'src']) {
       if (existsSync(join(root, name))) cpSync(join(root, name), join(source, name), { recursive: true });
     }
     compileInto(join(source, 'dist'));
@@ -298,7 +298,17 @@ describe('the package', () => {
       expect(output.trim().split('\n'), relative(folder, script)).toEqual(expected);
     }
     const shipped = readdirSync(join(modules, 'rowcast'));
-    const allowed = ['CHANGELOG.md', 'LICENSE', 'README.md', 'dist', 'docs', 'examples', 'package.json', 'src'];
+    const allowed = [
+      'CHANGELOG.md',
+      'LICENSE',
+      'README.md',
+      'deploy',
+      'dist',
+      'docs',
+      'examples',
+      'package.json',
+      'src',
+    ];
     expect(shipped.sort()).toEqual(allowed);
   });
 });

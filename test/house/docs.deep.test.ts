@@ -30,7 +30,8 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
     const folder = scratchInside();
     const [program] = blocks('README.md', 'js');
     writeFileSync(join(folder, 'node.mjs'), program as string);
-    const [one, two] = (blocks('README.md', 'sh')[0] as string).trim().split('\n') as [string, string];
+    const started = blocks('README.md', 'sh').find((block) => block.includes('node node.mjs'));
+    const [one, two] = (started as string).trim().split('\n') as [string, string];
     const ports = await freePorts();
     const a = run(withPorts(one, ports), folder);
     const b = run(withPorts(two, ports), folder);
@@ -38,6 +39,22 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
       'each has printed the row of the other',
       () => a.output.includes('from-b') && b.output.includes('from-a'),
     );
+  });
+
+  test('it listens on this machine alone, and says when a peer is down', async () => {
+    const folder = scratchInside();
+    const [program] = blocks('README.md', 'js');
+    expect(program).toContain(".listen(port, '127.0.0.1')");
+    writeFileSync(join(folder, 'node.mjs'), program as string);
+    const [port, nobody] = await freePorts();
+    const alone = run(`node node.mjs a ${port} http://127.0.0.1:${nobody}`, folder);
+    await until('it misses its peer', () => alone.output.includes(`http://127.0.0.1:${nobody} is down: `));
+  });
+
+  test('what it says to install is what npm pack makes', () => {
+    const { name, version } = JSON.parse(text('package.json')) as { name: string; version: string };
+    const tarballs = [...text('README.md').matchAll(/[\w-]+-[\d.]+\.tgz/g)].map(([tarball]) => tarball);
+    expect(new Set(tarballs)).toEqual(new Set([`${name}-${version}.tgz`]));
   });
 
   test('rowcast serve and the curl lines do what they say', async () => {

@@ -26,7 +26,7 @@ test('the keys of _meta are on the page', async () => {
 });
 
 test('the tables of a hub are on the page', async () => {
-  const db = await database('');
+  const db = await database('SELECT 1');
   const hub = await createHub(db, { id: 'hub', edges: [] });
   cleanUp(() => hub.stop());
   const nodes = onPage(ofNode);
