@@ -4,8 +4,7 @@
  * must hold what the first does. A failing case is made small by leaving out features and statements.
  */
 
-import { attach, type Manager } from '../../src/index.ts';
-import type { Fetch } from '../../src/send/courier.ts';
+import { attach, type Fetch, type Manager } from '../../src/index.ts';
 import { PEER, standstill, state } from '../support/elsewhere.ts';
 import { openDatabase, type TestDatabase } from '../support/lane.ts';
 import { rowsOf } from '../support/nodes.ts';
