@@ -57,13 +57,14 @@ function quickParts() {
 }
 
 function deepParts() {
-  const laneParts = here.map((lane) => lanePart(lane, lane.deep));
-  if (wanted) return laneParts;
+  const laneParts = here.map((lane) => ({ ...lanePart(lane, lane.deep), after: ['build'] }));
+  const build = { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] };
+  if (wanted) return [build, ...laneParts];
   const mesh = { name: 'mesh of all runtimes', command: process.execPath, args: [inTest('lanes', 'mesh.mjs')] };
   return [
-    { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] },
+    build,
     simulation(18_200),
-    ...laneParts.map((part) => ({ ...part, after: ['build'] })),
+    ...laneParts,
     ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),
     {
       name: 'planted bugs',
