@@ -1,5 +1,6 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
 
+import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
 import { type CheckedConfig, type Config, checkConfig, checkTables } from './config.ts';
@@ -10,8 +11,10 @@ import { type Health, health } from './health.ts';
 import { asFailure, type Received, receiving } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Replayer, type RetryResult } from './receive/retry.ts';
+import { Attachment } from './send/attachment.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { enrolPeers } from './send/peers.ts';
+import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { Shipper } from './send/shipper.ts';
 import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
@@ -30,7 +33,15 @@ export interface Manager {
   /** Applies received changes, last write wins. Returns how many won or were already in place. */
   applyChanges(changes: Change[]): number;
   /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
-  receive(body: string | Uint8Array, options?: { from?: string | undefined }): Received;
+  receive(
+    body: string | Uint8Array,
+    options?: {
+      /** The sender's node id, its `X-Node-Id`. */
+      from?: string | undefined;
+      /** Its `X-Send-Again`: the tables that it asks for. */
+      sendAgain?: string | undefined;
+    },
+  ): Received;
   health(): Health;
   /** Ships now; resolves when every reachable peer has acknowledged what was pending. */
   flush(): Promise<FlushResult>;
@@ -69,7 +80,9 @@ class Attached implements Manager {
   readonly #shippers: Shipper[];
   readonly #transport: Transport;
   readonly #stopped = new AbortController();
-  readonly #retrying: Promise<void>;
+  readonly #watching: Promise<unknown>;
+  readonly #attachment: Attachment;
+  readonly #requests: Requests;
   #stopping: Promise<void> | undefined;
 
   constructor(db: Connection, config: CheckedConfig, tables: string[]) {
@@ -79,9 +92,15 @@ class Attached implements Manager {
     this.#clock = config.clock ?? systemClock;
     this.#registry = new Registry(db, {
       tables,
-      // Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end.
-      warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
+      warn: (code, message) => this.#warn(code, message),
       onRefresh: () => this.#replayer.replayUnknown(),
+      onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
+    });
+    this.#attachment = new Attachment(db, {
+      nodeId: config.id,
+      peers: () => config.peers,
+      clock: this.#clock,
+      warn: (code, message) => this.#warn(code, message),
     });
     this.#letters = new DeadLetters(db, this.#clock);
     this.#applier = new Applier(db, this.#registry, this.#letters, {
@@ -90,8 +109,9 @@ class Attached implements Manager {
     });
     this.#replayer = new Replayer(db, this.#registry, this.#letters, this.#applier);
     this.#counter = new RowCounter(db, this.#clock);
-    const newTables = this.#registry.install();
-    enrolPeers(db, this.#registry, config.peers, newTables, this.#clock.now());
+    this.#registry.install();
+    enrolPeers(db, this.#registry, this.#attachment);
+    this.#requests = new Requests(db, this.#clock);
     this.#replayer.replayUnknown();
 
     this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
@@ -102,7 +122,7 @@ class Attached implements Manager {
       discard: (id) => this.#letters.discard(id),
     };
     for (const shipper of this.#shippers) shipper.start();
-    this.#retrying = this.#retryLetters();
+    this.#watching = Promise.all([this.#watch(), this.#retryLetters()]);
   }
 
   applyChanges(changes: Change[]): number {
@@ -112,10 +132,14 @@ class Attached implements Manager {
     return this.#apply(batchText(0, list), undefined).applied;
   }
 
-  receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
+  receive(
+    body: string | Uint8Array,
+    options: { from?: string | undefined; sendAgain?: string | undefined } = {},
+  ): Received {
     const self = { events: this.#events, clock: this.#clock, anyOrder: () => this.#registry.takesAnyOrder };
     return receiving(self, () => {
       this.#refuseIfStopped();
+      if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
       return this.#apply(body, options.from);
     });
   }
@@ -170,11 +194,11 @@ class Attached implements Manager {
   }
 
   #shipper(peer: string): Shipper {
-    const { id, peers, batchMs, batchSize, maxBatchBytes, requestTimeoutMs, random } = this.#config;
+    const { id, batchMs, batchSize, maxBatchBytes, requestTimeoutMs, random } = this.#config;
     return new Shipper({
       nodeId: id,
       peer,
-      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, () => peers),
+      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment),
       fetch: this.#transport.fetch,
       get: this.#config.get ?? this.#transport.get,
       untilSent: this.#transport.untilSent,
@@ -188,6 +212,39 @@ class Attached implements Manager {
     });
   }
 
+  /** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
+  #warn(code: string, message: string): void {
+    queueMicrotask(() => this.#events.emit('warning', { code, message }));
+  }
+
+  /** The loop beside those of the peers, and the only one where there are none. */
+  async #watch(): Promise<void> {
+    let told: string | undefined;
+    while (!this.#stopped.signal.aborted) {
+      await this.#clock.sleep(TICK_MS, this.#stopped.signal);
+      if (this.#stopped.signal.aborted) return;
+      try {
+        this.#tick();
+        told = undefined;
+      } catch (error) {
+        const failure = error instanceof RowcastError ? error : asFailure(error);
+        // Somebody else has the database for a moment; and what lasts is said once.
+        const passing = failure.code === 'IN_TRANSACTION' || failure.code === 'DATABASE_BUSY';
+        if (!passing && failure.message !== told) this.#events.emit('error', failure);
+        if (!passing) told = failure.message;
+      }
+    }
+  }
+
+  /** A few look-ups, as long as nobody has touched anything. */
+  #tick(): void {
+    this.#registry.refresh();
+    if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
+    if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
+    this.#attachment.watch();
+    this.#requests.serve();
+  }
+
   /** A slow loop beside the fast ones: most of what a constraint has forbidden becomes possible by itself. */
   async #retryLetters(): Promise<void> {
     let delay = RETRY_MS;
@@ -195,8 +252,6 @@ class Attached implements Manager {
       await this.#clock.sleep(delay, this.#stopped.signal);
       if (this.#stopped.signal.aborted) return;
       try {
-        // With no peers and nothing received, nobody else would notice a schema change.
-        this.#registry.refresh();
         this.#replayer.resume();
         const result = this.#replayer.retryConstraints();
         if (result) this.#events.emit('applied', result.event);
@@ -210,9 +265,10 @@ class Attached implements Manager {
   async #end(): Promise<void> {
     this.#counter.stop();
     this.#stopped.abort();
-    await Promise.all([this.#retrying, ...this.#shippers.map((shipper) => shipper.stop())]);
+    await Promise.all([this.#watching, ...this.#shippers.map((shipper) => shipper.stop())]);
     this.#transport.close();
     try {
+      this.#attachment.leave();
       this.#applier.release();
       this.#db.release();
     } catch {
@@ -225,6 +281,9 @@ class Attached implements Manager {
     throw new RowcastError('STOPPED', 'this manager was stopped', { hint: 'call attach again' });
   }
 }
+
+/** How often the schema and the company in this file are looked at: soon enough for a person, seldom enough for a CPU. */
+export const TICK_MS = 40;
 
 /** How often letters are tried again: every second at first, every minute when nothing has come of it. */
 const RETRY_MS = 1_000;

@@ -368,7 +368,8 @@ describe('a backlog', () => {
     cleanUp(() => manager.stop());
     return texts;
   }
-  const looksThroughIt = (sql: string): boolean => sql.startsWith('UPDATE "items"') && sql.includes('FROM _changes');
+  const looksThroughIt = (sql: string): boolean =>
+    sql.startsWith('UPDATE main."items"') && sql.includes('FROM main._changes');
 
   test('is not looked through again where the schema is as it was', async () => {
     expect((await statementsOfNextAttach(() => {})).filter(looksThroughIt)).toEqual([]);

@@ -11,13 +11,14 @@ import {
   encodeAck,
   HEALTH_PATH,
   NODE_ID_HEADER,
+  SEND_AGAIN_HEADER,
   SYNC_PATH,
 } from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 
 /** A node's manager, or a hub. */
 export interface Replica {
-  receive(body: Uint8Array, options: { from?: string | undefined }): Received;
+  receive(body: Uint8Array, options: { from?: string | undefined; sendAgain?: string | undefined }): Received;
   health(): object;
 }
 
@@ -56,7 +57,10 @@ async function sync(manager: Replica, max: number, incoming: Incoming): Promise<
   const body = read !== 'too-large' && encoding === 'gzip' ? await unpack(read, max) : read;
   if (body === 'too-large') return tooLarge(max);
   if (body === 'garbage') return refused(400, 'the body is not gzip, or breaks off');
-  const result = manager.receive(body, { from: incoming.header(NODE_ID_HEADER) ?? undefined });
+  const result = manager.receive(body, {
+    from: incoming.header(NODE_ID_HEADER) ?? undefined,
+    sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
+  });
   const manner = mannerOf(result);
   return {
     status: result.status,

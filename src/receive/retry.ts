@@ -1,6 +1,5 @@
 /** Second chances: dead letters tried again, by hand or because the schema has caught up. */
 
-import { NEXT_CHANGE_ID } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetter, DeadLetters } from '../dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -102,7 +101,7 @@ export class Replayer {
     if (letter.rowId === null) return { outcome: 'kept', reason: 'the row has no id' };
     this.#db.transaction(() => {
       this.#db.run(
-        `INSERT INTO _changes (change_id, op, table_name, row_id, row_data) SELECT ${NEXT_CHANGE_ID}, ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
+        `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
         letter.op,
         letter.table,
         letter.row,

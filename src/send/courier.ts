@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import { ACCEPT_HEADER, ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH } from '../wire/protocol.ts';
+import { ACCEPT_HEADER, ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, SEND_AGAIN_HEADER } from '../wire/protocol.ts';
 import { Link, type Packed, plain } from './link.ts';
 import { askHealth, NoAnswer, nodeIdIn, type PeerAnswer, postBatch } from './request.ts';
 import type { Shipment } from './shipment.ts';
@@ -141,7 +141,8 @@ export class Courier<P> {
     place: 'first' | 'second',
   ): Promise<Verdict> {
     const { nodeId, peer, fetch, clock, stopped, requestTimeoutMs: timeoutMs } = this.#o;
-    const batch = { nodeId, body: packed.body, headers: packed.headers };
+    const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
+    const batch = { nodeId, body: packed.body, headers: { ...packed.headers, ...asks } };
     const began = clock.now();
     let verdict: Verdict;
     try {

@@ -1,6 +1,6 @@
 /** The library's outbox: `_changes` for what was written here, and a snapshot for a peer that has none of it. */
 
-import { keepChangeIdsAbove, noteLastId } from '../capture/change-ids.ts';
+import { adoptForeign, UNUSABLE } from '../capture/adopt.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
@@ -21,7 +21,9 @@ import {
   writeText,
 } from '../wire/body.ts';
 import { encode } from '../wire/values.ts';
-import { advancePeer, endSnapshot, type PeerPosition, pruneChanges, stateOf } from './peers.ts';
+import type { Attachment } from './attachment.ts';
+import { advancePeer, endSnapshot, enrolPeers, type PeerPosition, pruneChanges, stateOf } from './peers.ts';
+import { askHeader, inScope } from './resend.ts';
 import { setAsideChanges, singleChange } from './set-aside.ts';
 import type { Outbox, Shipment } from './shipment.ts';
 import { namelessRows, nextPage } from './snapshot.ts';
@@ -33,26 +35,29 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
   readonly #peer: string;
-  readonly #peers: () => string[];
+  readonly #attachment: Attachment;
 
-  /** `peers` gives all that are configured at the moment: a change is kept until every one of them has it. */
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, peer: string, peers: () => string[]) {
+  /** A change is kept until every peer of the attachment, and of the others to this file, has it. */
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, peer: string, attachment: Attachment) {
     this.#db = db;
     this.#registry = registry;
     this.#letters = letters;
     this.#peer = peer;
-    this.#peers = peers;
+    this.#attachment = attachment;
   }
 
   next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): PeerShipment | undefined {
+    // Tables that were without their triggers are something to send, though no change says so.
+    this.#registry.refresh();
     if (!this.#hasMore(previous)) {
       if (acked) this.ack(acked);
       return undefined;
     }
-    let shipment: PeerShipment | undefined | 'schema-changed' = 'schema-changed';
+    let shipment: PeerShipment | undefined | 'not-ready' = 'not-ready';
     // Another process may change the schema between the two; then its writes lack a column, and must not leave yet.
-    while (shipment === 'schema-changed') {
+    while (shipment === 'not-ready') {
       this.#registry.refresh();
+      if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
       shipment = this.#db.transaction(() => this.#readDurably(limit, previous, acked), { durable: true });
     }
     return shipment && { ...shipment, body: wellFormed(shipment.body) };
@@ -65,7 +70,9 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
       const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#peer, reason, attempts });
-      this.#advance(shipment);
+      // Who has refused it has not heard what it asks for.
+      const { asks: _, ...refused } = shipment;
+      this.#advance(refused);
       return rows;
     });
   }
@@ -78,15 +85,15 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     limit: BatchLimit,
     previous: PeerShipment | undefined,
     acked: PeerShipment | undefined,
-  ): PeerShipment | undefined | 'schema-changed' {
-    if (!this.#registry.isCurrent()) return 'schema-changed';
+  ): PeerShipment | undefined | 'not-ready' {
+    if (!this.#registry.isCurrent() || !this.#attachment.isEntered()) return 'not-ready';
     if (acked) this.#advance(acked);
     const found = this.#read(limit, previous?.end);
     if (!found) return undefined;
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
-    if (found.end.kind === 'tail') noteLastId(this.#db, found.end.changeId);
-    return found;
+    const { asks } = stateOf(this.#db, this.#peer);
+    return asks === null ? found : { ...found, asks: askHeader(asks) };
   }
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
@@ -98,32 +105,34 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   #read(limit: BatchLimit, previous: PeerPosition | undefined): PeerShipment | undefined {
-    const { tailFrom, lastAcked, snapshot } = stateOf(this.#db, this.#peer);
+    const { tailFrom, lastAcked, snapshot, scope, run } = stateOf(this.#db, this.#peer);
     if (tailFrom === null) return this.#readTail(previous?.kind === 'tail' ? previous.changeId : lastAcked, limit);
-    const position = previous?.kind === 'snapshot' ? previous.position : snapshot;
+    const position = previous?.kind === 'snapshot' && previous.run === run ? previous.position : snapshot;
+    const tables = inScope(this.#registry.list(), scope);
     // Ids begin with 1; zero would look like a missing batch_id to a simple peer.
     const batchId = Math.max(1, tailFrom);
-    const page = nextPage(this.#db, this.#registry.list(), position, batchId, limit);
+    const page = nextPage(this.#db, tables, position, batchId, limit);
     if (page) {
-      return { batchId, body: page.body, count: page.count, end: { kind: 'snapshot', position: page.end } };
+      return { batchId, body: page.body, count: page.count, end: { kind: 'snapshot', run, position: page.end } };
     }
     // The end of the snapshot counts as reached only when its last page is acknowledged.
     if (previous) return undefined;
-    for (const { op, tbl, r } of namelessRows(this.#db, this.#registry.list())) this.#setAsideRow(op, tbl, r);
+    for (const { op, tbl, r } of namelessRows(this.#db, tables)) this.#setAsideRow(op, tbl, r);
     endSnapshot(this.#db, this.#peer);
-    pruneChanges(this.#db, this.#peers());
+    pruneChanges(this.#db, this.#attachment.peers);
     return this.#readTail(stateOf(this.#db, this.#peer).lastAcked, limit);
   }
 
   #readTail(after: number, limit: BatchLimit): PeerShipment | undefined {
     const alike = this.#readAlike(after, limit);
     if (alike) return alike;
-    const found = this.#db.get<{ body: Body; last: number; n: number; nameless: number }>(
-      SERIALISE,
-      after,
-      fitting(this.#db, { ...LINE, params: [after] }, limit),
-    );
+    const found = this.#db.get<Serialised>(SERIALISE, after, fitting(this.#db, { ...LINE, params: [after] }, limit));
     if (!found || found.n === 0) return undefined;
+    if (found.foreign > 0) {
+      const tables = this.#registry.list().map((table) => table.name);
+      adoptForeign(this.#db, tables, { after, upTo: found.last });
+      return this.#readTail(after, limit);
+    }
     if (found.nameless > 0) {
       this.#setAsideNameless(after, found.last);
       return this.#readTail(after, limit);
@@ -179,7 +188,6 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     );
     for (const { op, tbl, r } of rows) this.#setAsideRow(op, tbl, r);
     this.#db.run(`DELETE FROM _changes ${where}`, after, last);
-    keepChangeIdsAbove(this.#db, last);
   }
 
   #setAsideRow(op: string, table: string, row: string): void {
@@ -187,10 +195,28 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#letters.keepRefused(letter, '', 'the row has no id (NULL): give it one', 0);
   }
 
-  #advance({ end }: PeerShipment): void {
+  #advance({ end, asks }: PeerShipment): void {
+    if (asks !== undefined) this.#heard(asks);
     advancePeer(this.#db, this.#peer, end);
-    if (end.kind === 'tail') pruneChanges(this.#db, this.#peers());
+    if (end.kind === 'tail') pruneChanges(this.#db, this.#attachment.peers);
   }
+
+  /** The peer has been asked; unless more is to be asked meanwhile, that was all. */
+  #heard(asked: string): void {
+    const { asks } = stateOf(this.#db, this.#peer);
+    if (asks === null || askHeader(asks) !== asked) return;
+    this.#db.run('UPDATE _peer_state SET asks = NULL WHERE peer_url = ?', this.#peer);
+  }
+}
+
+interface Serialised {
+  body: Body;
+  last: number;
+  n: number;
+  /** Rows without an id, which no other node could tell apart. */
+  nameless: number;
+  /** Changes that no trigger of ours has recorded, and that lack something. */
+  foreign: number;
 }
 
 /** The next changes: after which, and how many. */
@@ -208,5 +234,6 @@ const LINE: Omit<Line, 'params'> = { from: NEXT, place: 'change_id', change: CHA
 
 /** The whole request body is made by SQLite, as bytes: no row ever becomes a JavaScript object or string. */
 const SERIALISE =
-  `SELECT ${batchSql('max(change_id)')} AS body, max(change_id) AS last, count(*) AS n, sum(nameless) AS nameless ` +
-  `FROM (SELECT change_id, row_id IS NULL AS nameless, ${CHANGE} AS change ${NEXT})`;
+  `SELECT ${batchSql('max(change_id)')} AS body, max(change_id) AS last, count(*) AS n, sum(nameless) AS nameless, ` +
+  'sum("foreign") AS "foreign" ' +
+  `FROM (SELECT change_id, row_id IS NULL AS nameless, ${UNUSABLE} AS "foreign", ${CHANGE} AS change ${NEXT})`;

@@ -1,13 +1,17 @@
 /** `_peer_state`: which peers there are, how far each of them is, and what is kept for them. */
-import { keepChangeIdsAbove, lastChangeId } from '../capture/change-ids.ts';
+import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
+import { type Attachment, OF_ANY_ATTACHMENT } from './attachment.ts';
+import { inScope, snapshotKey } from './resend.ts';
 import { remainingRows, type SnapshotPosition } from './snapshot.ts';
 
 /** Where a shipment to a peer ends: a change_id, or a place in the snapshot. */
-export type PeerPosition = { kind: 'tail'; changeId: number } | { kind: 'snapshot'; position: SnapshotPosition };
+export type PeerPosition =
+  | { kind: 'tail'; changeId: number }
+  | { kind: 'snapshot'; run: number; position: SnapshotPosition };
 
 export interface PeerState {
   lastAcked: number;
@@ -15,22 +19,23 @@ export interface PeerState {
   tailFrom: number | null;
   /** How far the snapshot is. */
   snapshot: SnapshotPosition;
+  /** Its tables as a JSON array; null for all. */
+  scope: string | null;
+  /** Which walk it is: an answer to a page of an earlier one says nothing of this. */
+  run: number;
+  /** Tables that the peer is to be asked for, as a JSON array. */
+  asks: string | null;
 }
 
 /**
  * Makes room for the configured peers. One that is new, or that has missed changes which are gone (it was removed from
- * the configuration for a while), begins with a snapshot of everything; so does every peer when a table is new here.
+ * the configuration for a while), begins with a snapshot of everything.
  */
-export function enrolPeers(
-  db: Connection,
-  registry: Registry,
-  peers: string[],
-  newTables: string[],
-  now: number,
-): void {
+export function enrolPeers(db: Connection, registry: Registry, attachment: Attachment): void {
+  const peers = attachment.peers;
   db.transaction(() => {
+    attachment.enter();
     const latest = lastChangeId(db);
-    keepChangeIdsAbove(db, latest);
     const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM _changes', latest + 1)?.n);
     const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM _meta WHERE key = 'adopted_upto'")?.n);
     const anything = registry.list().some((table) => hasRows(db, table.name));
@@ -45,10 +50,9 @@ export function enrolPeers(
         );
       } else {
         const missed = (state.tailFrom ?? state.lastAcked) < oldest - 1;
-        const behind = newTables.some((name) => hasRows(db, name));
-        if (missed || behind) beginSnapshot(db, peer);
+        if (missed) beginSnapshot(db, peer);
       }
-      noteSnapshot(db, peer, now);
+      noteSnapshot(db, peer, attachment.now());
     }
     if (peers.length > 0) pruneChanges(db, peers);
   });
@@ -64,10 +68,11 @@ export function stateOf(db: Connection, peer: string): PeerState {
 export function advancePeer(db: Connection, peer: string, end: PeerPosition): void {
   if (end.kind === 'snapshot') {
     db.run(
-      'UPDATE _peer_state SET snapshot_table = ?, snapshot_after = ? WHERE peer_url = ?',
+      'UPDATE _peer_state SET snapshot_table = ?, snapshot_after = ? WHERE peer_url = ? AND snapshot_run = ?',
       end.position.section,
       end.position.after,
       peer,
+      end.run,
     );
   } else {
     db.run('UPDATE _peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ?', end.changeId, peer);
@@ -78,15 +83,19 @@ export function advancePeer(db: Connection, peer: string, end: PeerPosition): vo
 export function endSnapshot(db: Connection, peer: string): void {
   db.run(
     'UPDATE _peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, ' +
-      'snapshot_table = NULL, snapshot_after = NULL WHERE peer_url = ?',
+      'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL WHERE peer_url = ?',
     peer,
   );
   db.run('DELETE FROM _meta WHERE key = ?', snapshotKey(peer));
 }
 
-/** Deletes what every given peer has; a peer that is no longer configured holds nothing back. Inside a transaction. */
+/**
+ * Deletes what every peer has, the given ones and those of everybody who is attached to the file; a peer that is in no
+ * configuration holds nothing back. Inside a transaction.
+ */
 export function pruneChanges(db: Connection, peers: string[]): void {
-  const everybodyHas = `SELECT min(last_acked) FROM _peer_state WHERE peer_url IN (${peers.map(() => '?').join(', ')})`;
+  const own = `peer_url IN (${peers.map(() => '?').join(', ')})`;
+  const everybodyHas = `SELECT min(last_acked) FROM _peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`;
   db.run(`DELETE FROM _changes WHERE change_id <= (${everybodyHas})`, ...peers);
   db.run('DELETE FROM _floors');
 }
@@ -113,14 +122,14 @@ export interface PeerProgress {
 export const PROGRESS_COUNT_MAX = 10_000;
 
 export function peerProgress(db: Connection, tables: Table[], peer: string): PeerProgress {
-  const state = findState(db, peer) ?? { lastAcked: 0, tailFrom: null, snapshot: { section: null, after: null } };
+  const state = findState(db, peer) ?? NOTHING_KNOWN;
   const from = Math.max(state.lastAcked, state.tailFrom ?? 0);
   const latest = Number(db.get('SELECT max(change_id) AS n FROM _changes')?.n ?? 0);
   const changes = Math.max(0, latest - from);
   const times = [changes > 0 ? timeOfNext(db, from) : null];
   let rows = 0;
   if (state.tailFrom !== null) {
-    rows = remainingRows(db, tables, state.snapshot, PROGRESS_COUNT_MAX);
+    rows = remainingRows(db, inScope(tables, state.scope), state.snapshot, PROGRESS_COUNT_MAX);
     times.push(db.get<{ value: number }>('SELECT value FROM _meta WHERE key = ?', snapshotKey(peer))?.value ?? null);
   }
   const known = times.filter((time) => typeof time === 'number');
@@ -133,26 +142,45 @@ export function peerProgress(db: Connection, tables: Table[], peer: string): Pee
   };
 }
 
+const NOTHING_KNOWN: PeerState = {
+  lastAcked: 0,
+  tailFrom: null,
+  snapshot: { section: null, after: null },
+  scope: null,
+  run: 0,
+  asks: null,
+};
+
 function findState(db: Connection, peer: string): PeerState | undefined {
   const row = db.get<{
     last_acked: number;
     tail_from: number | null;
     snapshot_table: string | null;
     snapshot_after: string | null;
-  }>('SELECT last_acked, tail_from, snapshot_table, snapshot_after FROM _peer_state WHERE peer_url = ?', peer);
+    scope: string | null;
+    run: number | null;
+    asks: string | null;
+  }>(
+    'SELECT last_acked, tail_from, snapshot_table, snapshot_after, snapshot_of AS scope, snapshot_run AS run, asks ' +
+      'FROM _peer_state WHERE peer_url = ?',
+    peer,
+  );
   return (
     row && {
       lastAcked: row.last_acked,
       tailFrom: row.tail_from,
       snapshot: { section: row.snapshot_table, after: row.snapshot_after },
+      scope: row.scope,
+      run: row.run ?? 0,
+      asks: row.asks,
     }
   );
 }
 
 function beginSnapshot(db: Connection, peer: string): void {
   db.run(
-    'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), ' +
-      'snapshot_table = NULL, snapshot_after = NULL WHERE peer_url = ?',
+    'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, ' +
+      'snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
     peer,
   );
 }
@@ -166,10 +194,6 @@ function noteSnapshot(db: Connection, peer: string, now: number): void {
       snapshotKey(peer),
       now,
     );
-}
-
-function snapshotKey(peer: string): string {
-  return `snapshot_since ${peer}`;
 }
 
 /** By the change's own updated_at; null where that is no time. */

@@ -15,6 +15,8 @@ export interface Shipment<P> {
   count: number;
   /** Where the outbox continues after it. */
   end: P;
+  /** Tables that the peer is asked to send in its turn; the value of a header. */
+  asks?: string;
 }
 
 type Eventually<T> = T | Promise<T>;

@@ -276,10 +276,7 @@ describe('by the files', () => {
           at,
         ).toEqual([]);
         // And nothing is forgotten that no answer has spoken of.
-        const [last] = rowsOf(
-          db,
-          "SELECT max(coalesce((SELECT max(change_id) FROM _changes), 0), (SELECT value FROM _meta WHERE key = 'last_change_id')) AS n",
-        );
+        const [last] = rowsOf(db, "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_changes'), 0) AS n");
         const latest = Number(last?.n);
         const [kept] = rowsOf(db, 'SELECT count(*) AS n FROM _changes WHERE change_id > ?', ackedUpTo);
         expect(kept, at).toEqual({ n: Math.max(0, latest - ackedUpTo) });
