@@ -240,8 +240,8 @@ class Attached implements Manager {
   #tick(): void {
     this.#registry.refresh();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
-    if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
-    this.#attachment.watch();
+    const left = this.#attachment.watch();
+    if (left || !this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
     this.#requests.serve();
   }
 
