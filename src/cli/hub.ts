@@ -3,7 +3,7 @@
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
-import { createHub, type Hub } from '../hub/hub.ts';
+import { createHub, type Hub } from '../hub/index.ts';
 import { choice, describeFlags, type Environment, integer, parseFlags, text } from './flags.ts';
 import { parseListen, StartError } from './listen.ts';
 import { logEvents } from './log.ts';
@@ -89,7 +89,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     const binding = flags.binding === 'auto' ? undefined : flags.binding;
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    relay = createHub(opened.db, { id, edges, batchMs, batchSize, requestTimeoutMs, maxBodyBytes });
+    relay = await createHub(opened.db, { id, edges, batchMs, batchSize, requestTimeoutMs, maxBodyBytes });
   } catch (error) {
     server.cut();
     opened?.close();

@@ -18,7 +18,10 @@ import type { Incoming, Outgoing } from './bridge.ts';
 
 /** A node's manager, or a hub. */
 export interface Replica {
-  receive(body: Uint8Array, options: { from?: string | undefined; sendAgain?: string | undefined }): Received;
+  receive(
+    body: Uint8Array,
+    options: { from?: string | undefined; sendAgain?: string | undefined },
+  ): Received | Promise<Received>;
   health(): object;
 }
 
@@ -36,7 +39,7 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
   if (path === HEALTH_PATH) {
     if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
-    return healthOf(manager);
+    return await healthOf(manager);
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
   // Every answer says it: the sender of the next batch may compress it.
@@ -57,7 +60,7 @@ async function sync(manager: Replica, max: number, incoming: Incoming): Promise<
   const body = read !== 'too-large' && encoding === 'gzip' ? await unpack(read, max) : read;
   if (body === 'too-large') return tooLarge(max);
   if (body === 'garbage') return refused(400, 'the body is not gzip, or breaks off');
-  const result = manager.receive(body, {
+  const result = await manager.receive(body, {
     from: incoming.header(NODE_ID_HEADER) ?? undefined,
     sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
   });
@@ -74,9 +77,9 @@ async function sync(manager: Replica, max: number, incoming: Incoming): Promise<
 }
 
 /** A stopped manager has no health to report; a load balancer reads 503 as "not here". */
-function healthOf(manager: Replica): Outgoing {
+async function healthOf(manager: Replica): Promise<Outgoing> {
   try {
-    return { status: 200, headers: JSON_TYPE, body: JSON.stringify(manager.health()) };
+    return { status: 200, headers: JSON_TYPE, body: JSON.stringify(await manager.health()) };
   } catch (error) {
     return refused(503, messageOf(error));
   }

@@ -32,6 +32,23 @@ export function receiving(
   return received;
 }
 
+/** The same of an application that takes its time. */
+export async function receivingLater(
+  self: { events: Emitter; clock: Clock; anyOrder: () => boolean },
+  apply: () => Promise<Ack>,
+): Promise<Received> {
+  const began = self.clock.now();
+  const outcome = await apply().then(
+    (ack) => () => ack,
+    (error) => () => {
+      throw error;
+    },
+  );
+  const received = answerTo(self.events, outcome);
+  manners.set(received, { applyMs: Math.max(0, self.clock.now() - began), anyOrder: self.anyOrder() });
+  return received;
+}
+
 /** Undefined where neither a node nor a hub gave this answer. */
 export function mannerOf(received: Received): Manner | undefined {
   return manners.get(received);

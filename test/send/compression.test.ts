@@ -518,7 +518,7 @@ test('a hub takes gzip, says so, and sends it over a slow link', async () => {
   const clock = new WireClock();
   const wire: boolean[] = [];
   const deliver = into(edge);
-  const hub = createHub(await database('SELECT 1'), {
+  const hub = await createHub(await database('SELECT 1'), {
     id: 'hub',
     edges: [PEER],
     clock,

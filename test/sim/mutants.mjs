@@ -210,21 +210,31 @@ export const MUTANTS = [
     edits: [
       [
         'hub/hub.js',
-        'const { ack, advanced, letters } = this.#store.receive(body, from);',
-        `${LATER}this.#store.receive(body, from));\n            const { ack, advanced, letters } = { ack: { applied: 1, ack: ${BATCH_ID} }, advanced: true, parked: [] };`,
+        'const { ack, letters } = await this.#store.receive(body, { from: sender, plain: said === undefined });',
+        `${LATER}this.#store.receive(body, { from: sender, plain: said === undefined }));\n            const { ack, letters } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [] };`,
       ],
     ],
   },
   {
     name: 'hub-ack-not-flushed',
     what: 'the hub acknowledges what a power cut can take back',
-    edits: [['hub/store.js', 'this.#merge(document, from), { durable: true })', 'this.#merge(document, from))']],
+    edits: [
+      [
+        'hub/sqlite-receive.js',
+        'this.#merge(document, sender, NONE), { durable: true })',
+        'this.#merge(document, sender, NONE))',
+      ],
+    ],
   },
   {
     name: 'hub-keeps-what-came-last',
     what: 'the hub lets the later arrival win a tie',
     edits: [
-      ['hub/merge.js', "'WHERE excluded.updated_at > t.updated_at OR", "'WHERE excluded.updated_at >= t.updated_at OR"],
+      [
+        'hub/sqlite-merge.js',
+        "'WHERE excluded.updated_at > t.updated_at OR",
+        "'WHERE excluded.updated_at >= t.updated_at OR",
+      ],
     ],
   },
   {
