@@ -1,11 +1,12 @@
 /** The application: what it writes, in plain SQL, and what it can rely on after each of its commits. */
 import type { WireRow } from '../support/model.ts';
 import type { Checks } from './checks.ts';
+import { rebuildSql, type TableName } from './disk.ts';
 import { isDiskTrouble, type Machine, type Surroundings } from './machine.ts';
 import { POISON } from './network.ts';
-import { isAbove, type Key, keyOf, type Version } from './oracle.ts';
+import { isAbove, type Key, keyOf, tableIn, type Version } from './oracle.ts';
 import { type Random, stream } from './random.ts';
-import { NEW_COLUMN, rowsOn } from './rows.ts';
+import { NEW_COLUMN, rowsOf, rowsOn } from './rows.ts';
 
 type Param = string | number | bigint | null | Uint8Array;
 
@@ -56,6 +57,11 @@ const ANYTHING: Param[] = [
 
 const ITEM = 'INTO items (id, name, value, score, anything, updated_at) VALUES (?, ?, ?, ?, ?, ?)';
 const NOTE = 'INTO notes (id, item_id, body, updated_at) VALUES (?, ?, ?, ?)';
+const PERSON = 'INTO people (id, email, nick, gone, updated_at) VALUES (?, ?, ?, ?, ?)';
+
+const EMAILS: Param[] = ['ann@x', 'Ann@X', 'bob@x', 'BOB@x', 'cy@x', null];
+const NICKS: Param[] = ['p', 'q', 'r', null];
+const GONE: Param[] = [null, null, null, 1];
 
 export class Application {
   /** Everything that was ever committed, in the order of the commits. */
@@ -112,12 +118,13 @@ export class Application {
       rows = before;
       commits = disk.commits;
       for (let i = 1 + random.below(3); i > 0; i--) {
-        const statement = this.#statement(random, machine);
-        trace(statement.what);
-        connection.prepare(statement.sql).run(...statement.params);
-        const now = rowsOn(disk, machine.migrated);
-        written.push(...difference(rows, now));
-        rows = now;
+        for (const statement of this.#statements(random, machine)) {
+          trace(statement.what);
+          connection.prepare(statement.sql).run(...statement.params);
+          const now = rowsOn(disk, machine.migrated);
+          written.push(...difference(rows, now));
+          rows = now;
+        }
       }
       if (ending === 'held') {
         this.#hold(machine, index, random, connection, written, before);
@@ -175,16 +182,148 @@ export class Application {
     return true;
   }
 
-  #committed(machine: Machine, index: number, written: Omit<Write, 'lost'>[]): void {
+  #committed(machine: Machine, index: number, all: Omit<Write, 'lost'>[]): void {
+    const unseen = all.filter(({ key }) => machine.unseen.has(tableIn(key)));
+    for (const { key, version } of unseen) this.#checks.unseen(machine, key, version);
+    for (const table of new Set(unseen.map(({ key }) => tableIn(key)))) machine.noteUnseen(table);
+    const written = all.filter((write) => !unseen.includes(write));
     for (const write of written) {
       const had = machine.versions.get(write.key);
       if (!isAbove(write.version, had)) this.#checks.notAdvanced(machine, index, write.key, had, write.version);
       machine.versions.merge(write.key, write.version);
-      const record = { ...write, lost: false };
-      this.writes.push(record);
-      machine.notDurable.push(record);
+      this.#count(machine, write);
     }
     this.#checks.captured(machine, index, written);
+  }
+
+  #count(machine: Machine, { key, version }: Omit<Write, 'lost'>): void {
+    const record = { key, version, lost: false };
+    this.writes.push(record);
+    machine.notDurable.push(record);
+  }
+
+  /** A table is made anew and takes the place of the old one, which had the triggers; then somebody writes to it. */
+  rebuild(machine: Machine, random: Random): void {
+    const { disk } = machine;
+    if (machine.kind === 'hub' || !machine.ready || disk.inTransaction) return;
+    const table: TableName = random.pick(['items', 'items', 'notes']);
+    try {
+      for (const sql of ['BEGIN IMMEDIATE', ...rebuildSql(table), 'COMMIT']) disk.exec(sql);
+    } catch (error) {
+      if (!isDiskTrouble(error)) throw error;
+      if (disk.inTransaction) disk.exec('ROLLBACK');
+      return;
+    }
+    this.#world.trace(`${machine.name}: ${table} is rebuilt`);
+    machine.touched = true;
+    machine.noteUnseen(table);
+    for (let i = random.below(3); i > 0; i--) this.#transaction(machine, 1_000 + i, random, disk, 'commit');
+  }
+
+  /** What nobody has captured has now been seen: from here on it counts like any other write, deletions apart. */
+  seenAgain(machine: Machine, table: TableName, before: Map<Key, WireRow>): void {
+    const now = rowsOf(machine.disk, table, machine.migrated);
+    this.#world.trace(`${machine.name}: ${table} is captured again`);
+    this.#checks.seenAgain(machine, table, before, now);
+    for (const key of machine.versions.rows().keys()) {
+      if (tableIn(key) === table && !now.has(key)) machine.versions.forget(key);
+    }
+    for (const { key, version } of difference(machine.versions.rows(), now)) {
+      if (tableIn(key) !== table || version.isDelete) continue;
+      this.#checks.unseen(machine, key, version);
+      machine.versions.set(key, version);
+      this.#count(machine, { key, version });
+    }
+  }
+
+  /**
+   * Another implementation writes: to the table, with its own capture and not ours, and to `_changes` as it knows it,
+   * without a number and without the name of a table. Or a person gives a row to the peers once more in that way.
+   */
+  foreign(machine: Machine, random: Random): void {
+    const { disk } = machine;
+    if (machine.kind === 'hub' || !machine.ready || machine.unseen.size > 0 || disk.inTransaction) return;
+    const id = `i${random.below(this.#world.plan.ids)}`;
+    const key = keyOf('items', id);
+    const again = random.chance(0.3);
+    if (again && !rowsOn(disk, machine.migrated).has(key)) return;
+    this.#checks.beforeWrite(machine);
+    disk.setClock(machine.now());
+    const time = Math.max(machine.now(), (machine.versions.get(key)?.updatedAt ?? 0) + 1);
+    const values = [random.pick(NAMES), random.pick(VALUES), random.pick(SCORES), random.pick(ANYTHING)];
+    let row: WireRow | undefined;
+    try {
+      disk.exec('BEGIN IMMEDIATE');
+      if (!again) {
+        disk.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
+        disk.prepare(`INSERT OR REPLACE ${ITEM}`).run(id, ...values, time);
+        disk.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
+      }
+      row = rowsOn(disk, machine.migrated).get(key) as WireRow;
+      const sql = 'INSERT INTO _changes (op, row_id, row_data) VALUES (?, ?, ?)';
+      disk.prepare(sql).run(random.pick(['INSERT', 'UPDATE']), id, JSON.stringify(row));
+      disk.exec('COMMIT');
+    } catch (error) {
+      if (!isDiskTrouble(error)) throw error;
+      if (disk.inTransaction) disk.exec('ROLLBACK');
+      return;
+    }
+    this.#world.trace(`${machine.name}: another implementation records ${id}`);
+    const written = { key, version: { updatedAt: Number(row.updated_at), isDelete: false, row } };
+    if (again) this.#checks.captured(machine, -1, [written]);
+    else this.#committed(machine, -1, [written]);
+  }
+
+  /** One, or those that belong together. */
+  #statements(random: Random, machine: Machine): Statement[] {
+    const { uniques, ids } = this.#world.plan;
+    if (!uniques || random.chance(0.25)) return [this.#statement(random, machine)];
+    return this.#ofPeople(random, machine, `p${random.below(ids)}`, `p${random.below(ids)}`);
+  }
+
+  /** Where values must be unique. A statement that meets the constraint fails with its transaction, or is made to pass. */
+  #ofPeople(random: Random, machine: Machine, id: string, other: string): Statement[] {
+    const person = [random.pick(EMAILS), random.pick(NICKS), random.pick(GONE)];
+    const time = this.#time(random, machine, keyOf('people', id));
+    const one = (what: string, sql: string, ...params: Param[]): Statement[] => [{ what, sql, params }];
+    const or = random.pick(['', 'OR IGNORE', 'OR IGNORE', 'OR REPLACE']);
+    switch (random.below(9)) {
+      case 0:
+      case 1:
+      case 2:
+        return one(`insert ${or} ${id}`, `INSERT ${or} ${PERSON}`, id, ...person, time);
+      case 3: {
+        const set =
+          'email = excluded.email, nick = excluded.nick, gone = excluded.gone, updated_at = excluded.updated_at';
+        return one(
+          `upsert ${id}`,
+          `INSERT ${PERSON} ON CONFLICT (id) DO UPDATE SET ${set} ON CONFLICT DO NOTHING`,
+          ...[id, ...person, time],
+        );
+      }
+      case 4:
+        return one(
+          `e-mail ${or} ${id}`,
+          `UPDATE ${or} people SET email = ?, updated_at = ? WHERE id = ?`,
+          person[0] as Param,
+          time,
+          id,
+        );
+      case 5:
+        return one(
+          `nick ${or} ${id}`,
+          `UPDATE ${or} people SET nick = ?, gone = ? WHERE id = ?`,
+          person[1] as Param,
+          person[2] as Param,
+          id,
+        );
+      case 6:
+        return one(`delete ${id}`, 'DELETE FROM people WHERE id = ?', id);
+      case 7:
+        return one(`rename ${id} to ${other}`, 'UPDATE OR IGNORE people SET id = ? WHERE id = ?', other, id);
+      default:
+        return swapped(rowsOn(machine.disk, machine.migrated), id, other, time);
+    }
   }
 
   #statement(random: Random, machine: Machine): Statement {
@@ -194,7 +333,7 @@ export class Application {
     const note = `n${random.below(plan.ids)}`;
     const name = plan.faults.poison !== undefined && random.chance(0.15) ? POISON : random.pick(NAMES);
     const item: Param[] = [name, random.pick(VALUES), random.pick(SCORES), random.pick(ANYTHING)];
-    const time = this.#time(random, machine, id);
+    const time = this.#time(random, machine, keyOf('items', id));
     const statement = (what: string, sql: string, ...params: Param[]): Statement => ({ what, sql, params });
     if (machine.migrated && random.chance(0.4)) {
       const extra = random.pick(['x', 'y', 'z', null]);
@@ -248,7 +387,7 @@ export class Application {
   }
 
   /** Mostly the machine's own time; now and then what careless applications write. */
-  #time(random: Random, machine: Machine, id: string): Param {
+  #time(random: Random, machine: Machine, key: Key): Param {
     const now = machine.now();
     switch (random.below(18)) {
       case 5:
@@ -263,11 +402,22 @@ export class Application {
       case 3:
         return BigInt(now + 60_000);
       case 4:
-        return BigInt(machine.versions.get(keyOf('items', id))?.updatedAt ?? now);
+        return BigInt(machine.versions.get(key)?.updatedAt ?? now);
       default:
         return BigInt(now);
     }
   }
+}
+
+/** Two people take each other's nicknames, in one transaction and by way of none. */
+function swapped(rows: Map<Key, WireRow>, a: string, b: string, time: Param): Statement[] {
+  const [nickA, nickB] = [a, b].map((id) => (rows.get(keyOf('people', id))?.nick ?? null) as Param) as [Param, Param];
+  const set = (id: string, nick: Param): Statement => ({
+    what: `swap: ${id} gets ${nick}`,
+    sql: 'UPDATE OR IGNORE people SET nick = ?, updated_at = ? WHERE id = ?',
+    params: [nick, time, id],
+  });
+  return [set(a, null), set(b, nickA), set(a, nickB)];
 }
 
 /** What one statement has done, as versions. */

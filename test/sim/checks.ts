@@ -3,8 +3,8 @@ import { versionOf, type WireRow } from '../support/model.ts';
 import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
-import { canonical, describe, isAtLeast, type Key, keyOf, type Version, Versions } from './oracle.ts';
-import { exactRowsOn, NEW_COLUMN, rowsOn, versionOn, versionOnHub } from './rows.ts';
+import { canonical, describe, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
+import { exactRowsOn, hiddenOn, NEW_COLUMN, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
 
 /** A captured change that is still there. */
 interface Pending {
@@ -37,6 +37,8 @@ export class Checks {
   retried = false;
   readonly #world: Surroundings;
   readonly #seen = new Map<Machine, Seen>();
+  /** Rows of which more than one outcome is right, because somebody has written to them where no trigger was. */
+  readonly #loose = new Map<Key, 'deleted' | 'lowered'>();
 
   constructor(world: Surroundings) {
     this.#world = world;
@@ -53,8 +55,45 @@ export class Checks {
   /** Everything that was applied since the last write is there, and nothing else. */
   beforeWrite(machine: Machine): void {
     if (this.#mixedSchemas) return;
-    const difference = differenceOf(machine.versions.rows(), rowsOn(machine.disk, false));
+    const isSeen = ([key]: [Key, unknown]): boolean => !machine.unseen.has(tableIn(key));
+    const given = new Map([...machine.versions.rows()].filter(isSeen));
+    const difference = differenceOf(given, new Map([...this.#livingOn(machine)].filter(isSeen)));
     if (difference) this.fail(`${machine.name} does not have what it has been given: ${difference}`);
+  }
+
+  /** Visible or hidden. A hidden row that was written or deleted since then goes with the next look at the table. */
+  #livingOn({ disk, versions }: Machine): Map<Key, WireRow> {
+    const visible = rowsOn(disk, false);
+    const hidden = [...hiddenOn(disk)].filter(([key]) => !visible.has(key) && versions.get(key)?.isDelete !== true);
+    return hidden.length === 0 ? visible : new Map([...visible, ...hidden]);
+  }
+
+  /**
+   * A write that no trigger has seen. A deletion is not known to be one, and the row may come back from any peer; a
+   * version that is not above the one that it has replaced loses to it wherever they meet.
+   */
+  unseen(machine: Machine, key: Key, version: Version): void {
+    const deleted = version.isDelete || this.#loose.get(key) === 'deleted';
+    if (deleted) this.#loose.set(key, 'deleted');
+    else if (!isAbove(version, machine.versions.get(key)) || Number.isNaN(version.updatedAt)) {
+      this.#loose.set(key, 'lowered');
+    }
+  }
+
+  /** When the triggers are back, the rows are what they were; those without a version that can be sent have got one. */
+  seenAgain(machine: Machine, table: TableName, before: Map<Key, WireRow>, now: Map<Key, WireRow>): void {
+    const difference = differenceOf(withoutTime(before), withoutTime(now));
+    if (difference) this.fail(`${machine.name}: putting the triggers back has changed rows: ${difference}`);
+    for (const [key, { updated_at: time }] of now) {
+      const was = before.get(key)?.updated_at;
+      if (typeof time !== 'number' || (typeof was === 'number' && time < was)) {
+        this.fail(`${machine.name}: putting the triggers back has left ${key} at ${time}, which was at ${was}`);
+      }
+    }
+    for (const change of this.#newChanges(machine)) {
+      if (change.table !== table)
+        this.fail(`${machine.name}: putting the triggers of ${table} back has written to ${change.table}`);
+    }
   }
 
   nothingWritten(machine: Machine, before: Map<Key, WireRow>): void {
@@ -132,7 +171,8 @@ export class Checks {
   #letters(machine: Machine): void {
     for (const { direction, peer, code, reason } of machine.disk.all('SELECT * FROM _dead_letter_info')) {
       if (direction === 'in') {
-        if (!this.#mixedSchemas) this.fail(`${machine.name} has parked a change (${code}): ${reason}`);
+        if (!this.#mixedSchemas && code !== 'unique')
+          this.fail(`${machine.name} has parked a change (${code}): ${reason}`);
       } else if (!this.#world.network.refusals.has(`${machine.name} ${String(peer).replace('http://', '')}`)) {
         this.fail(`${machine.name} has given up a change that ${peer} never refused: ${reason}`);
       }
@@ -159,7 +199,14 @@ export class Checks {
       for (const url of machine.configured) {
         const peer = this.#world.network.at(url);
         const missing = this.#missing(peer, gone);
-        if (!missing || this.#isLetter(machine, url, gone) || isFollowed(gone, seen.pending)) continue;
+        // Where no trigger looks, a peer can lose what it has acknowledged, and asks for it when it has noticed.
+        if (
+          !missing ||
+          this.#loose.has(keyOf(gone.table, gone.id)) ||
+          this.#isLetter(machine, url, gone) ||
+          isFollowed(gone, seen.pending)
+        )
+          continue;
         this.fail(
           `${machine.name} has dropped change ${gone.changeId} of ${gone.table}/${gone.id} (${describe(gone.version)}) and ${peer.name} ${missing}`,
         );
@@ -191,7 +238,7 @@ export class Checks {
       'SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id';
     const found = machine.disk.all(sql, seen.sequence).map((line): Pending => {
       const row = JSON.parse(line.row_data as string) as WireRow;
-      const table = line.table_name as TableName;
+      const table = (line.table_name as TableName | null) ?? tableOfRow(row);
       const version = versionOf({ op: line.op as 'DELETE', table, row, old_id: null });
       return { changeId: Number(line.change_id), table, id: String(line.row_id), version };
     });
@@ -227,6 +274,7 @@ export class Checks {
       this.#fromSomeWrite(first, writes);
       return;
     }
+    this.#settleLoose(expected, first, writes);
     for (const node of nodes) this.#asExpected(node, expected);
     for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
@@ -239,16 +287,37 @@ export class Checks {
     }
   }
 
+  /**
+   * Of a row that was written to unseen, several outcomes are right, and every machine must have the same one: a version
+   * that somebody has written, or nothing where it was deleted. Which one is taken from the first node.
+   */
+  #settleLoose(expected: Versions, node: Machine, writes: Write[]): void {
+    const found = rowsOn(node.disk, false);
+    for (const [key, how] of this.#loose) {
+      const row = found.get(key);
+      const newest = expected.get(key);
+      if (!row) {
+        if (how === 'deleted') expected.forget(key);
+        continue;
+      }
+      const version = versionOf({ op: 'UPDATE', table: tableIn(key), row, old_id: null });
+      const written = writes.some((write) => write.key === key && !write.lost && sameVersion(write.version, version));
+      if (written && newest && (how === 'deleted' || !newest.isDelete)) expected.set(key, version);
+    }
+  }
+
   #asExpected(node: Machine, expected: Versions): void {
-    const difference = differenceOf(expected.rows(), rowsOn(node.disk, false));
+    const difference = differenceOf(expected.visible(), rowsOn(node.disk, false));
     if (difference) {
       this.fail(`${node.name} is not what was written: ${difference}`);
       return;
     }
+    const living = differenceOf(expected.rows(), new Map([...rowsOn(node.disk, false), ...hiddenOn(node.disk)]));
+    if (living) this.fail(`${node.name} does not keep what it hides: ${living}`);
     for (const [key, version] of expected.entries()) {
       if (!version.isDelete) continue;
-      const [table, id] = key.split('/') as [TableName, string];
-      const has = versionOn(node.disk, table, id, false);
+      const id = key.slice(key.indexOf('/') + 1);
+      const has = versionOn(node.disk, tableIn(key), id, false);
       if (has?.updatedAt !== version.updatedAt) {
         this.fail(`${node.name} does not know that ${key} was ${describe(version)}: ${describe(has)}`);
       }
@@ -273,6 +342,14 @@ function isFollowed(gone: Pending, pending: Pending[]): boolean {
   return pending.some(
     ({ table, id, version }) => table === gone.table && id === gone.id && isAtLeast(version, gone.version),
   );
+}
+
+function sameVersion(a: Version, b: Version): boolean {
+  return isAtLeast(a, b) && isAtLeast(b, a);
+}
+
+function withoutTime(rows: Map<Key, WireRow>): Map<Key, WireRow> {
+  return new Map([...rows].map(([key, { updated_at: _, ...row }]) => [key, row]));
 }
 
 function values(key: Key, row: WireRow): string[] {

@@ -24,19 +24,47 @@ interface Raw {
   readonly inTransaction: boolean;
 }
 
-export type DiskKind = 'node' | 'node-foreign-keys' | 'hub';
+export type DiskKind = 'node' | 'node-foreign-keys' | 'node-uniques' | 'hub';
 
-export const TABLES = ['items', 'notes'] as const;
-export type TableName = (typeof TABLES)[number];
+export type TableName = 'items' | 'notes' | 'people';
+
+const COLUMNS: Record<TableName, string> = {
+  items: 'id TEXT PRIMARY KEY, name TEXT, value INTEGER, score REAL, anything, updated_at INTEGER',
+  notes: 'id TEXT PRIMARY KEY, item_id TEXT, body TEXT, updated_at INTEGER',
+  people: 'id TEXT PRIMARY KEY, email TEXT COLLATE NOCASE UNIQUE, nick TEXT, gone INTEGER, updated_at INTEGER',
+};
+
+const REFERENCE = 'REFERENCES items (id) ON DELETE CASCADE';
+
+/** What has to be made anew when the table is. */
+const INDEXES: Partial<Record<TableName, string>> = {
+  people: 'CREATE UNIQUE INDEX people_nick ON people (nick) WHERE gone IS NULL',
+};
+
+/** Those that are synced. */
+export function tablesOf(kind: DiskKind): TableName[] {
+  return kind === 'node-uniques' ? ['items', 'notes', 'people'] : ['items', 'notes'];
+}
 
 function schemaOf(kind: DiskKind): string {
   if (kind === 'hub') return '';
-  const reference = kind === 'node-foreign-keys' ? 'REFERENCES items (id) ON DELETE CASCADE' : '';
-  return (
-    'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, score REAL, anything, updated_at INTEGER);' +
-    `CREATE TABLE notes (id TEXT PRIMARY KEY, item_id TEXT ${reference}, body TEXT, updated_at INTEGER);` +
-    `CREATE TABLE ${CLOCK} (days REAL); INSERT INTO ${CLOCK} VALUES (0)`
-  );
+  const tables = tablesOf(kind).map((name) => {
+    const columns =
+      kind === 'node-foreign-keys' ? COLUMNS[name].replace('item_id TEXT', `$& ${REFERENCE}`) : COLUMNS[name];
+    return `CREATE TABLE ${name} (${columns}); ${INDEXES[name] ?? ''}`;
+  });
+  return `${tables.join(';')}; CREATE TABLE ${CLOCK} (days REAL); INSERT INTO ${CLOCK} VALUES (0)`;
+}
+
+/** As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. */
+export function rebuildSql(table: TableName): string[] {
+  return [
+    `CREATE TABLE new_${table} (${COLUMNS[table]})`,
+    `INSERT INTO new_${table} SELECT * FROM ${table}`,
+    `DROP TABLE ${table}`,
+    `ALTER TABLE new_${table} RENAME TO ${table}`,
+    ...(INDEXES[table] === undefined ? [] : [INDEXES[table]]),
+  ];
 }
 
 /**
@@ -94,7 +122,7 @@ export class Disk {
       transaction: (fn) => this.#raw.transaction(fn),
     };
     const clock = { now: () => 0, sleep: () => new Promise<void>(() => {}) };
-    attach(handle, { id: 'first', peers: [], clock, random: () => 0 }, [...TABLES]);
+    attach(handle, { id: 'first', peers: [], clock, random: () => 0 }, tablesOf(this.kind));
   }
 
   /** As it was when it was made, whatever a schedule has left behind. */

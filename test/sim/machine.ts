@@ -8,14 +8,13 @@ import { respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import { attach, type Manager } from '../../src/index.ts';
 import type { Database, Statement } from '../../src/sqlite/connection.ts';
-import { NODE_ID_HEADER } from '../../src/wire/protocol.ts';
-import type { WireChange } from '../support/model.ts';
-import { type Disk, TABLES } from './disk.ts';
+import type { WireChange, WireRow } from '../support/model.ts';
+import { type Disk, type TableName, tablesOf } from './disk.ts';
 import type { Network } from './network.ts';
 import { type Key, type Version, Versions } from './oracle.ts';
 import type { Plan } from './plan.ts';
 import { type Random, stream } from './random.ts';
-import { NEW_COLUMN } from './rows.ts';
+import { isCaptured, NEW_COLUMN, rowsOf } from './rows.ts';
 import type { Timeline } from './timeline.ts';
 
 /** What a machine needs of the world around it. */
@@ -24,6 +23,8 @@ export interface Surroundings {
   timeline: Timeline;
   network: Network;
   trace(line: string): void;
+  /** A table that was without its triggers has them again, as of this commit. `unseen` are its rows from before that. */
+  onSeenAgain(machine: Machine, table: TableName, unseen: Map<Key, WireRow>): void;
 }
 
 /** Thrown into a process that has ceased to exist; whatever it does with it has no effect any more. */
@@ -46,9 +47,14 @@ export class Machine {
   readonly disk: Disk;
   /** URLs of its peers, or of its edges. */
   peers: string[] = [];
-  /** Those that its process was last started with. */
-  configured: string[] = [];
   process: Process | undefined;
+  /** The peers of another process that is attached to the same file; undefined where there is none. */
+  secondPeers: string[] | undefined;
+  second: Process | undefined;
+  /** That one has ended in order, and nothing has to be kept for its peers. */
+  secondLeft = false;
+  /** Tables that were rebuilt, and whose writes nobody captures for the moment, with the rows that they have. */
+  readonly unseen = new Map<TableName, Map<Key, WireRow>>();
   /** Every version that this machine has committed, of its own or received. */
   versions = new Versions();
   /** A transaction of the application is open across events. */
@@ -85,7 +91,9 @@ export class Machine {
     if (skew !== undefined) this.offsetMs = Math.round((this.#random.next() * 2 - 1) * skew);
     if (world.plan.faults['power-cut'] !== undefined) disk.keepImages();
     disk.onCommit = () => {
-      if (this.commitsItself) for (const change of this.receiving) this.versions.mergeChange(change);
+      this.#lookForTriggers();
+      if (!this.commitsItself || !this.applies) return;
+      for (const change of this.receiving) this.versions.mergeChange(change);
     };
     disk.onDurable = () => {
       this.#durableVersions = new Versions(this.versions);
@@ -97,12 +105,35 @@ export class Machine {
   receiving: WireChange[] = [];
   /** It is its own process that commits, and not another one. */
   commitsItself = false;
+  /** What is being committed is what it has received, and not something that it has to note besides. */
+  applies = false;
   /** What the application has committed and a power cut may still take back. */
   notDurable: { lost: boolean }[] = [];
 
   /** The version of a row that a power cut at this moment would leave. Known only where power cuts are planned. */
   durableVersion(key: Key): Version | undefined {
     return this.#durableVersions.get(key);
+  }
+
+  /** Every peer for which it has to keep what that has not acknowledged. */
+  get configured(): string[] {
+    const second = this.second && !this.secondLeft ? this.second.peers : [];
+    return [...new Set([...this.#startedWith, ...second])];
+  }
+
+  #startedWith: string[] = [];
+
+  /** Notes what the tables without triggers hold after something was written to them. */
+  noteUnseen(table: TableName): void {
+    this.unseen.set(table, rowsOf(this.disk, table, this.migrated));
+  }
+
+  #lookForTriggers(): void {
+    for (const [table, rows] of this.unseen) {
+      if (!isCaptured(this.disk, table)) continue;
+      this.unseen.delete(table);
+      this.#world.onSeenAgain(this, table, rows);
+    }
   }
 
   /** By the machine's own clock. */
@@ -116,8 +147,8 @@ export class Machine {
   start(): void {
     if (this.process) return;
     this.disk.connect();
-    this.configured = this.peers;
-    const process = new Process(this, this.#world);
+    this.#startedWith = this.peers;
+    const process = new Process(this, this.#world, this.peers);
     this.process = process;
     const failed = (error: unknown): void => {
       if (!process.dead && !isDiskTrouble(error)) throw error;
@@ -133,10 +164,42 @@ export class Machine {
       // A hub takes some turns to begin, a node none.
       const beginning = process.begin();
       if (beginning) void beginning.then(begun, failed);
-      else begun();
+      else {
+        begun();
+        this.startSecond();
+      }
     } catch (error) {
       failed(error);
     }
+  }
+
+  /** The other process that is attached to the same file, where there is one. */
+  startSecond(): void {
+    if (!this.secondPeers || !this.process || (this.second && !this.second.dead)) return;
+    const process = new Process(this, this.#world, this.secondPeers);
+    try {
+      void process.begin();
+      this.second = process;
+      this.secondLeft = false;
+      this.#world.trace(`${this.name} has a second process with ${this.secondPeers.length} peers`);
+    } catch (error) {
+      if (!process.dead && !isDiskTrouble(error)) throw error;
+      process.dead = true;
+      this.#world.timeline.in(500, () => this.startSecond());
+    }
+  }
+
+  /** It ends, in order or at once; what it has been attached with holds until it is known to have gone. */
+  async endSecond(orderly: boolean): Promise<void> {
+    const process = this.second;
+    if (!process || process.dead) return;
+    if (orderly) {
+      await process.stop();
+      if (process.dead) return;
+      this.secondLeft = true;
+    }
+    process.dead = true;
+    this.touched = true;
   }
 
   /** The process ends between two instructions; the disk keeps what was committed. */
@@ -144,6 +207,7 @@ export class Machine {
     if (!this.process) return;
     this.process.dead = true;
     this.process = undefined;
+    if (this.second) this.second.dead = true;
     this.held = false;
     this.intruder = undefined;
     this.touched = true;
@@ -159,6 +223,10 @@ export class Machine {
     this.ready = this.disk.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
     this.migrated = this.disk.all("SELECT 1 FROM pragma_table_info('items') WHERE name = ?", NEW_COLUMN).length > 0;
     this.versions = new Versions(this.#durableVersions);
+    for (const table of [...this.unseen.keys()]) {
+      if (isCaptured(this.disk, table)) this.unseen.delete(table);
+      else this.noteUnseen(table);
+    }
     for (const write of this.notDurable) write.lost = true;
     this.notDurable = [];
   }
@@ -168,6 +236,7 @@ export class Machine {
     const process = this.process;
     if (!process) return;
     this.restarting = true;
+    if (this.second) await this.endSecond(true);
     await process.stop();
     this.restarting = false;
     if (process.dead) return;
@@ -181,12 +250,15 @@ export class Process {
   dead = false;
   readonly machine: Machine;
   readonly handle: Handle;
+  /** With which it is configured. */
+  readonly peers: string[];
   readonly #world: Surroundings;
   #replica: Manager | Hub | undefined;
   #beginning: Promise<void> | undefined;
 
-  constructor(machine: Machine, world: Surroundings) {
+  constructor(machine: Machine, world: Surroundings, peers: string[]) {
     this.machine = machine;
+    this.peers = peers;
     this.#world = world;
     this.handle = new Handle(this, world);
   }
@@ -205,12 +277,12 @@ export class Process {
       requestTimeoutMs: plan.requestTimeoutMs,
     };
     if (this.machine.kind === 'hub') {
-      this.#beginning = createHub(this.handle, { ...common, edges: this.machine.peers }).then((hub) => {
+      this.#beginning = createHub(this.handle, { ...common, edges: this.peers }).then((hub) => {
         this.#replica = hub;
       });
       return this.#beginning;
     }
-    this.#replica = attach(this.handle, { ...common, peers: this.machine.peers }, [...TABLES]);
+    this.#replica = attach(this.handle, { ...common, peers: this.peers }, tablesOf(this.machine.disk.kind));
     return undefined;
   }
 
@@ -237,7 +309,7 @@ export class Process {
     path: string,
     body: Uint8Array | undefined,
     changes: WireChange[],
-    from: string | undefined,
+    headers: Record<string, string>,
   ): Promise<Outgoing & { committed: boolean }> {
     const { disk } = this.machine;
     await this.#beginning?.catch(() => {});
@@ -250,7 +322,7 @@ export class Process {
       {
         method: body ? 'POST' : 'GET',
         path,
-        header: (name) => (name === NODE_ID_HEADER ? from : name === 'content-type' ? 'application/json' : undefined),
+        header: (name) => headers[name],
         read: () => Promise.resolve(body ?? new Uint8Array()),
       },
     );
@@ -314,7 +386,11 @@ export class Handle implements Database {
     const fuse = this.fuse;
     if (fuse) fuse.calls -= 1;
     if (fuse?.calls === 0 && !fuse.after) this.#burn(fuse);
-    if (sql === 'BEGIN IMMEDIATE') this.#others(machine);
+    if (sql === 'BEGIN IMMEDIATE') {
+      this.#others(machine);
+      machine.applies = false;
+    }
+    if (sql.includes("('syncing', 1)") || sql.startsWith('INSERT INTO _hub_rows')) machine.applies = true;
     if (sql.startsWith('COMMIT') || sql.startsWith('INSERT') || sql.startsWith('DELETE')) machine.touched = true;
     machine.commitsItself = true;
     let result: T;

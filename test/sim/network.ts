@@ -14,9 +14,16 @@ interface Request {
   to: Machine;
   path: string;
   body: Uint8Array | undefined;
+  headers: Record<string, string>;
   /** The changes it carries, as a gateway or an observer would read them. */
   batch: { batch_id: number; changes: WireChange[] };
   random: Random;
+}
+
+interface Sent {
+  body: Uint8Array | undefined;
+  headers: Record<string, string>;
+  signal: AbortSignal;
 }
 
 export interface NetworkOptions {
@@ -62,21 +69,21 @@ export class Network {
   }
 
   fetchOf(from: Process): Fetch {
-    return (url, init) => this.#send(from, url, SYNC_PATH, init.body, init.signal);
+    return (url, { body, headers, signal }) => this.#send(from, url, SYNC_PATH, { body, headers, signal });
   }
 
   getOf(from: Process): Get {
-    return (url, init) => this.#send(from, url, HEALTH_PATH, undefined, init.signal);
+    return (url, { signal }) => this.#send(from, url, HEALTH_PATH, { body: undefined, headers: {}, signal });
   }
 
-  #send(from: Process, url: string, path: string, body: Uint8Array | undefined, signal: AbortSignal): Promise<Answer> {
+  #send(from: Process, url: string, path: string, { body, headers, signal }: Sent): Promise<Answer> {
     const to = this.at(url.slice(0, -path.length));
     const link = `${from.machine.name} ${to.name}`;
     const count = (this.#counts.get(link) ?? 0) + 1;
     this.#counts.set(link, count);
     const random = stream(this.#o.plan.seed, 'request', link, count);
     const batch = body ? JSON.parse(new TextDecoder().decode(body)) : { batch_id: 0, changes: [] };
-    const request: Request = { from, to, path, body, batch, random };
+    const request: Request = { from, to, path, body, headers, batch, random };
     return new Promise((resolve, reject) => {
       const back = (answer: Answer | Error | undefined): void => {
         if (from.dead || signal.aborted || !answer) return;
@@ -134,8 +141,8 @@ export class Network {
     link: string,
     answer: (what: string, given: Answer | Error | undefined) => void,
   ): Promise<void> {
-    const { from, to, body, path, batch, random } = request;
-    const reply = await process.answer(path, body, batch.changes, from.machine.name);
+    const { from, to, body, headers, path, batch, random } = request;
+    const reply = await process.answer(path, body, batch.changes, headers);
     if (body && reply.committed) this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
     const lost = this.#happens('lost-answer', random);
     const torn = this.#happens('torn', random);

@@ -2,7 +2,10 @@
  * What must come out, from the version order alone. Nothing here knows triggers, outboxes or SQL that merges: a version is
  * (updated_at, is_delete, content), the greater one wins, and what was committed counts.
  */
+
 import { compareVersions, versionOf, type WireChange, type WireRow } from '../support/model.ts';
+import { visibleOf } from '../support/unique-kernel.ts';
+import type { TableName } from './disk.ts';
 
 export type Version = ReturnType<typeof versionOf>;
 
@@ -11,6 +14,10 @@ export type Key = string;
 
 export function keyOf(table: string, id: string): Key {
   return `${table}/${id}`;
+}
+
+export function tableIn(key: Key): TableName {
+  return key.slice(0, key.indexOf('/')) as TableName;
 }
 
 /** The versions that one machine has, or all of them together. */
@@ -30,19 +37,47 @@ export class Versions {
     if (!known || compareVersions(version, known) > 0) this.#byKey.set(key, version);
   }
 
+  /** What a machine has turned out to have, whatever it had before. */
+  set(key: Key, version: Version): void {
+    this.#byKey.set(key, version);
+  }
+
+  forget(key: Key): void {
+    this.#byKey.delete(key);
+  }
+
   mergeChange(change: WireChange): void {
     const id = change.op === 'DELETE' ? change.old_id : change.row.id;
     this.merge(keyOf(change.table, String(id)), versionOf(change));
   }
 
-  /** The living rows. */
+  /** The living rows, those included that a UNIQUE constraint keeps out of sight. */
   rows(): Map<Key, WireRow> {
     return new Map([...this.#byKey].filter(([, version]) => !version.isDelete).map(([key, { row }]) => [key, row]));
+  }
+
+  /** Those of the living rows that an application sees. */
+  visible(): Map<Key, WireRow> {
+    const rows = this.rows();
+    const people = [...rows]
+      .filter(([key]) => key.startsWith('people/'))
+      .map(([key, row]) => ({ key, id: String(row.id), updatedAt: Number(row.updated_at), row }));
+    const shown = new Set(visibleOf(people, (a, b) => clash(a.row, b.row)).map(({ key }) => key));
+    for (const { key } of people) if (!shown.has(key)) rows.delete(key);
+    return rows;
   }
 
   entries(): IterableIterator<[Key, Version]> {
     return this.#byKey.entries();
   }
+}
+
+/** By the declaration of `people`: e-mail addresses without regard to case; nicknames among those who are not gone. */
+function clash(a: WireRow, b: WireRow): boolean {
+  const sameEmail = a.email !== null && String(a.email).toLowerCase() === String(b.email ?? '').toLowerCase();
+  return (
+    (sameEmail && b.email !== null) || (a.nick !== null && a.nick === b.nick && a.gone === null && b.gone === null)
+  );
 }
 
 export function isAbove(version: Version, other: Version | undefined): boolean {

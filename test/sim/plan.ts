@@ -33,6 +33,9 @@ export const FAULTS = [
   'other-process',
   'held',
   'schema',
+  'rebuild',
+  'foreign',
+  'two-attachments',
 ] as const;
 
 export type Fault = (typeof FAULTS)[number];
@@ -53,6 +56,8 @@ export interface Plan {
   batchSize: number;
   requestTimeoutMs: number;
   foreignKeys: boolean;
+  /** There is a table with UNIQUE constraints besides its id, and most of the writes are to it. */
+  uniques: boolean;
   /** Databases that have never been attached, instead of emptied ones. */
   fresh: boolean;
   /** Answers may say that batches come in any order, which is what a sender needs to have two under way. */
@@ -89,6 +94,9 @@ const RARE: Partial<Record<Fault, number>> = {
   'read-only': 0.08,
   held: 0.2,
   poison: 0.15,
+  rebuild: 0.07,
+  foreign: 0.1,
+  'two-attachments': 0.08,
 };
 
 export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
@@ -107,6 +115,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
     requestTimeoutMs: random.pick([300, 1_000, 4_000]),
     foreignKeys: random.chance(0.05),
+    uniques: stream(seed, 'uniques').chance(0),
     fresh: random.chance(0.01),
     pairs: stream(seed, 'pairs').chance(0.7),
     faults: {},
@@ -116,14 +125,33 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     const rate = rateOf(fault, random);
     if (on && !taken.without.includes(fault)) plan.faults[fault] = rate;
   }
-  // Rows between nodes of different schemas mix; what must come of them is another question, asked on its own.
-  if (plan.faults.schema !== undefined) plan.foreignKeys = false;
+  keepApart(plan);
   // Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something.
   if (plan.faults.poison !== undefined) plan.troubleMs += 4_000;
   if (plan.faults['power-cut'] !== undefined) plan.writes += 8;
   if (plan.foreignKeys) plan.writes += 20;
-
+  if (plan.uniques) plan.writes += 8;
   return plan;
+}
+
+/** Takes away what would make a question of two that are asked on their own. */
+function keepApart(plan: Plan): void {
+  const { faults } = plan;
+  // Rows between nodes of different schemas mix, and what comes of them depends on the way that they have taken.
+  if (faults.schema !== undefined) {
+    plan.foreignKeys = false;
+    delete faults.rebuild;
+    delete faults.foreign;
+  }
+  // A table that others refer to is rebuilt with foreign keys off, and what is deleted then takes nothing with it.
+  if (faults.rebuild !== undefined) plan.foreignKeys = false;
+  if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;
+  // One that has not counted up its beat for a minute is taken for dead: by a clock that jumps, at once.
+  if (plan.topology !== 'pair' && plan.topology !== 'mesh') delete faults['two-attachments'];
+  if (faults['two-attachments'] !== undefined) {
+    delete faults.jump;
+    delete faults.rebuild;
+  }
 }
 
 function nodesOf(topology: Topology, random: Random): number {
@@ -147,6 +175,9 @@ function rateOf(fault: Fault, random: Random): number {
     case 'held':
     case 'other-process':
     case 'jump':
+    case 'rebuild':
+    case 'foreign':
+    case 'two-attachments':
       return logUniform(random, 0.1, 3);
     case 'skew':
       return logUniform(random, 10, 6 * 3_600_000);

@@ -1,11 +1,12 @@
 /** Reads what is on a disk, past Rowcast and by plain SQL alone. */
 import { versionOf, type WireRow } from '../support/model.ts';
-import { type Disk, TABLES, type TableName } from './disk.ts';
+import { type Disk, type TableName, tablesOf } from './disk.ts';
 import { type Key, keyOf, type Version, wireValue } from './oracle.ts';
 
 const COLUMNS: Record<TableName, string[]> = {
   items: ['id', 'name', 'value', 'score', 'anything', 'updated_at'],
   notes: ['id', 'item_id', 'body', 'updated_at'],
+  people: ['id', 'email', 'nick', 'gone', 'updated_at'],
 };
 
 /** The column that a node has after its migration. */
@@ -44,29 +45,58 @@ export function rowsOn(disk: Disk, migrated: boolean): Map<Key, WireRow> {
 }
 
 function readRows(disk: Disk, migrated: boolean): Map<Key, WireRow> {
+  return new Map(tablesOf(disk.kind).flatMap((table) => [...rowsOf(disk, table, migrated)]));
+}
+
+/** Those of one table. */
+export function rowsOf(disk: Disk, table: TableName, migrated: boolean): Map<Key, WireRow> {
+  const columns = columnsOf(table, migrated);
   const rows = new Map<Key, WireRow>();
-  for (const table of TABLES) {
-    const columns = columnsOf(table, migrated);
-    for (const line of disk.all(selectSql(table, migrated))) {
-      const row: WireRow = {};
-      columns.forEach((name, i) => {
-        row[name] = wireValue(line[`t${i}`] as string, line[`v${i}`], name === 'anything');
-      });
-      rows.set(keyOf(table, String(row.id)), row);
-    }
+  for (const line of disk.all(selectSql(table, migrated))) {
+    const row: WireRow = {};
+    columns.forEach((name, i) => {
+      row[name] = wireValue(line[`t${i}`] as string, line[`v${i}`], name === 'anything');
+    });
+    rows.set(keyOf(table, String(row.id)), row);
   }
   return rows;
 }
 
 /** Every row with the storage class of every value, as one text. */
 export function exactRowsOn(disk: Disk, migrated: boolean): string {
-  return JSON.stringify(TABLES.map((table) => disk.all(selectSql(table, migrated)).map((line) => Object.values(line))));
+  const values = (table: TableName): unknown[] =>
+    disk.all(selectSql(table, migrated)).map((line) => Object.values(line));
+  return JSON.stringify(tablesOf(disk.kind).map(values));
 }
 
-/** The version that a node has of a row: its live row, its tombstone, or none. */
+/** The rows that are not in their table, because a stronger one has a UNIQUE value of theirs. */
+export function hiddenOn(disk: Disk): Map<Key, WireRow> {
+  if (disk.kind !== 'node-uniques') return new Map();
+  const hidden = disk.all('SELECT table_name, row_id, row_data FROM _hidden');
+  return new Map(
+    hidden.map((line) => [
+      keyOf(line.table_name as string, line.row_id as string),
+      JSON.parse(line.row_data as string) as WireRow,
+    ]),
+  );
+}
+
+/** Are the writes to this table captured? The application has no triggers of its own. */
+export function isCaptured(disk: Disk, table: TableName): boolean {
+  return disk.all("SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?", table).length > 0;
+}
+
+/** The table that a row belongs to, by its columns. */
+export function tableOfRow(row: WireRow): TableName {
+  return 'item_id' in row ? 'notes' : 'email' in row ? 'people' : 'items';
+}
+
+/** The version that a node has of a row: its live row, visible or hidden, its tombstone, or none. */
 export function versionOn(disk: Disk, table: TableName, id: string, migrated: boolean): Version | undefined {
   const row = rowsOn(disk, migrated).get(keyOf(table, id));
   if (row) return versionOf({ op: 'UPDATE', table, row, old_id: null });
+  const hidden = hiddenOn(disk).get(keyOf(table, id));
+  if (hidden) return versionOf({ op: 'UPDATE', table, row: hidden, old_id: null });
   const sql = 'SELECT version FROM _tombstones WHERE table_name = ? AND row_id = ?';
   const buried = disk.all(sql, table, id)[0];
   return buried && { updatedAt: Number(buried.version), isDelete: true, row: { id } };

@@ -1,11 +1,11 @@
 /** One schedule: machines, a network, an application and trouble, all from one seed; then the trouble ends, and what is left is compared. */
-import type { WireChange } from '../support/model.ts';
+import type { WireChange, WireRow } from '../support/model.ts';
 import { Application } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
-import type { DiskKind, DiskPool } from './disk.ts';
+import type { DiskKind, DiskPool, TableName } from './disk.ts';
 import { Machine, ProcessGone, type Surroundings } from './machine.ts';
 import { Network } from './network.ts';
-import { Versions } from './oracle.ts';
+import { type Key, Versions } from './oracle.ts';
 import { type Fault, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
 import { exponential, logUniform, type Random, stream } from './random.ts';
 import { NEW_COLUMN, rowsOn } from './rows.ts';
@@ -26,6 +26,15 @@ export interface Outcome {
 /** When the trouble is over, everything must be everywhere within this time. */
 const HEALED_MS = 400_000;
 const LOOK_MS = 50;
+
+/** Those that must not be there in the end: a row that a stronger one hides is there for good. */
+const LETTERS = "SELECT count(*) AS n FROM _dead_letter_info WHERE code IS NOT 'unique'";
+
+function isAskedFor({ kind, disk }: Machine): boolean {
+  if (kind === 'hub') return false;
+  const asked = disk.all("SELECT value FROM _meta WHERE key = 'asked_for'")[0]?.value ?? '[]';
+  return asked !== '[]';
+}
 
 export async function simulate(
   seed: number,
@@ -81,6 +90,10 @@ class World implements Surroundings {
 
   trace(line: string): void {
     this.#trace.add(`${this.timeline.now} ${line}`);
+  }
+
+  onSeenAgain(machine: Machine, table: TableName, unseen: Map<Key, WireRow>): void {
+    this.#application.seenAgain(machine, table, unseen);
   }
 
   escaped(error: unknown): void {
@@ -147,7 +160,16 @@ class World implements Surroundings {
       mesh();
     }
     if (topology === 'join' || topology === 'leave' || topology === 'return') this.#planMembership(nodes);
+    if (this.plan.faults['two-attachments'] !== undefined) this.#shareAFile(nodes[0] as Machine);
     for (const machine of this.#machines) machine.start();
+  }
+
+  /** Two processes are attached to the file of one node, with different peers, and one of them may have none. */
+  #shareAFile(node: Machine): void {
+    const random = stream(this.plan.seed, 'share');
+    const all = node.peers;
+    node.secondPeers = all.filter(() => random.chance(0.6));
+    node.peers = all.filter((url) => !node.secondPeers?.includes(url) || random.chance(0.3));
   }
 
   /** The last node comes later, goes for good, or goes and comes back; each of the others learns of it in its own time. */
@@ -201,9 +223,14 @@ class World implements Surroundings {
   }
 
   #machine(kind: 'node' | 'hub', name: string): Machine {
-    const { fresh, foreignKeys } = this.plan;
-    const diskKind: DiskKind = kind === 'hub' ? 'hub' : foreignKeys ? 'node-foreign-keys' : 'node';
-    const machine = new Machine(kind, name, this.#pool.take(diskKind, fresh || this.#altersSchemas), this);
+    const { foreignKeys, uniques } = this.plan;
+    const nodeKind: DiskKind = foreignKeys ? 'node-foreign-keys' : uniques ? 'node-uniques' : 'node';
+    const machine = new Machine(
+      kind,
+      name,
+      this.#pool.take(kind === 'hub' ? 'hub' : nodeKind, this.#usesUpDisks),
+      this,
+    );
     this.#machines.push(machine);
     this.network.add(machine);
     return machine;
@@ -211,6 +238,11 @@ class World implements Surroundings {
 
   get #altersSchemas(): boolean {
     return this.plan.faults.schema !== undefined;
+  }
+
+  /** Its disks are no good to any other schedule. */
+  get #usesUpDisks(): boolean {
+    return this.plan.fresh || this.#altersSchemas || this.plan.faults.rebuild !== undefined;
   }
 
   #planWrites(): void {
@@ -242,6 +274,12 @@ class World implements Surroundings {
     this.#often('read-only', (machine, random) =>
       this.#forAWhile(random, `${machine.name}'s disk is read-only`, (on) => machine.disk.setReadOnly(on)),
     );
+    this.#often('rebuild', (machine, random) => this.#application.rebuild(machine, random));
+    this.#often('foreign', (machine, random) => this.#application.foreign(machine, random));
+    this.#often('two-attachments', (machine, random) => {
+      void machine.endSecond(random.chance(0.5));
+      this.timeline.in(logUniform(random, 10, 1_000), () => machine.startSecond());
+    });
     this.#often('partition', (machine, random) => this.#partition(machine, random));
     if (this.#altersSchemas) for (const machine of this.#machines) this.#planMigration(machine);
   }
@@ -326,7 +364,10 @@ class World implements Surroundings {
       if (machine.process) machine.process.handle.fuse = undefined;
     }
     for (const finish of this.#unfinished) finish();
-    for (const machine of this.#machines) machine.start();
+    for (const machine of this.#machines) {
+      machine.start();
+      machine.startSecond();
+    }
   }
 
   /** Looks now and then whether everything has arrived; as an operator would, sends refused changes once more. */
@@ -335,20 +376,18 @@ class World implements Surroundings {
     return () => {
       if (this.timeline.now < next) return false;
       next = this.timeline.now + LOOK_MS;
-      for (const machine of this.#machines) void this.#retryLetters(machine);
+      for (const machine of this.#machines) {
+        void this.#retryLetters(machine);
+        // A table is sent again once in ten minutes, and nobody wants to watch them pass.
+        if (isAskedFor(machine)) machine.offsetMs += 60_000;
+      }
       return this.#whatIsLeft() === undefined;
     };
   }
 
   async #retryLetters(machine: Machine): Promise<void> {
     const { process } = machine;
-    if (
-      !process ||
-      machine.held ||
-      machine.restarting ||
-      Number(machine.disk.all('SELECT count(*) AS n FROM _dead_letter')[0]?.n) === 0
-    )
-      return;
+    if (!process || machine.held || machine.restarting || Number(machine.disk.all(LETTERS)[0]?.n) === 0) return;
     for (const { id, direction } of (await process.letters?.list()) ?? []) {
       if (direction !== 'out') continue;
       this.#checks.retried = true;
@@ -363,7 +402,10 @@ class World implements Surroundings {
       const { disk, name } = machine;
       const one = (sql: string): number => Number(disk.all(sql)[0]?.n ?? 0);
       if (!machine.process || machine.held || machine.restarting) return `${name} is not running`;
-      if (one('SELECT count(*) AS n FROM _dead_letter') > 0) return `${name} has dead letters`;
+      if (one(LETTERS) > 0) return `${name} has dead letters`;
+      if (machine.unseen.size > 0) return `${name} has a table without triggers`;
+      if (machine.secondPeers && (!machine.second || machine.second.dead)) return `a process of ${name} is not running`;
+      if (isAskedFor(machine)) return `${name} was asked for a table`;
       if (this.#altersSchemas && machine.kind === 'node' && !machine.migrated) return `${name} has not migrated`;
       if (machine.kind === 'hub') {
         const behind = one(
@@ -374,6 +416,8 @@ class World implements Surroundings {
         if (one('SELECT count(*) AS n FROM _changes') > 0) return `${name} has changes to send`;
         if (one('SELECT count(*) AS n FROM _peer_state WHERE tail_from IS NOT NULL') > 0)
           return `${name} has a snapshot to send`;
+        if (one('SELECT count(*) AS n FROM _peer_state WHERE asks IS NOT NULL') > 0)
+          return `${name} has not asked everybody`;
       }
     }
     return undefined;
@@ -389,7 +433,7 @@ class World implements Surroundings {
   /** Everything that was ever received, once more and in another order: nothing changes, and a newcomer ends up the same. */
   #inAnotherOrder(): void {
     const random = stream(this.plan.seed, 'order');
-    if (this.#altersSchemas || !random.chance(0.15)) return;
+    if (this.#altersSchemas || this.plan.faults.rebuild !== undefined || !random.chance(0.15)) return;
     const [node] = this.#machines.filter(({ kind, counts }) => kind === 'node' && counts);
     const machine = node as Machine;
     const before = rowsOn(machine.disk, false);
@@ -399,14 +443,14 @@ class World implements Surroundings {
       if (received !== 200) this.#checks.fail(`${machine.name} answers ${received} to what it has accepted before`);
       for (const change of this.#bodies.get(text) ?? []) newcomer.mergeChange(change);
     }
-    const difference = differenceOf(before, rowsOn(machine.disk, false)) ?? differenceOf(before, newcomer.rows());
+    const difference = differenceOf(before, rowsOn(machine.disk, false)) ?? differenceOf(before, newcomer.visible());
     if (difference) this.#checks.fail(`${machine.name} is another after everything has come again: ${difference}`);
   }
 
   #clear(): void {
     for (const machine of this.#machines) {
       machine.crash();
-      if (this.plan.fresh || this.#altersSchemas) machine.disk.close();
+      if (this.#usesUpDisks) machine.disk.close();
       else this.#pool.give(machine.disk);
     }
   }
