@@ -7,6 +7,7 @@ export type ErrorCode =
   | 'INVALID_BATCH'
   | 'BODY_TOO_LARGE'
   | 'DATABASE_BUSY'
+  | 'DATABASE_CLOSED'
   | 'DATABASE_FAILED'
   | 'IN_TRANSACTION'
   | 'LISTENER_FAILED'

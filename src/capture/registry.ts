@@ -1,8 +1,9 @@
 /** The synced tables as they are now: installs the triggers, notices schema changes, takes everything away again. */
 
 import { RowcastError } from '../errors.ts';
-import { type Connection, resultCode } from '../sqlite/connection.ts';
+import type { Connection } from '../sqlite/connection.ts';
 import { type Features, featuresOf, requireUtf8, requireVersion } from '../sqlite/features.ts';
+import { isCode } from '../sqlite/result-codes.ts';
 import { describeTable, OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
@@ -82,13 +83,13 @@ export class Registry {
         this.#markVerified();
       });
     } catch (error) {
-      if (resultCode(error) === 8) {
+      if (isCode(error, 'READONLY')) {
         throw new RowcastError('INVALID_DATABASE', 'the database is read-only', {
           hint: 'open it for writing: changes are captured in tables of their own',
           cause: error,
         });
       }
-      if (resultCode(error) === 26) {
+      if (isCode(error, 'NOTADB')) {
         throw new RowcastError('INVALID_DATABASE', 'the file is not a SQLite database', { cause: error });
       }
       throw error;

@@ -6,8 +6,9 @@ import { accessSync, constants, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join, resolve } from 'node:path';
 import { messageOf } from '../errors.ts';
-import { type Database, resultCode } from '../sqlite/connection.ts';
+import type { Database } from '../sqlite/connection.ts';
 import { fromNodeSqlite } from '../sqlite/node-sqlite.ts';
+import { isCode, resultCode } from '../sqlite/result-codes.ts';
 
 export const BINDINGS = ['better-sqlite3', 'node-sqlite', 'bun-sqlite'] as const;
 export type Binding = (typeof BINDINGS)[number];
@@ -43,7 +44,7 @@ export function openDatabase(path: string, options: OpenOptions = {}): Opened {
   try {
     opened = open(path);
     opened.db.exec(`PRAGMA busy_timeout = ${options.busyMs ?? 5_000}`);
-    opened.db.exec('PRAGMA journal_mode = WAL');
+    switchToWal(opened.db);
     opened.db.exec(`PRAGMA synchronous = ${options.synchronous ?? 'full'}`);
     opened.db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_KEPT}`);
     opened.db.exec('BEGIN IMMEDIATE');
@@ -53,6 +54,31 @@ export function openDatabase(path: string, options: OpenOptions = {}): Opened {
     opened?.close();
     throw new OpenError(explain(path, error), { cause: error });
   }
+}
+
+/**
+ * The switch to a WAL upgrades a lock, and there SQLite does not wait. Taking the whole file for a moment does wait, as
+ * long as was asked for; after it the switch goes through unless somebody else came between.
+ */
+function switchToWal(db: Database): void {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      db.exec('PRAGMA journal_mode = WAL');
+      return;
+    } catch (error) {
+      if (!isCode(error, 'BUSY', 'LOCKED') || attempt === WAL_ATTEMPTS) throw error;
+    }
+    db.exec('BEGIN EXCLUSIVE');
+    db.exec('ROLLBACK');
+  }
+}
+
+const WAL_ATTEMPTS = 5;
+
+/** The whole of it: a native module built for another Node says which on its second line, and what to do on its third. */
+function inOneLine(message: string): string {
+  const lines = message.split('\n').map((line) => line.trim());
+  return lines.filter((line) => line !== '' && !line.startsWith('Require stack') && !line.startsWith('- ')).join(' ');
 }
 
 /** The bindings of this runtime in order of preference; the first that loads is taken. */
@@ -67,7 +93,7 @@ function findBinding(wanted: Binding | undefined): { binding: Binding; open: Ope
     try {
       return { binding, open: LOADERS[binding]() };
     } catch (error) {
-      failures.push(`  ${binding}: ${messageOf(error).split('\n')[0]}`);
+      failures.push(`  ${binding}: ${inOneLine(messageOf(error))}`);
     }
   }
   const remedy =
@@ -151,14 +177,14 @@ function mayWrite(path: string): boolean {
 
 function explain(path: string, error: unknown): string {
   switch (resultCode(error)) {
-    case 5:
-    case 6:
+    case 'BUSY':
+    case 'LOCKED':
       return `database ${path} is locked: another process holds it; stop that process, or use another file`;
-    case 8:
+    case 'READONLY':
       return `database ${path} is read-only`;
-    case 26:
+    case 'NOTADB':
       return `${path} is not a SQLite database`;
-    case 11:
+    case 'CORRUPT':
       return `database ${path} is damaged: ${messageOf(error)}`;
     default:
       return `database ${path} cannot be opened: ${messageOf(error)}`;

@@ -5,7 +5,7 @@ import { normalisePeer } from '../config.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
-import { isBusy } from '../sqlite/connection.ts';
+import { isCode } from '../sqlite/result-codes.ts';
 import { UsageError } from './flags.ts';
 import { failure, type Listen, listen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, sparingly } from './log.ts';
@@ -91,7 +91,7 @@ function guarded(answer: Answer, log: Log): Answer {
     } catch (error) {
       if (gone) throw error;
       if ((error as { code?: string }).code === 'STOPPED') return failure(503, 'stopping');
-      if (isBusy(error) || (error as { code?: string }).code === 'DATABASE_BUSY') {
+      if (isCode(error, 'BUSY', 'LOCKED') || (error as { code?: string }).code === 'DATABASE_BUSY') {
         return failure(503, 'the database is busy: another process holds the write lock');
       }
       log('error', 'error', { code: 'REQUEST_FAILED', message: messageOf(error) });

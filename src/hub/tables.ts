@@ -1,7 +1,8 @@
 /** The hub's own database: the newest version of every row, and how far each edge is. Nobody else's tables belong in it. */
 import { LETTER_TABLES } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import { type Connection, resultCode } from '../sqlite/connection.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { isCode } from '../sqlite/result-codes.ts';
 
 /**
  * A row's newest version takes a new `seq` each time it advances. Everything above an edge's position, in this order, is
@@ -46,7 +47,7 @@ function guarded<T>(read: () => T): T {
     return read();
   } catch (error) {
     if (error instanceof RowcastError) throw error;
-    if (resultCode(error) === 26) throw refused('is not a SQLite database', error);
+    if (isCode(error, 'NOTADB')) throw refused('is not a SQLite database', error);
     throw refused(`is damaged: ${messageOf(error)}`, error);
   }
 }

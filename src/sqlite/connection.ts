@@ -5,6 +5,7 @@
  * fit. Nothing here imports a binding.
  */
 import { messageOf, RowcastError } from '../errors.ts';
+import { isCode, isMachineFault, resultCode } from './result-codes.ts';
 
 export interface Statement {
   // biome-ignore lint/suspicious/noExplicitAny: three bindings type their parameters in three incompatible ways
@@ -25,7 +26,7 @@ export interface Database {
 export type Value = null | number | bigint | string | Uint8Array;
 export type Row = Record<string, Value>;
 
-/** How long SQLite itself may wait for another connection's lock before we report DATABASE_BUSY. */
+/** How long to wait for another connection's lock where the application has not said: two bindings begin with zero. */
 const BUSY_WAIT_MS = 5_000;
 
 /** Statements kept prepared at once; beyond it the oldest is let go (shapes of rows are the only unbounded source). */
@@ -48,20 +49,36 @@ export class Connection {
   }
 
   exec(sql: string): void {
-    this.#db.exec(sql);
+    try {
+      this.#db.exec(sql);
+    } catch (error) {
+      throw explained(error);
+    }
   }
 
   run(sql: string, ...params: Value[]): void {
-    this.#statement(sql).run(...params);
+    try {
+      this.#statement(sql).run(...params);
+    } catch (error) {
+      throw explained(error);
+    }
   }
 
   get<T = Row>(sql: string, ...params: Value[]): T | undefined {
-    // bun:sqlite says null where the others say undefined.
-    return (this.#statement(sql).get(...params) as T | null | undefined) ?? undefined;
+    try {
+      // bun:sqlite says null where the others say undefined.
+      return (this.#statement(sql).get(...params) as T | null | undefined) ?? undefined;
+    } catch (error) {
+      throw explained(error);
+    }
   }
 
   all<T = Row>(sql: string, ...params: Value[]): T[] {
-    return this.#statement(sql).all(...params) as T[];
+    try {
+      return this.#statement(sql).all(...params) as T[];
+    } catch (error) {
+      throw explained(error);
+    }
   }
 
   /** Rows changed by the latest INSERT, UPDATE or DELETE, without those of triggers. */
@@ -116,7 +133,7 @@ export class Connection {
         this.exec('RELEASE rowcast');
       } catch {
         // A full disk or an I/O error has ended the transaction: no change is to blame, and none must be set aside for it.
-        if (resultCode(error) !== 0 && !isRowFault(error)) throw error;
+        if (isMachineFault(error)) throw error;
         // RAISE(ROLLBACK) in a trigger of the application has.
         throw new TransactionLost(error);
       }
@@ -133,7 +150,7 @@ export class Connection {
   #statement(sql: string): Statement {
     const known = this.#statements.get(sql);
     if (known) return known;
-    const statement = this.#db.prepare(sql);
+    const statement = this.#prepared(sql);
     plainNumbers(statement);
     this.#statements.set(sql, statement);
     if (this.#statements.size > STATEMENTS_MAX) {
@@ -142,6 +159,14 @@ export class Connection {
       finalize(stale);
     }
     return statement;
+  }
+
+  #prepared(sql: string): Statement {
+    try {
+      return this.#db.prepare(sql);
+    } catch (error) {
+      throw explained(error);
+    }
   }
 
   #setPragma(name: string, value: number, needed: (now: number) => boolean, restore: string[]): void {
@@ -161,14 +186,15 @@ export class Connection {
       this.exec(sql);
     } catch (error) {
       if (isNestedTransaction(error)) throw inTransaction(error);
-      if (!isBusy(error)) throw error;
+      if (!isCode(error, 'BUSY', 'LOCKED')) throw error;
       const before = Number(Object.values(this.get('PRAGMA busy_timeout') ?? {})[0] ?? 0);
-      if (before >= BUSY_WAIT_MS) throw busy(error);
+      // Whoever has set it has said how long to wait.
+      if (before > 0) throw busy(error);
       this.exec(`PRAGMA busy_timeout = ${BUSY_WAIT_MS}`);
       try {
         this.exec(sql);
       } catch (again) {
-        throw isBusy(again) ? busy(again) : again;
+        throw isCode(again, 'BUSY', 'LOCKED') ? busy(again) : again;
       } finally {
         this.exec(`PRAGMA busy_timeout = ${before}`);
       }
@@ -191,45 +217,9 @@ export class TransactionLost extends Error {
   }
 }
 
-/** SQLite's primary result code, from whichever property the binding puts it into; 0 when it is not SQLite's error. */
-export function resultCode(error: unknown): number {
-  const e = error as { errcode?: unknown; errno?: unknown; code?: unknown } | null;
-  if (typeof e?.errcode === 'number') return e.errcode & 0xff;
-  if (typeof e?.code === 'string' && e.code.startsWith('SQLITE_')) {
-    const name = Object.keys(RESULT_CODES).find((key) => (e.code as string).startsWith(key));
-    return name ? (RESULT_CODES[name] as number) : 1;
-  }
-  if (typeof e?.errno === 'number') return e.errno & 0xff;
-  return 0;
-}
-
-const RESULT_CODES: Record<string, number> = {
-  SQLITE_BUSY: 5,
-  SQLITE_LOCKED: 6,
-  SQLITE_NOMEM: 7,
-  SQLITE_READONLY: 8,
-  SQLITE_INTERRUPT: 9,
-  SQLITE_IOERR: 10,
-  SQLITE_CORRUPT: 11,
-  SQLITE_FULL: 13,
-  SQLITE_CANTOPEN: 14,
-  SQLITE_PROTOCOL: 15,
-  SQLITE_SCHEMA: 17,
-  SQLITE_TOOBIG: 18,
-  SQLITE_CONSTRAINT: 19,
-  SQLITE_MISMATCH: 20,
-  SQLITE_NOTADB: 26,
-};
-
-export function isBusy(error: unknown): boolean {
-  const code = resultCode(error);
-  return code === 5 || code === 6;
-}
-
-/** The row is at fault, not the database: a constraint, a type, a size, a RAISE in the application's own trigger. */
+/** The row is at fault, not the machine: see isMachineFault. */
 export function isRowFault(error: unknown): boolean {
-  const code = resultCode(error);
-  return code === 1 || code === 18 || code === 19 || code === 20;
+  return !isMachineFault(error);
 }
 
 /** Both BEGIN and PRAGMA synchronous say that the caller has a transaction open; neither has a code of its own for it. */
@@ -243,6 +233,29 @@ function inTransaction(cause: unknown): RowcastError {
     cause,
   });
 }
+
+/** What the bindings say of their own state, and not SQLite of the statement, has no code: it gets one of ours. */
+function explained(error: unknown): unknown {
+  if (resultCode(error) !== undefined && !isCode(error, 'MISUSE')) return error;
+  const text = messageOf(error);
+  if (CLOSED.test(text)) {
+    return new RowcastError('DATABASE_CLOSED', 'the database was closed', {
+      hint: 'call stop() and wait for it before closing the database',
+      cause: error,
+    });
+  }
+  if (ITERATING.test(text)) {
+    return new RowcastError('DATABASE_BUSY', 'the application is in the middle of a query on this connection', {
+      hint: 'read its rows to the end, or use all() instead of iterate(), before the next await',
+      cause: error,
+    });
+  }
+  return error;
+}
+
+const CLOSED =
+  /database (connection )?is not open|closed database|database (has|is|was) closed|statement has (been )?finalized/i;
+const ITERATING = /connection is busy executing a query/i;
 
 function busy(cause: unknown): RowcastError {
   return new RowcastError('DATABASE_BUSY', 'another connection holds the write lock', {

@@ -4,6 +4,14 @@ export function quote(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
+/**
+ * The table of that name in the application's database, and not a temporary one that hides it. Every statement of our own
+ * says so; the body of a trigger cannot, and need not: there SQLite looks in the trigger's own database alone.
+ */
+export function inMain(name: string): string {
+  return `main.${quote(name)}`;
+}
+
 export function literal(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
