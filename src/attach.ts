@@ -7,15 +7,16 @@ import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health } from './health.ts';
-import { asFailure, type Received, receiving } from './receive/answer.ts';
+import { type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
-import { Replayer, type RetryResult } from './receive/retry.ts';
+import { Retry, type RetryResult } from './receive/retry.ts';
+import { RetryLoop } from './receive/retry-loop.ts';
 import { enrolPeers, PeerOutbox } from './send/outbox.ts';
 import { Shipper } from './send/shipper.ts';
 import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
-import type { Ack, Change } from './wire/protocol.ts';
+import type { Change } from './wire/protocol.ts';
 
 export interface FlushResult {
   /** Peers that have acknowledged everything that was pending. */
@@ -28,9 +29,12 @@ export interface Manager {
   /** Applies received changes, last write wins. Returns how many won or were already in place. */
   applyChanges(changes: Change[]): number;
   /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
-  receive(body: string | Uint8Array, options?: { from?: string | undefined }): Received;
+  receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
   health(): Health;
-  /** Ships now; resolves when every reachable peer has acknowledged what was pending. */
+  /**
+   * Ships now; resolves when every reachable peer has acknowledged what was pending, and every dead letter that a change of
+   * the schema has made possible has been tried again.
+   */
   flush(): Promise<FlushResult>;
   /** Wakes the loops without waiting for the next tick. */
   nudge(): void;
@@ -45,6 +49,8 @@ export interface Manager {
     discard(id: number): void;
   };
   readonly id: string;
+  /** The largest body that `receive` takes. */
+  readonly maxBodyBytes: number;
 }
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
@@ -54,6 +60,7 @@ export function attach(db: Database, config: Config, tables: string[]): Manager 
 
 class Attached implements Manager {
   readonly id: string;
+  readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
   readonly #db: Connection;
   readonly #clock: Clock;
@@ -62,16 +69,16 @@ class Attached implements Manager {
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
   readonly #applier: Applier;
-  readonly #replayer: Replayer;
+  readonly #retry: Retry;
+  readonly #retrying: RetryLoop;
   readonly #counter: RowCounter;
   readonly #shippers: Shipper[];
   readonly #transport: Omit<Transport, 'get'>;
-  readonly #stopped = new AbortController();
-  readonly #retrying: Promise<void>;
   #stopping: Promise<void> | undefined;
 
   constructor(db: Connection, config: CheckedConfig, tables: string[]) {
     this.id = config.id;
+    this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
     this.#config = config;
     this.#clock = config.clock ?? systemClock;
@@ -79,41 +86,40 @@ class Attached implements Manager {
       tables,
       // Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end.
       warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
-      onRefresh: () => this.#replayer.replayUnknown(),
+      onRefresh: () => this.#retrying.schemaChanged(),
     });
     this.#letters = new DeadLetters(db, this.#clock);
-    this.#applier = new Applier(db, this.#registry, this.#letters, {
-      bodyBytes: config.maxBodyBytes,
-      batchChanges: Number.MAX_SAFE_INTEGER,
-    });
-    this.#replayer = new Replayer(db, this.#registry, this.#letters, this.#applier);
+    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes);
+    this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
+    this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     const newTables = this.#registry.install();
     enrolPeers(db, this.#registry, config.peers, newTables);
-    this.#replayer.replayUnknown();
+    this.#retrying.schemaChanged();
 
     this.#transport = config.fetch ? givenTransport(config.fetch) : defaultTransport();
     this.#shippers = config.peers.map((peer) => this.#shipper(peer));
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
-      retry: (id) => this.#retry(id),
+      retry: (id) => this.#retryOne(id),
       discard: (id) => this.#letters.discard(id),
     };
     for (const shipper of this.#shippers) shipper.start();
-    this.#retrying = this.#retryLetters();
+    this.#retrying.start();
   }
 
   applyChanges(changes: Change[]): number {
     this.#refuseIfStopped();
     if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
-    return this.#apply(`{"batch_id":0,"changes":${JSON.stringify(changes, exactIntegers)}}`, undefined).applied;
+    const body = `{"batch_id":0,"changes":${JSON.stringify(changes, exactIntegers)}}`;
+    return this.#apply(body, undefined, true).ack.applied;
   }
 
-  receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
+  receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
     const self = { events: this.#events, clock: this.#clock, anyOrder: () => this.#registry.takesAnyOrder };
-    return receiving(self, () => {
+    return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
-      return this.#apply(body, options.from);
+      return this.#apply(body, options.from, options.said !== undefined);
     });
   }
 
@@ -125,6 +131,7 @@ class Attached implements Manager {
   async flush(): Promise<FlushResult> {
     this.#refuseIfStopped();
     const result: FlushResult = { delivered: [], unreachable: [] };
+    await this.#retrying.caughtUp();
     await Promise.all(
       this.#shippers.map(async (shipper) => {
         const list = (await shipper.flush()) ? result.delivered : result.unreachable;
@@ -153,15 +160,21 @@ class Attached implements Manager {
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, from: string | undefined): Ack {
-    const { ack, event, letters } = this.#applier.apply(body, from, this.#events.has('applied'));
+  #apply(body: string | Uint8Array, from: string | undefined, isRowcast: boolean): Taken {
+    const { ack, event, letters, changes } = this.#applier.apply(body, {
+      from,
+      isRowcast,
+      wantRows: this.#events.has('applied'),
+      wantLetters: this.#events.has('dead-letter'),
+    });
+    if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
-    return ack;
+    return { ack, changes };
   }
 
-  #retry(id: number): RetryResult {
-    const result = this.#replayer.retry(id);
+  #retryOne(id: number): RetryResult {
+    const result = this.#retry.one(id);
     if (result.outcome === 'queued') this.nudge();
     return result;
   }
@@ -184,29 +197,9 @@ class Attached implements Manager {
     });
   }
 
-  /** A slow loop beside the fast ones: most of what a constraint has forbidden becomes possible by itself. */
-  async #retryLetters(): Promise<void> {
-    let delay = RETRY_MS;
-    while (!this.#stopped.signal.aborted) {
-      await this.#clock.sleep(delay, this.#stopped.signal);
-      if (this.#stopped.signal.aborted) return;
-      try {
-        // With no peers and nothing received, nobody else would notice a schema change.
-        this.#registry.refresh();
-        this.#replayer.resume();
-        const result = this.#replayer.retryConstraints();
-        if (result) this.#events.emit('applied', result.event);
-        delay = result ? RETRY_MS : Math.min(delay * 2, RETRY_MS_MAX);
-      } catch (error) {
-        if (!(error instanceof RowcastError)) this.#events.emit('error', asFailure(error));
-      }
-    }
-  }
-
   async #end(): Promise<void> {
     this.#counter.stop();
-    this.#stopped.abort();
-    await Promise.all([this.#retrying, ...this.#shippers.map((shipper) => shipper.stop())]);
+    await Promise.all([this.#retrying.stop(), ...this.#shippers.map((shipper) => shipper.stop())]);
     this.#transport.close();
     try {
       this.#applier.release();
@@ -221,10 +214,6 @@ class Attached implements Manager {
     throw new RowcastError('STOPPED', 'this manager was stopped', { hint: 'call attach again' });
   }
 }
-
-/** How often letters are tried again: every second at first, every minute when nothing has come of it. */
-const RETRY_MS = 1_000;
-const RETRY_MS_MAX = 64_000;
 
 /** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
 function exactIntegers(_key: string, value: unknown): unknown {

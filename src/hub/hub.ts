@@ -7,7 +7,7 @@ import { type DeadLetter, DeadLetters } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
-import { receiving } from '../receive/answer.ts';
+import { type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { Shipper } from '../send/shipper.ts';
 import { defaultTransport, type Get, givenTransport } from '../send/transport.ts';
@@ -34,7 +34,9 @@ export type HubEventName = Exclude<EventName, 'applied'>;
 
 export interface Hub {
   readonly id: string;
-  receive(body: string | Uint8Array, options?: { from?: string | undefined }): Received;
+  receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
+  /** The largest body that `receive` takes. */
+  readonly maxBodyBytes: number;
   health(): HubHealth;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
   flush(): Promise<FlushResult>;
@@ -60,6 +62,7 @@ export function createHub(db: Database, config: HubConfig): Hub {
 
 class Relay implements Hub {
   readonly id: string;
+  readonly maxBodyBytes: number;
   readonly deadLetters: Hub['deadLetters'];
   readonly fanOut: FanOut;
   readonly #db: Connection;
@@ -78,6 +81,7 @@ class Relay implements Hub {
   constructor(db: Connection, { edges: urls, get, ...rest }: HubConfig) {
     const config = checkConfig({ ...rest, peers: urls });
     this.id = config.id;
+    this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
     this.#clock = config.clock ?? systemClock;
     requireVersion(db);
@@ -125,16 +129,16 @@ class Relay implements Hub {
     this.#census.start();
   }
 
-  receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
+  receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
     const self = { events: this.#events, clock: this.#clock, anyOrder: () => true };
-    return receiving(self, () => {
+    return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       // Longer than an id may be: nobody's, and not worth keeping with every row.
       const from = options.from !== undefined && options.from.length <= 200 ? options.from : undefined;
-      const { ack, advanced, letters } = this.#store.receive(body, from);
+      const { ack, advanced, letters, changes } = this.#store.receive(body, from);
       for (const one of letters) this.#events.emit('dead-letter', one);
       if (advanced) this.#waking ??= this.#wakeAll();
-      return ack;
+      return { ack, changes };
     });
   }
 

@@ -16,6 +16,8 @@ export interface Stored {
   /** Did anything change that edges have to be told of? */
   advanced: boolean;
   letters: RowcastEvents['dead-letter'][];
+  /** How many changes the batch had. */
+  changes: number;
 }
 
 /** A change that is unusual, or none at all. */
@@ -66,7 +68,8 @@ export class HubStore {
     this.#db.run(this.#sql.merge, before, from ?? null, document.json);
     const ack: Ack = { applied: document.count, ack: document.batchId };
     // Every change was regular and won: the ordinary case, and the end of it.
-    if (this.#db.changes() === document.count) return { ack, advanced: document.count > 0, letters: [] };
+    if (this.#db.changes() === document.count)
+      return { ack, advanced: document.count > 0, letters: [], changes: document.count };
 
     const tallies = new Map<string, Tally>();
     let regular = 0;
@@ -78,7 +81,12 @@ export class HubStore {
     const placed = [...tallies.values()].filter((row) => row.placed);
     ack.applied = placed.reduce((sum, row) => sum + row.n, 0);
     if (odd.length > 0) ack.rejected = odd.map(({ rejection }) => rejection);
-    return { ack, advanced: this.latest() > before, letters: odd.map(({ event }) => event) };
+    return {
+      ack,
+      advanced: this.latest() > before,
+      letters: odd.map(({ event }) => event),
+      changes: document.count,
+    };
   }
 
   /** The seq of the latest advance. */

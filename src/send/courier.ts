@@ -4,7 +4,14 @@
  */
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import { ACCEPT_HEADER, ANY_ORDER_HEADER, APPLY_MS_HEADER, NODE_ID_HEADER, SYNC_PATH } from '../wire/protocol.ts';
+import {
+  ACCEPT_HEADER,
+  ANY_ORDER_HEADER,
+  APPLY_MS_HEADER,
+  NODE_ID_HEADER,
+  ROWCAST_HEADER,
+  SYNC_PATH,
+} from '../wire/protocol.ts';
 import { Link, type Packed, plain } from './link.ts';
 import { judge, type Verdict } from './verdict.ts';
 
@@ -118,7 +125,12 @@ export class Courier {
       const answering = this.#o
         .fetch(this.#o.peer + SYNC_PATH, {
           method: 'POST',
-          headers: { 'content-type': 'application/json', ...packed.headers, [NODE_ID_HEADER]: this.#o.nodeId },
+          headers: {
+            'content-type': 'application/json',
+            ...packed.headers,
+            [NODE_ID_HEADER]: this.#o.nodeId,
+            [ROWCAST_HEADER]: `id=${this.#o.nodeId}`,
+          },
           body: packed.body,
           redirect: 'manual',
           signal: request.signal,
