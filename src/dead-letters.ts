@@ -36,6 +36,14 @@ export interface LetterContent {
   change: string;
 }
 
+/** What rows of one table said of columns that are not here. */
+export interface UnknownColumns {
+  table: string;
+  columns: string[];
+  reason: string;
+  from: string | undefined;
+}
+
 /** A received letter that is to be tried again. */
 export interface Waiting {
   id: number;
@@ -95,47 +103,13 @@ export class DeadLetters {
    * Keeps what rows that were applied said of columns that are not here: one letter a row, so a newer version replaces an
    * older one. `source` selects `idx`, `op`, `row_id` and `row`, each row once. Inside a transaction.
    */
-  keepUnknownColumns(
-    source: string,
-    params: Value[],
-    letter: { table: string; columns: string[]; reason: string; from: string | undefined },
-  ): void {
+  keepUnknownColumns(source: string, params: Value[], letter: UnknownColumns): void {
     const columns = JSON.stringify(letter.columns);
     const from = letter.from ?? null;
     const prefix = rowPrint(letter.table, '');
     const now = this.#clock.now();
-    const known =
-      `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, s.* FROM (${source}) AS s ` +
-      'JOIN _dead_letter_info AS i ON i.fingerprint = ? || s.row_id JOIN _dead_letter AS d ON d.dead_id = i.dead_id ' +
-      // The same version again is the same letter.
-      'WHERE d.row_data IS NOT s.row';
-    const others = this.#db.all<{ dead_id: number; row_id: string; row: string }>(
-      `SELECT dead_id, row_id, row FROM (${known}) WHERE columns <> ?`,
-      ...params,
-      prefix,
-      columns,
-    );
-    const joined = others.map(({ dead_id, row_id, row }) => [dead_id, ...this.#joined(dead_id, letter, row_id, row)]);
-    this.#db.run(
-      'UPDATE _dead_letter_info SET peer = ?, reason = ?, unknown_columns = ? ' +
-        `WHERE dead_id IN (SELECT dead_id FROM (${known}))`,
-      from,
-      letter.reason,
-      columns,
-      ...params,
-      prefix,
-    );
-    this.#db.run(
-      'UPDATE _dead_letter AS d SET op = s.op, row_data = s.row, failed_at = CAST(? AS INTEGER) ' +
-        `FROM (${known}) AS s WHERE d.dead_id = s.dead_id`,
-      now,
-      ...params,
-      prefix,
-    );
-    for (const [id, more, row] of joined as [number, string, string][]) {
-      this.#db.run('UPDATE _dead_letter SET row_data = ? WHERE dead_id = ?', row, id);
-      this.#db.run('UPDATE _dead_letter_info SET unknown_columns = ? WHERE dead_id = ?', more, id);
-    }
+    const some = 'SELECT 1 AS n FROM _dead_letter_info WHERE fingerprint >= ? AND fingerprint < ? LIMIT 1';
+    if (this.#db.get(some, prefix, `${prefix}\u{10ffff}`)) this.#replaceOlder(source, params, letter, prefix);
     const last = this.#lastId();
     this.#db.run(
       'INSERT INTO _dead_letter (dead_id, op, row_id, row_data, failed_at, retry_count) ' +
@@ -156,6 +130,43 @@ export class DeadLetters {
       prefix,
       last,
     );
+  }
+
+  /** The letters of rows that have one already. */
+  #replaceOlder(source: string, params: Value[], letter: UnknownColumns, prefix: string): void {
+    const columns = JSON.stringify(letter.columns);
+    const known =
+      `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, s.* FROM (${source}) AS s ` +
+      'JOIN _dead_letter_info AS i ON i.fingerprint = ? || s.row_id JOIN _dead_letter AS d ON d.dead_id = i.dead_id ' +
+      // The same version again is the same letter.
+      'WHERE d.row_data IS NOT s.row';
+    const others = this.#db.all<{ dead_id: number; row_id: string; row: string }>(
+      `SELECT dead_id, row_id, row FROM (${known}) WHERE columns <> ?`,
+      ...params,
+      prefix,
+      columns,
+    );
+    const joined = others.map(({ dead_id, row_id, row }) => [dead_id, ...this.#joined(dead_id, letter, row_id, row)]);
+    this.#db.run(
+      'UPDATE _dead_letter_info SET peer = ?, reason = ?, unknown_columns = ? ' +
+        `WHERE dead_id IN (SELECT dead_id FROM (${known}))`,
+      letter.from ?? null,
+      letter.reason,
+      columns,
+      ...params,
+      prefix,
+    );
+    this.#db.run(
+      'UPDATE _dead_letter AS d SET op = s.op, row_data = s.row, failed_at = CAST(? AS INTEGER) ' +
+        `FROM (${known}) AS s WHERE d.dead_id = s.dead_id`,
+      this.#clock.now(),
+      ...params,
+      prefix,
+    );
+    for (const [id, more, row] of joined as [number, string, string][]) {
+      this.#db.run('UPDATE _dead_letter SET row_data = ? WHERE dead_id = ?', row, id);
+      this.#db.run('UPDATE _dead_letter_info SET unknown_columns = ? WHERE dead_id = ?', more, id);
+    }
   }
 
   /** The columns that only the older version has spoken of are not forgotten over the newer one, unless it was deleted between. */
@@ -319,12 +330,15 @@ const IS_JSON = '(d.row_data IS NULL OR json_valid(d.row_data))';
 /** A change is stored once: its row in `row_data`, and the rest of it only where it is not what the columns spell. */
 const REMAINDER =
   `CASE WHEN NOT (json_valid(i.change) AND ${IS_JSON}) OR d.row_data IS NULL THEN i.change ` +
-  `WHEN ${SPELT} = i.change THEN NULL ELSE json_remove(i.change, '$.row') END`;
+  `WHEN ${SPELT} = i.change THEN NULL ` +
+  // Whoever writes `row` twice has both of them kept.
+  "ELSE iif(json_type(json_remove(i.change, '$.row'), '$.row') IS NULL, json_remove(i.change, '$.row'), i.change) END";
 
-/** The whole change of a letter, as JSON text. */
+/** The whole change of a letter, as JSON text. What still has a row is whole already. */
 export const LETTER_CHANGE =
   `CASE WHEN NOT ${IS_JSON} THEN NULL WHEN i.dead_id IS NULL THEN NULL WHEN i.change IS NULL THEN ${SPELT} ` +
-  "WHEN d.row_data IS NULL THEN i.change ELSE json_set(i.change, '$.row', json(d.row_data)) END";
+  "WHEN d.row_data IS NULL OR NOT json_valid(i.change) OR json_type(i.change, '$.row') IS NOT NULL THEN i.change " +
+  "ELSE json_set(i.change, '$.row', json(d.row_data)) END";
 
 const WAITING =
   'd.dead_id AS id, i.code AS code, i.table_name AS "table", d.row_id AS rowId, ' +

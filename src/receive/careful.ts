@@ -13,7 +13,6 @@ import { messageOf } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import { type Connection, TransactionLost } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
-import type { Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
 import type { Op, Rejection, RejectionCode } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
@@ -21,6 +20,7 @@ import { decode, rowJson } from '../wire/values.ts';
 import {
   deleteSql,
   entombSql,
+  isInsertable,
   type Shape,
   type Source,
   settledDeletesSql,
@@ -362,6 +362,8 @@ export class CarefulApply {
     const rowless = work.sorted.rowless.filter(({ idx }) => !work.letters.has(idx));
     const standing = `SELECT idx, op, tbl, wire, letter, max(placed) OVER (PARTITION BY tbl, id) AS stands FROM ${STAGE} WHERE grp IS NOT NULL`;
     const counted = 'WHERE stands = 1 AND letter IS NULL';
+    const counting = this.#db.get(`SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND letter IS NULL LIMIT 1`);
+    if (!wantRows && !counting) return { applied: rowless.length, rows: [] };
     if (!wantRows) {
       const unsettled = this.#db.get(
         `SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND (placed IS NULL OR letter = 1) LIMIT 1`,
@@ -391,10 +393,4 @@ const MESSAGE_MAX = 200;
 
 function shortened(reason: string): string {
   return reason.length > MESSAGE_MAX ? `${reason.slice(0, MESSAGE_MAX)}...` : reason;
-}
-
-/** Has the shape every column without which the table takes no row? */
-function isInsertable(table: Table, shape: Shape): boolean {
-  const supplied = new Set(shape.fields.map(({ column }) => column));
-  return table.columns.every((column) => !column.required || supplied.has(column));
 }

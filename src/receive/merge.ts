@@ -34,6 +34,12 @@ export function fullShape(table: Table): Shape {
   return { fields: table.columns.map((column) => ({ key: column.name, column })) };
 }
 
+/** Has the shape every column without which the table takes no row? */
+export function isInsertable(table: Table, shape: Shape): boolean {
+  const supplied = new Set(shape.fields.map(({ column }) => column));
+  return table.columns.every((column) => !column.required || supplied.has(column));
+}
+
 /** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
 export function entombSql(table: Table, source: Source): string {
   return (
@@ -157,7 +163,8 @@ function extracted(shape: Shape, source: Source): string {
 /** Reads a key of a JSON object as an SQL value; a quote or backslash in the name is more than a JSON path can spell. */
 function extract(json: string, key: string): string {
   if (isPathSafe(key)) return `${json} ->> ${literal(`$."${key}"`)}`;
-  return `(SELECT value FROM json_each(${json}) WHERE key = ${literal(key)})`;
+  // With the sign it is no column of json_each, whose affinity would keep a comparison from converting it.
+  return `(SELECT +value FROM json_each(${json}) WHERE key = ${literal(key)} LIMIT 1)`;
 }
 
 function isPathSafe(key: string): boolean {

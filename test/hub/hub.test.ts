@@ -517,7 +517,11 @@ describe('agreement with nodes', () => {
         });
         const body = JSON.stringify({ batch_id: batch, changes });
         const { status, body: answer } = real.manager.receive(body, { said: 'id=sender' });
-        expect(made.hub.receive(body, { said: 'id=sender' }), body).toEqual({ status, body: answer, headers: expect.any(Object) });
+        expect(made.hub.receive(body, { said: 'id=sender' }), body).toEqual({
+          status,
+          body: answer,
+          headers: expect.any(Object),
+        });
       }
       const copy = await node({ schema: SCHEMA });
       for (const { op, row_id, row_data } of made.rows()) {

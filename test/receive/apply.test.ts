@@ -558,7 +558,11 @@ describe('the state of the connection', () => {
     const body = batch(put('a', 5), put('b', 'soon'));
     armed = true;
     const answer = manager.receive(body);
-    expect(answer).toEqual({ status: 503, body: { error: expect.stringContaining('struck by lightning') }, headers: expect.any(Object) });
+    expect(answer).toEqual({
+      status: 503,
+      body: { error: expect.stringContaining('struck by lightning') },
+      headers: expect.any(Object),
+    });
     expect(errors).toEqual(['DATABASE_FAILED']);
     expect(() => manager.applyChanges([put('a', 5), put('b', 'soon')] as never)).toThrow();
     armed = false;
@@ -694,7 +698,11 @@ describe('a stopped manager', () => {
   test('refuses a batch for now, so that the sender keeps it', async () => {
     const { db, manager } = await node();
     await manager.stop();
-    expect(manager.receive(batch(put('a', 5)))).toEqual({ status: 503, body: { error: expect.any(String) }, headers: expect.any(Object) });
+    expect(manager.receive(batch(put('a', 5)))).toEqual({
+      status: 503,
+      body: { error: expect.any(String) },
+      headers: expect.any(Object),
+    });
     expect(ids(db)).toEqual([]);
   });
 });

@@ -147,7 +147,11 @@ describe('a body that is not a batch is refused and changes nothing', () => {
     const body = JSON.stringify({ batch_id: 1, changes: [good('é'.repeat(1_000))] });
     const before = dump(made.db);
     for (const form of [body, Buffer.from(body)]) {
-      expect(made.manager.receive(form)).toEqual({ status: 413, body: { error: expect.stringContaining('2000') }, headers: expect.any(Object) });
+      expect(made.manager.receive(form)).toEqual({
+        status: 413,
+        body: { error: expect.stringContaining('2000') },
+        headers: expect.any(Object),
+      });
     }
     expect(dump(made.db)).toEqual(before);
   });

@@ -195,7 +195,10 @@ test.each([1, 2, 3, 4, 5])('ends as a body that is checked change by change does
     const text = JSON.stringify({ batch_id: i + 1, changes });
     const answer = plain.manager.receive(text);
     // White space is more than a plain body has; a table in capitals is more than the fast way takes.
-    expect(checked.manager.receive(JSON.stringify({ batch_id: i + 1, changes }, null, 1))).toEqual({ ...answer, headers: expect.any(Object) });
+    expect(checked.manager.receive(JSON.stringify({ batch_id: i + 1, changes }, null, 1))).toEqual({
+      ...answer,
+      headers: expect.any(Object),
+    });
     const shouted = changes.map((change) => ({ ...change, table: (change as { table: string }).table.toUpperCase() }));
     const { body } = careful.manager.receive(JSON.stringify({ batch_id: i + 1, changes: shouted }));
     expect((body as { applied: number }).applied).toEqual((answer.body as { applied: number }).applied);

@@ -38,8 +38,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        'AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
-        'AND (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
+        'WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
+        'WHERE (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
       ],
     ],
   },
@@ -91,8 +91,8 @@ export const MUTANTS = [
     edits: [
       [
         'attach.js',
-        'return this.#apply(body, options.from);',
-        `${LATER}this.#apply(body, options.from));\n            return { applied: 1, ack: ${BATCH_ID} };`,
+        'return this.#apply(body, options.from, options.said !== undefined);',
+        `${LATER}this.#apply(body, options.from, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
       ],
     ],
   },
@@ -193,8 +193,8 @@ export const MUTANTS = [
     edits: [
       [
         'hub/hub.js',
-        'const { ack, advanced, letters } = this.#store.receive(body, from);',
-        `${LATER}this.#store.receive(body, from));\n            const { ack, advanced, letters } = { ack: { applied: 1, ack: ${BATCH_ID} }, advanced: true, parked: [] };`,
+        'const { ack, advanced, letters, changes } = this.#store.receive(body, from);',
+        `${LATER}this.#store.receive(body, from));\n            const { ack, advanced, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, advanced: true, letters: [], changes: 1 };`,
       ],
     ],
   },
