@@ -8,7 +8,7 @@
 
 import { NEXT_CHANGE_IDS } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetters } from '../dead-letters.ts';
+import type { DeadLetters, LetterContent } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import { type Connection, TransactionLost } from '../sqlite/connection.ts';
@@ -104,7 +104,10 @@ export class CarefulApply {
   /** Runs of ordinary changes are merged as sets; a row-less DELETE stands between two runs. */
   #mergeInOrder(work: Work): void {
     const { groups, rowless } = work.sorted;
-    if (rowless.length === 0) return this.#mergeRun(work, groups, 0, END);
+    if (rowless.length === 0) {
+      this.#mergeRun(work, groups, 0, END);
+      return;
+    }
     const numbers = this.#db.all<{ idx: number; grp: number; tbl: string; wire: string }>(
       `SELECT idx, grp, tbl, wire FROM ${STAGE} WHERE grp IS NOT NULL ORDER BY idx`,
     );
@@ -181,9 +184,13 @@ export class CarefulApply {
 
   /** Whatever fails and is not the machine's fault is a row's: a queue never stands still for a row. */
   #bisect(work: Work, range: Range, statements: string[]): void {
-    const { group, lo } = range;
     const broken = this.#unpreparable(statements);
-    if (broken !== undefined) return this.#setAsideRange(work, range, broken);
+    if (broken !== undefined) this.#setAsideRange(work, range, broken);
+    else this.#tryRange(work, range, statements);
+  }
+
+  #tryRange(work: Work, range: Range, statements: string[]): void {
+    const { group, lo } = range;
     try {
       const written = this.#db.savepoint(() => {
         let first: number | undefined;
@@ -198,10 +205,13 @@ export class CarefulApply {
     } catch (error) {
       if (error instanceof TransactionLost || isMachineFault(error)) throw error;
       const hi = Math.min(range.hi, this.#last(range) + 1);
-      if (hi - lo <= 1) return this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
+      if (hi - lo <= 1) {
+        this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
+        return;
+      }
       const middle = lo + ((hi - lo) >> 1);
-      this.#bisect(work, { group, lo, hi: middle }, statements);
-      this.#bisect(work, { group, lo: middle, hi }, statements);
+      this.#tryRange(work, { group, lo, hi: middle }, statements);
+      this.#tryRange(work, { group, lo: middle, hi }, statements);
     }
   }
 
@@ -337,11 +347,11 @@ export class CarefulApply {
   }
 
   /** The changes of the given indexes, as letters keep them. */
-  *#contents(document: BatchDocument, letters: Map<number, Reason>): Generator<[number, LetterParts]> {
+  *#contents(document: BatchDocument, letters: Map<number, Reason>): Generator<[number, LetterContent]> {
     if (letters.size === 0) return;
     const indexes = JSON.stringify([...letters.keys()].sort((a, b) => a - b));
     this.#db.run(`UPDATE ${STAGE} SET letter = 1 WHERE idx IN (SELECT value FROM json_each(?))`, indexes);
-    const found = this.#db.all<LetterParts & { idx: number }>(
+    const found = this.#db.all<LetterContent & { idx: number }>(
       `SELECT idx, change, op, "table", "row", coalesce(id, old_id) AS rowId FROM (SELECT idx, change, ` +
         `CAST(c ->> '$.op' AS TEXT) AS op, CAST(c ->> '$.table' AS TEXT) AS "table", c -> '$.row' AS "row", ` +
         "(SELECT CAST(e.atom AS TEXT) FROM json_each(c, '$.row') AS e WHERE e.key = 'id' COLLATE NOCASE) AS id, " +
@@ -378,14 +388,6 @@ export class CarefulApply {
     const rows = found.sort((a, b) => a.idx - b.idx).map(({ op, table, id }) => ({ op, table, id }));
     return { applied: rows.length, rows };
   }
-}
-
-interface LetterParts {
-  op: string | null;
-  table: string | null;
-  rowId: string | null;
-  row: string | null;
-  change: string;
 }
 
 /** Characters of a reason in the answer: the letter has all of it, and the answer must stay one that a sender reads. */

@@ -144,6 +144,30 @@ describe.each(Object.entries(wirings))('over %s', (name, wire) => {
     }
   });
 
+  test('a node that is not well says 503, and why', async () => {
+    const receiver = await node();
+    const url = await wire(receiver.manager);
+    receiver.db.exec('DROP TABLE _dead_letter');
+    const answer = await fetch(`${url}/health`);
+    expect(answer.status).toBe(503);
+    expect(await answer.json()).toMatchObject({ ok: false, node_id: 'node' });
+  });
+
+  test('what a route of one’s own must say is in the answer of receive', async () => {
+    const { manager } = await node({ maxBodyBytes: 2_000 });
+    const { headers } = manager.receive(batch('a'));
+    expect(headers).toEqual({
+      'accept-encoding': 'gzip',
+      'x-apply-ms': expect.stringMatching(/^\d+$/),
+      'x-any-order': '1',
+    });
+    const answer = await post(await wire(manager), batch('a'));
+    for (const name of Object.keys(headers)) expect(answer.headers.get(name), name).not.toBeNull();
+    // One limit, whichever way a body comes.
+    expect(manager.receive(' '.repeat(2_001)).status).toBe(413);
+    expect((await post(await wire(manager), ' '.repeat(2_001))).status).toBe(413);
+  });
+
   test('HEAD /health answers like GET, without a body', async () => {
     const { manager } = await node();
     const answer = await fetch(`${await wire(manager)}/health`, { method: 'HEAD' });
