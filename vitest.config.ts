@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
@@ -5,9 +6,15 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     testTimeout: 120_000,
     hookTimeout: 60_000,
-    // Two cores; every test file has its own databases and ports.
-    maxWorkers: 2,
+    // Every test file has its own databases and ports.
+    maxWorkers: availableParallelism(),
     pool: 'forks',
-    reporters: process.env.CI ? ['default'] : ['default'],
+    coverage: {
+      provider: 'v8',
+      include: ['src/**/*.ts'],
+      // Programs run in processes of their own, where nothing is counted.
+      exclude: ['src/cli/**'],
+      reporter: ['text'],
+    },
   },
 });

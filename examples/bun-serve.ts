@@ -8,12 +8,18 @@ import { Database } from 'bun:sqlite';
 import { attach } from 'rowcast';
 import { createHandler } from 'rowcast/http';
 
-const [id = 'a', port = '8001', file = 'a.db', ...peers] = process.argv.slice(2);
+const [id = '', port, file = '', ...peers] = process.argv.slice(2);
+if (file === '') {
+  console.error('usage: bun examples/bun-serve.ts <id> <port> <database file> <peer URL>...');
+  process.exit(2);
+}
 const db = new Database(file, { create: true });
 db.run('PRAGMA journal_mode = WAL');
 db.run('CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, text TEXT, updated_at INTEGER)');
 
 const manager = attach(db, { id, peers }, ['notes']);
+manager.on('peer-down', ({ peer, reason }) => console.log(`${peer} is down: ${reason}`));
+manager.on('error', ({ message }) => console.error(message));
 const rowcast = createHandler(manager);
 
 const list = () => Response.json(db.query('SELECT * FROM notes ORDER BY updated_at').all());

@@ -12,6 +12,10 @@ import { attach } from 'rowcast';
 import { createListener } from 'rowcast/http';
 
 const [id, port, file, ...peers] = process.argv.slice(2);
+if (file === undefined) {
+  console.error('usage: node examples/kysely.mjs <id> <port> <database file> <peer URL>...');
+  process.exit(2);
+}
 const database = new Database(file);
 database.pragma('journal_mode = WAL');
 const db = new Kysely({ dialect: new SqliteDialect({ database }) });
@@ -22,6 +26,8 @@ const table = db.schema
 await table.addColumn('text', 'text').addColumn('updated_at', 'integer').execute();
 
 const manager = attach(database, { id, peers }, ['notes']); // the handle that Kysely uses
+manager.on('peer-down', ({ peer, reason }) => console.log(`${peer} is down: ${reason}`));
+manager.on('error', ({ message }) => console.error(message));
 const rowcast = createListener(manager);
 
 const server = http.createServer(async (request, response) => {

@@ -11,11 +11,17 @@ import { attach } from 'rowcast';
 import { createListener } from 'rowcast/http';
 
 const [id, port, file, ...peers] = process.argv.slice(2);
+if (file === undefined) {
+  console.error('usage: node examples/node-http.mjs <id> <port> <database file> <peer URL>...');
+  process.exit(2);
+}
 const db = new Database(file);
 db.pragma('journal_mode = WAL');
 db.exec('CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, text TEXT, updated_at INTEGER)');
 
 const manager = attach(db, { id, peers }, ['notes']);
+manager.on('peer-down', ({ peer, reason }) => console.log(`${peer} is down: ${reason}`));
+manager.on('error', ({ message }) => console.error(message));
 const rowcast = createListener(manager); // POST /sync and GET /health
 
 const server = http.createServer(async (request, response) => {

@@ -12,11 +12,17 @@ import { createListener } from 'rowcast/http';
 import { fromNodeSqlite } from 'rowcast/node-sqlite';
 
 const [id, port, file, ...peers] = process.argv.slice(2);
+if (file === undefined) {
+  console.error('usage: node examples/node-sqlite.mjs <id> <port> <database file> <peer URL>...');
+  process.exit(2);
+}
 const db = new DatabaseSync(file);
 db.exec('PRAGMA journal_mode = WAL');
 db.exec('CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, text TEXT, updated_at INTEGER)');
 
 const manager = attach(fromNodeSqlite(db), { id, peers }, ['notes']); // the only line that differs from the others
+manager.on('peer-down', ({ peer, reason }) => console.log(`${peer} is down: ${reason}`));
+manager.on('error', ({ message }) => console.error(message));
 const rowcast = createListener(manager); // POST /sync and GET /health
 
 const server = http.createServer(async (request, response) => {

@@ -1,5 +1,6 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
 
+import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
 import { type CheckedConfig, type Config, checkConfig, checkTables } from './config.ts';
@@ -7,15 +8,19 @@ import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health } from './health.ts';
-import { type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
+import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
-import { enrolPeers, PeerOutbox } from './send/outbox.ts';
+import { Attachment } from './send/attachment.ts';
+import { PeerOutbox } from './send/outbox.ts';
+import { enrolPeers } from './send/peers.ts';
+import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { Shipper } from './send/shipper.ts';
 import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
+import { batchText } from './wire/body.ts';
 import type { Change } from './wire/protocol.ts';
 
 export interface FlushResult {
@@ -73,7 +78,11 @@ class Attached implements Manager {
   readonly #retrying: RetryLoop;
   readonly #counter: RowCounter;
   readonly #shippers: Shipper[];
-  readonly #transport: Omit<Transport, 'get'>;
+  readonly #transport: Transport;
+  readonly #stopped = new AbortController();
+  readonly #watching: Promise<void>;
+  readonly #attachment: Attachment;
+  readonly #requests: Requests;
   #stopping: Promise<void> | undefined;
 
   constructor(db: Connection, config: CheckedConfig, tables: string[]) {
@@ -84,20 +93,27 @@ class Attached implements Manager {
     this.#clock = config.clock ?? systemClock;
     this.#registry = new Registry(db, {
       tables,
-      // Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end.
-      warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
+      warn: (code, message) => this.#warn(code, message),
       onRefresh: () => this.#retrying.schemaChanged(),
+      onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
+    });
+    this.#attachment = new Attachment(db, {
+      nodeId: config.id,
+      peers: () => config.peers,
+      clock: this.#clock,
+      warn: (code, message) => this.#warn(code, message),
     });
     this.#letters = new DeadLetters(db, this.#clock);
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
-    const newTables = this.#registry.install();
-    enrolPeers(db, this.#registry, config.peers, newTables);
+    this.#registry.install();
+    enrolPeers(db, this.#registry, this.#attachment);
+    this.#requests = new Requests(db, this.#clock);
     this.#retrying.schemaChanged();
 
-    this.#transport = config.fetch ? givenTransport(config.fetch) : defaultTransport();
+    this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
     this.#shippers = config.peers.map((peer) => this.#shipper(peer));
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
@@ -106,19 +122,21 @@ class Attached implements Manager {
     };
     for (const shipper of this.#shippers) shipper.start();
     this.#retrying.start();
+    this.#watching = this.#watch();
   }
 
   applyChanges(changes: Change[]): number {
     this.#refuseIfStopped();
     if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
-    const body = `{"batch_id":0,"changes":${JSON.stringify(changes, exactIntegers)}}`;
-    return this.#apply(body, undefined, true).ack.applied;
+    const list = JSON.stringify(changes, exactIntegers).slice(1, -1);
+    return this.#apply(batchText(0, list), undefined, true).ack.applied;
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
     const self = { events: this.#events, clock: this.#clock, anyOrder: () => this.#registry.takesAnyOrder };
     return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
+      if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
       return this.#apply(body, options.from, options.said !== undefined);
     });
   }
@@ -180,13 +198,14 @@ class Attached implements Manager {
   }
 
   #shipper(peer: string): Shipper {
-    const { id, peers, batchMs, batchSize, maxBatchBytes, requestTimeoutMs, random } = this.#config;
+    const { id, batchMs, batchSize, maxBatchBytes, requestTimeoutMs, random } = this.#config;
     return new Shipper({
       nodeId: id,
       peer,
-      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, peers),
+      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment),
       fetch: this.#transport.fetch,
-      turn: this.#transport.turn,
+      get: this.#config.get ?? this.#transport.get,
+      untilSent: this.#transport.untilSent,
       clock: this.#clock,
       random: random ?? Math.random,
       events: this.#events,
@@ -197,11 +216,46 @@ class Attached implements Manager {
     });
   }
 
+  /** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
+  #warn(code: string, message: string): void {
+    queueMicrotask(() => this.#events.emit('warning', { code, message }));
+  }
+
+  /** The loop beside those of the peers, and the only one where there are none. */
+  async #watch(): Promise<void> {
+    let told: string | undefined;
+    while (!this.#stopped.signal.aborted) {
+      await this.#clock.sleep(TICK_MS, this.#stopped.signal);
+      if (this.#stopped.signal.aborted) return;
+      try {
+        this.#tick();
+        told = undefined;
+      } catch (error) {
+        const failure = error instanceof RowcastError ? error : asFailure(error);
+        // Somebody else has the database for a moment; and what lasts is said once.
+        const passing = failure.code === 'IN_TRANSACTION' || failure.code === 'DATABASE_BUSY';
+        if (!passing && failure.message !== told) this.#events.emit('error', failure);
+        if (!passing) told = failure.message;
+      }
+    }
+  }
+
+  /** A few look-ups, as long as nobody has touched anything. */
+  #tick(): void {
+    this.#registry.refresh();
+    if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
+    if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
+    this.#attachment.watch();
+    this.#requests.serve();
+  }
+
   async #end(): Promise<void> {
     this.#counter.stop();
-    await Promise.all([this.#retrying.stop(), ...this.#shippers.map((shipper) => shipper.stop())]);
+    this.#stopped.abort();
+    await Promise.all([this.#watching, this.#retrying.stop(), ...this.#shippers.map((shipper) => shipper.stop())]);
     this.#transport.close();
     try {
+      this.#attachment.leave();
       this.#applier.release();
       this.#db.release();
     } catch {
@@ -214,6 +268,9 @@ class Attached implements Manager {
     throw new RowcastError('STOPPED', 'this manager was stopped', { hint: 'call attach again' });
   }
 }
+
+/** How often the schema and the company in this file are looked at: soon enough for a person, seldom enough for a CPU. */
+export const TICK_MS = 40;
 
 /** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
 function exactIntegers(_key: string, value: unknown): unknown {

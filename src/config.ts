@@ -1,8 +1,8 @@
 /** The options of attach, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
-import type { Fetch } from './send/courier.ts';
-import { BATCH_CHANGES_MAX } from './wire/protocol.ts';
+import type { Fetch, Get } from './send/transport.ts';
+import { BATCH_CHANGES_MAX, SYNC_PATH } from './wire/protocol.ts';
 
 export interface Config {
   /** This node's id, sent with every batch. */
@@ -22,11 +22,13 @@ export interface Config {
   /** Seams for tests and simulations: time, network and chance come from outside. */
   clock?: Clock;
   fetch?: Fetch;
+  /** How a quiet peer is asked for its `/health`. With a `fetch` and without this, it is not asked. */
+  get?: Get;
   random?: () => number;
 }
 
-export type CheckedConfig = Required<Omit<Config, 'clock' | 'fetch' | 'random'>> &
-  Pick<Config, 'clock' | 'fetch' | 'random'>;
+type Seam = 'clock' | 'fetch' | 'get' | 'random';
+export type CheckedConfig = Required<Omit<Config, Seam>> & Pick<Config, Seam>;
 
 const NUMBERS = {
   batchMs: { default: 50, min: 1, max: 3_600_000 },
@@ -38,7 +40,7 @@ const NUMBERS = {
   requestTimeoutMs: { default: 30_000, min: 1, max: 3_600_000 },
 } as const;
 
-const KNOWN = ['id', 'peers', ...Object.keys(NUMBERS), 'clock', 'fetch', 'random'];
+const KNOWN = ['id', 'peers', ...Object.keys(NUMBERS), 'clock', 'fetch', 'get', 'random'];
 
 export function checkConfig(config: Config): CheckedConfig {
   if (typeof config !== 'object' || config === null) throw wrong('config must be an object {id, peers, ...}');
@@ -57,11 +59,11 @@ export function checkConfig(config: Config): CheckedConfig {
       checkNumber(name, config[name as keyof typeof NUMBERS], range),
     ]),
   ) as Record<keyof typeof NUMBERS, number>;
-  const { clock, fetch, random } = config;
+  const { clock, fetch, get, random } = config;
   if (clock !== undefined && (typeof clock?.now !== 'function' || typeof clock?.sleep !== 'function')) {
     throw wrong('option "clock" must have now() and sleep()');
   }
-  for (const [name, seam] of Object.entries({ fetch, random })) {
+  for (const [name, seam] of Object.entries({ fetch, get, random })) {
     if (seam !== undefined && typeof seam !== 'function') throw wrong(`option "${name}" must be a function`);
   }
   return {
@@ -70,6 +72,7 @@ export function checkConfig(config: Config): CheckedConfig {
     ...numbers,
     ...(clock && { clock }),
     ...(fetch && { fetch }),
+    ...(get && { get }),
     ...(random && { random }),
   };
 }
@@ -84,10 +87,8 @@ export function checkTables(tables: string[]): string[] {
 
 /** `http://Host:80/path/` and `http://host/path` are one peer, with one watermark. */
 export function normalisePeer(peer: string): string {
-  const refuse = (problem: string): RowcastError =>
-    new RowcastError('INVALID_PEER', `peer ${JSON.stringify(peer)} ${problem}`, {
-      hint: 'a peer is a base URL such as http://10.0.0.2:9001',
-    });
+  const refuse = (problem: string, hint = 'a peer is a base URL such as http://10.0.0.2:9001'): RowcastError =>
+    new RowcastError('INVALID_PEER', `peer ${JSON.stringify(peer)} ${problem}`, { hint });
   if (typeof peer !== 'string') throw refuse('is not a string');
   let url: URL;
   try {
@@ -99,7 +100,11 @@ export function normalisePeer(peer: string): string {
     throw refuse(`uses ${url.protocol} instead of http: or https:`);
   if (url.username !== '' || url.password !== '') throw refuse('carries credentials');
   if (url.search !== '' || url.hash !== '') throw refuse('has a query or a fragment');
-  return url.origin + url.pathname.replace(/\/+$/, '');
+  const base = url.origin + url.pathname.replace(/\/+$/, '');
+  if (base.endsWith(SYNC_PATH)) {
+    throw refuse(`ends in ${SYNC_PATH}, which is appended`, `give the base URL: ${base.slice(0, -SYNC_PATH.length)}`);
+  }
+  return base;
 }
 
 function checkNumber(name: string, value: unknown, range: { default: number; min: number; max: number }): number {

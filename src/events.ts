@@ -23,6 +23,20 @@ export interface RowcastEvents {
   };
   /** A peer acknowledged a batch and the watermark moved. */
   acked: { peer: string; batchId: number; changes: number };
+  /**
+   * A request with a batch is over, whatever came of it; one that was taken back says nothing and is not told. `bytes` are
+   * those that travelled, compressed where `encoding` says so; `ms` is from the request to the complete answer. Several of
+   * these may be about one batch.
+   */
+  attempt: {
+    peer: string;
+    batchId: number;
+    changes: number;
+    bytes: number;
+    encoding: 'gzip' | 'identity';
+    ms: number;
+    result: 'acked' | 'unreachable' | 'refused' | 'too-large';
+  };
   'peer-up': { peer: string };
   /** A whole round of attempts failed; the changes stay and the attempts go on. */
   'peer-down': { peer: string; reason: string };

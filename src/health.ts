@@ -3,10 +3,11 @@
 import type { Registry } from './capture/registry.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
-import { pendingFor } from './send/outbox.ts';
+import { peerProgress } from './send/peers.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
 import { COUNT_AT_ONCE, type RowCounter } from './sqlite/row-counter.ts';
+import type { Table } from './sqlite/schema.ts';
 
 export interface PeerHealth {
   url: string;
@@ -61,7 +62,7 @@ export function health(
     ),
     pending_changes: read('_changes', 0, () => pendingCount(db)),
     dead_letter: read('_dead_letter', 0, () => letters.count()),
-    peer_states: read('_peer_state', [], () => shippers.map((shipper) => peerHealth(db, shipper))),
+    peer_states: read('_peer_state', [], () => shippers.map((shipper) => peerHealth(db, tables, shipper))),
     lag_ms: read('_changes', 0, () => lagOf(db, now)),
   };
   return {
@@ -95,8 +96,8 @@ function problemsOf(db: Connection, registry: Registry): string[] {
   return problems;
 }
 
-function peerHealth(db: Connection, shipper: Shipper): PeerHealth {
-  const { pending, snapshot, lastAcked } = pendingFor(db, shipper.peer);
+function peerHealth(db: Connection, tables: Table[], shipper: Shipper): PeerHealth {
+  const { pending, snapshot, lastAcked } = peerProgress(db, tables, shipper.peer);
   return {
     url: shipper.peer,
     state: shipper.condition,

@@ -7,6 +7,6 @@ export type { EventName, Listener, RowcastEvents, RowRef } from './events.ts';
 export type { Health, PeerHealth } from './health.ts';
 export type { Received } from './receive/answer.ts';
 export type { RetryResult } from './receive/retry.ts';
-export type { Fetch } from './send/courier.ts';
+export type { Fetch, Get } from './send/transport.ts';
 export type { Database, Statement } from './sqlite/connection.ts';
 export type { Ack, Batch, Change, Op, Rejection } from './wire/protocol.ts';

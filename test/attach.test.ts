@@ -80,6 +80,12 @@ describe('configuration', () => {
     ['a peer of another scheme', { ...good, peers: ['ftp://a.test'] }, 'peer "ftp://a.test"', 'INVALID_PEER'],
     ['a peer with a query', { ...good, peers: ['http://a.test/?x'] }, 'peer "http://a.test/?x"', 'INVALID_PEER'],
     ['a peer with a fragment', { ...good, peers: ['http://a.test/#x'] }, 'peer "http://a.test/#x"', 'INVALID_PEER'],
+    [
+      'a peer with the path that is appended',
+      { ...good, peers: ['http://a.test/x/sync/'] },
+      'give the base URL: http://a.test/x)',
+      'INVALID_PEER',
+    ],
     ['a peer with credentials', { ...good, peers: ['http://u:p@a.test'] }, 'peer "http://u', 'INVALID_PEER'],
     ['a clock that cannot sleep', { ...good, clock: { now: () => 0 } }, '"clock"', 'INVALID_OPTION'],
     ['a clock that is null', { ...good, clock: null }, '"clock"', 'INVALID_OPTION'],
@@ -362,7 +368,8 @@ describe('a backlog', () => {
     cleanUp(() => manager.stop());
     return texts;
   }
-  const looksThroughIt = (sql: string): boolean => sql.startsWith('UPDATE "items"') && sql.includes('FROM _changes');
+  const looksThroughIt = (sql: string): boolean =>
+    sql.startsWith('UPDATE main."items"') && sql.includes('FROM main._changes');
 
   test('is not looked through again where the schema is as it was', async () => {
     expect((await statementsOfNextAttach(() => {})).filter(looksThroughIt)).toEqual([]);

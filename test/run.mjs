@@ -1,164 +1,129 @@
 /**
- * Every check, on every runtime lane: what `npm test` and CI run. `npm test -- <vitest arguments>` runs the lanes alone,
- * e.g. `npm test -- capture/capture`; `ROWCAST_LANES=bun` restricts them.
+ * `npm test`: what to run before each commit. The linter, the types, the package, every test file that is not named
+ * `*.deep.test.ts` on this Node and on Bun, and 1,000 simulated schedules.
+ *
+ * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
+ * other runtimes, a mesh of all of them, 20,000 schedules, and the planted bugs.
+ *
+ * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
+ * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
  */
-import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { bin, bindingEnv, deno, installLanes, lanes, missing, root } from './lanes/lanes.mjs';
+import { cores, printTable, runParts } from './support/parts.mjs';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
-const bin = (name) => join(root, 'node_modules', '.bin', name);
 const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
-const lanesFolder = join(root, 'test', 'lanes');
-const currentNode = join(lanesFolder, 'node_modules', `node-${process.platform}-${process.arch}`, 'bin', 'node');
+const inTest = (...path) => join(root, 'test', ...path);
 
-const checks = [
-  ['lint', bin('biome'), ['ci', '--error-on-warnings', '.']],
-  ['types', bin('tsc'), ['-p', 'tsconfig.json']],
-  ['build', 'npm', ['run', '--silent', 'build']],
-  ['package', bin('publint'), ['--strict']],
-  ['package types', bin('attw'), ['--pack', '.', '--profile', 'esm-only']],
-];
-
-const lanes = [
-  {
-    name: 'node',
-    what: `Node ${process.versions.node} with better-sqlite3`,
-    command: process.execPath,
-    args: [vitest],
-  },
-  {
-    name: 'node-sqlite',
-    what: 'a current Node with node:sqlite',
-    command: currentNode,
-    args: [vitest],
-    lane: 'node-sqlite',
-    without: ['house/architecture', 'house/bench'],
-  },
-  {
-    name: 'node-current',
-    what: 'a current Node with better-sqlite3',
-    command: currentNode,
-    args: [vitest],
-    // What is about programs, crashes and chance has run on this Node and on this binding already, each with the other.
-    without: [
-      'fuzz/fuzz',
-      'cli/serve',
-      'cli/listen',
-      'demo/demo',
-      'examples',
-      'hub/processes',
-      'crash/kill',
-      'crash/power-cut',
-      'crash/proxy',
-      'house/architecture',
-      'house/docs',
-      'house/bench',
-    ],
-  },
-  {
-    name: 'bun',
-    what: 'Bun with bun:sqlite',
-    command: bin('bun'),
-    args: ['--bun', vitest],
-    lane: 'bun-sqlite',
-    without: ['house/architecture', 'house/bench'],
-  },
-];
-
-const extra = process.argv.slice(2);
+const isDeep = process.argv[2] === '--deep';
+const extra = process.argv.slice(isDeep ? 3 : 2);
 const wanted = process.env.ROWCAST_LANES?.split(',');
-const results = mkdtempSync(join(tmpdir(), 'rowcast-results-'));
-let passed = 0;
-let failed = 0;
+const kind = isDeep ? 'deep' : 'test';
 const problems = [];
 
-if (extra.length === 0) {
-  for (const [name, command, args] of checks) {
-    const code = await run(command, args, {});
-    if (code === 0) passed += 1;
-    else fail(name);
-  }
+const unknown = wanted?.filter((name) => !lanes.some((lane) => lane.name === name)) ?? [];
+if (unknown.length > 0) {
+  console.error(
+    `ROWCAST_LANES: there is no lane ${unknown}; the lanes are ${lanes.map(({ name }) => name).join(', ')}`,
+  );
+  process.exit(2);
 }
-await installLanes();
-// Whole clusters from one seed: 20,000 schedules, because a tenth of the seeds runs on both runtimes. They take what the
-// lanes leave of the processor, which often wait for a disk or a timer.
-const simulation =
-  extra.length === 0 && !wanted ? runQuietly([inSim('run.mjs'), '--seeds', '18200', '--low-priority']) : undefined;
-for (const { name, what, command, args, lane, without = [] } of lanes) {
-  if (wanted && !wanted.includes(name)) continue;
-  console.log(`\n== ${name}: ${what}`);
-  if (!existsSync(command)) {
-    const missing = `${name}: ${command.slice(root.length)} is not installed for ${process.platform}-${process.arch}`;
-    if (process.env.CI) fail(missing);
-    else console.log(`skipped: ${missing}`);
-    continue;
-  }
-  const output = join(results, `${name}.json`);
-  const reporters = ['--reporter=dot', '--reporter=json', `--outputFile.json=${output}`];
-  const left = extra.length === 0 ? without.flatMap((name) => ['--exclude', `test/${name}.test.ts`]) : [];
-  const code = await run(command, [...args, 'run', ...reporters, ...left, ...extra], {
-    ROWCAST_LANE: lane ?? 'better-sqlite3',
-    ROWCAST_EXPECT_LANE: lane ?? 'better-sqlite3',
-  });
-  const report = existsSync(output) ? JSON.parse(readFileSync(output, 'utf8')) : undefined;
-  passed += report?.numPassedTests ?? 0;
-  failed += report?.numFailedTests ?? 0;
-  if (code !== 0) problems.push(`${name}: ${report?.numFailedTests ?? 'the runner'} failed`);
-  if (code !== 0 && !report?.numFailedTests) failed += 1;
+const chosen = lanes.filter((lane) => (wanted ? wanted.includes(lane.name) : lane[kind] !== undefined));
+if (chosen.some(({ command }) => missing(command)) || (isDeep && !wanted)) {
+  if (!installLanes()) problems.push('test/lanes could not be installed');
 }
-if (simulation) {
-  console.log('\n== simulation');
-  const { code, output } = await simulation;
-  console.log(output);
-  if (code === 0) passed += 1;
-  else fail('simulation');
-  console.log('== planted bugs');
-  if ((await run(process.execPath, [inSim('run-mutants.mjs')], {})) === 0) passed += 1;
-  else fail('planted bugs');
-}
-rmSync(results, { recursive: true, force: true });
+const here = chosen.filter((lane) => isHere(lane.name, lane.command));
+const outcomes = extra.length > 0 ? await oneByOne() : await runParts(root, isDeep ? deepParts() : quickParts());
+
+printTable(outcomes);
 for (const problem of problems) console.log(`FAILED ${problem}`);
+const passed = outcomes.reduce((sum, outcome) => sum + outcome.passed, 0);
+const failed = outcomes.reduce((sum, outcome) => sum + outcome.failed, problems.length);
 console.log(`\n${passed} passed, ${failed} failed`);
 process.exit(failed === 0 && passed > 0 ? 0 : 1);
 
-/** A second Node and its binding, in a folder of their own: in the project's node_modules they would shadow the first. */
-async function installLanes() {
-  const installed = join(lanesFolder, 'node_modules', '.package-lock.json');
-  const lock = join(lanesFolder, 'package-lock.json');
-  if (existsSync(installed) && statSync(installed).mtimeMs >= statSync(lock).mtimeMs) return;
-  const code = await run('npm', ['ci', '--no-audit', '--no-fund', '--ignore-scripts', '--prefix', lanesFolder], {});
-  if (code !== 0) fail('test/lanes could not be installed');
+function quickParts() {
+  const laneParts = here.map((lane) => lanePart(lane, lane.test ?? lane.deep));
+  if (wanted) return laneParts;
+  return [
+    { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] },
+    { name: 'lint', command: bin('biome'), args: ['ci', '--error-on-warnings', '.'] },
+    { name: 'types', command: bin('tsc'), args: ['-p', 'tsconfig.json'] },
+    simulation(910),
+    { name: 'package', command: bin('publint'), args: ['--strict'], after: ['build'] },
+    { name: 'package types', command: bin('attw'), args: ['--pack', '.', '--profile', 'esm-only'], after: ['package'] },
+    ...laneParts,
+  ];
 }
 
-function inSim(script) {
-  return join(root, 'test', 'sim', script);
+function deepParts() {
+  const laneParts = here.map((lane) => ({ ...lanePart(lane, lane.deep), after: ['build'] }));
+  const build = { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] };
+  if (wanted) return [build, ...laneParts];
+  const mesh = { name: 'mesh of all runtimes', command: process.execPath, args: [inTest('lanes', 'mesh.mjs')] };
+  return [
+    build,
+    simulation(18_200),
+    ...laneParts,
+    ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),
+    {
+      name: 'planted bugs',
+      command: process.execPath,
+      args: [inTest('sim', 'run-mutants.mjs')],
+      weight: cores,
+      after: laneParts.map(({ name }) => name),
+    },
+  ];
 }
 
-/** In the background; what it says is for later. */
-function runQuietly(args) {
-  return new Promise((resolve) => {
-    const child = spawn(process.execPath, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
-    let output = '';
-    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += chunk));
-    child.on('exit', (code) => resolve({ code: code ?? 1, output }));
-  });
+/** Two lanes side by side where each has two cores at least. */
+function lanePart(lane, { files, only, without }) {
+  const weight = cores < 4 ? cores : Math.floor(cores / 2);
+  // What failed is said at the end of either; only one who watches wants to see each test.
+  const reporters = [
+    `--reporter=${extra.length > 0 ? 'default' : 'dot'}`,
+    `--reporter=${inTest('support', 'vitest-progress.mjs')}`,
+  ];
+  return {
+    name: lane.name,
+    what: lane.what,
+    command: lane.command,
+    args: [...(lane.flags ?? []), vitest, 'run', `--maxWorkers=${weight}`, ...reporters, ...selected()],
+    env: bindingEnv(lane),
+    weight,
+    tests: true,
+  };
+
+  function selected() {
+    if (extra.length > 0) return extra;
+    const left = (without ?? []).map((name) => `test/${name}.*`);
+    if (files === 'quick') left.push('**/*.deep.test.ts');
+    const taken = files === 'deep' ? ['.deep.test.ts'] : (only ?? []).map((name) => `test/${name}`);
+    return [...left.flatMap((pattern) => ['--exclude', pattern]), ...taken];
+  }
 }
 
-function fail(what) {
-  failed += 1;
-  problems.push(what);
+/** Whole clusters, each from one seed, on what the lanes leave of the cores. A tenth of the seeds runs on both runtimes. */
+function simulation(seeds) {
+  const args = [inTest('sim', 'run.mjs'), '--seeds', String(seeds), '--low-priority'];
+  return { name: 'simulation', command: process.execPath, args, weight: 0, shows: true };
 }
 
-function run(command, args, env) {
-  return new Promise((resolve) => {
-    const child = spawn(command, args, { cwd: root, stdio: 'inherit', env: { ...process.env, ...env } });
-    child.on('error', (error) => {
-      console.log(String(error));
-      resolve(1);
-    });
-    child.on('exit', (code) => resolve(code ?? 1));
-  });
+/** What was asked for by name is watched as it runs. */
+async function oneByOne() {
+  const results = [];
+  for (const lane of here) {
+    const { name, what, command, args, env } = lanePart(lane, {});
+    console.log(`\n== ${name}: ${what}`);
+    results.push(...(await runParts(root, [{ name, command, args, env, tests: true, live: true }])));
+  }
+  return results;
+}
+
+function isHere(name, command) {
+  const problem = missing(command);
+  if (!problem) return true;
+  if (process.env.CI) problems.push(`${name}: ${problem}`);
+  else console.log(`skipped: ${name}: ${problem}`);
+  return false;
 }

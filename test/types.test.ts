@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { root } from './crash/kill-children.ts';
+import { root } from './support/build.ts';
 import { scratchFolder } from './support/nodes.ts';
 
 function compile(...files: string[]): { status: number | null; output: string } {
@@ -22,7 +22,7 @@ function compile(...files: string[]): { status: number | null; output: string } 
   return { status, output: stdout };
 }
 
-test('the types are as test/80.types.ts says: every binding fits, results and events are typed, mistakes are errors', () => {
+test('the types are as test/types.ts says: every binding fits, results and events are typed, mistakes are errors', () => {
   expect(compile(join(root, 'test', 'types.ts'))).toEqual({ status: 0, output: '' });
 });
 

@@ -1,4 +1,4 @@
-/** The types as a caller sees them. Nothing here runs: the compiler is the test (80.types.test.ts calls it). */
+/** The types as a caller sees them. Nothing here runs: the compiler is the test (types.test.ts calls it). */
 import type { Database as BunDatabase } from 'bun:sqlite';
 import type BetterSqlite3 from 'better-sqlite3';
 import { expectTypeOf } from 'vitest';

@@ -21,7 +21,7 @@ export async function findRuntime(name) {
 
 /** The Node that the tests install for themselves, because the oldest supported one has no node:sqlite. */
 export async function currentNode() {
-  const command = join(LANES, 'node_modules', `node-${process.platform}-${process.arch}`, 'bin', 'node');
+  const command = join(LANES, 'node_modules', `node-26-${process.platform}-${process.arch}`, 'bin', 'node');
   if (!existsSync(command)) {
     await run('npm', ['ci', '--no-audit', '--no-fund', '--ignore-scripts', '--prefix', LANES]);
   }

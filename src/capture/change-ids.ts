@@ -1,42 +1,57 @@
-/** The numbers of `_changes`: never given twice, whatever has been shipped, set aside or deleted meanwhile. */
+/** The ids of `_changes`: AUTOINCREMENT gives none twice, and here it is seen to that none is below a watermark. */
 import type { Connection } from '../sqlite/connection.ts';
 
-/** Whatever is no longer in the table had at most this id: it was shipped or set aside, and that is noted, or acknowledged. */
-const LAST_GONE =
-  "max(CAST(coalesce((SELECT value FROM _meta WHERE key = 'last_change_id'), 0) AS INTEGER), coalesce((SELECT max(last_acked) FROM _peer_state), 0))";
-const LAST_CHANGE_ID = `max(coalesce((SELECT max(change_id) FROM _changes), 0), ${LAST_GONE})`;
+/** The greatest id that anybody may have been told of: as a watermark, or by an earlier build in `_meta`. */
+const KNOWN =
+  'max(coalesce((SELECT max(last_acked) FROM main._peer_state), 0), ' +
+  'coalesce((SELECT max(tail_from) FROM main._peer_state), 0), ' +
+  "coalesce((SELECT CAST(value AS INTEGER) FROM main._meta WHERE key = 'last_change_id'), 0))";
 
-/**
- * The id of a single change about to be recorded. NULL is SQLite's own choice, one above the greatest there is, which
- * keepChangeIdsAbove sees to it is great enough; only where the table is empty does it have to be told.
- */
-export const NEXT_CHANGE_ID = `iif(EXISTS (SELECT 1 FROM _changes), NULL, ${LAST_GONE} + 1)`;
+/** What AUTOINCREMENT has handed out; a person may have deleted it, or written anything else there. */
+const SEQUENCE = "coalesce((SELECT max(CAST(seq AS INTEGER)) FROM main.sqlite_sequence WHERE name = '_changes'), 0)";
 
-/** The same where one statement records several: it looks into the table before it writes the first of them. */
-export const NEXT_CHANGE_IDS = `${LAST_CHANGE_ID} + row_number() OVER ()`;
-
+/** The greatest id given so far: the next change gets one above. */
 export function lastChangeId(db: Connection): number {
-  return Number(db.get(`SELECT ${LAST_CHANGE_ID} AS n`)?.n);
+  return Number(db.get(`SELECT max(coalesce((SELECT max(change_id) FROM main._changes), 0), ${SEQUENCE}) AS n`)?.n);
 }
 
-/** Of a change that is about to be shipped: its id is not given again, even when the table is empty. In a transaction. */
-export function noteLastId(db: Connection, last: number): void {
-  db.run(
-    "INSERT INTO _meta (key, value) VALUES ('last_change_id', CAST(? AS INTEGER)) ON CONFLICT DO UPDATE SET value = excluded.value " +
-      "WHERE (typeof(value) = 'integer' AND value >= excluded.value) IS NOT 1",
-    last,
-  );
+/** Could the next change get an id that a peer has already acknowledged? */
+export function idsAreBehind(db: Connection): boolean {
+  return db.get(`SELECT 1 AS n WHERE ${SEQUENCE} < ${KNOWN}`) !== undefined;
 }
 
 /**
- * No id up to this one is given again. Where there are changes, new ids follow the greatest of theirs; so if that is less,
- * because the ones above it were taken out, it becomes this one. To be sent again under another number does no harm.
+ * No id up to the greatest known one is given from here on. Where the sequence had been below a watermark, ids were given
+ * that a peer may seem to have: then all changes that are there get new ones, in their order. To be sent again under
+ * another id does no harm. `atLeast` is what the sequence was before the table was rebuilt. In a transaction.
  */
-export function keepChangeIdsAbove(db: Connection, last: number): void {
-  noteLastId(db, last);
-  db.run(
-    'UPDATE _changes SET change_id = CAST(? AS INTEGER) WHERE change_id = (SELECT max(change_id) FROM _changes) AND change_id < ?',
-    last,
+export function keepIdsAbove(db: Connection, atLeast = 0): void {
+  if (atLeast > 0) raiseSequence(db, atLeast);
+  if (idsAreBehind(db)) {
+    const known = Number(
+      db.get(`SELECT max(${KNOWN}, coalesce((SELECT max(change_id) FROM main._changes), 0)) AS n`)?.n,
+    );
+    raiseSequence(db, known);
+    db.run('UPDATE main._changes SET change_id = change_id + CAST(? AS INTEGER)', known);
+  }
+  // An id that was written by hand, or moved by us, is above the sequence.
+  raiseSequence(db, lastChangeId(db));
+  db.run("DELETE FROM main._meta WHERE key = 'last_change_id'");
+}
+
+/** Of a table that has AUTOINCREMENT, its own or another implementation's; 0 for one that has not. */
+export function sequenceOf(db: Connection, table: string): number {
+  const known = db.get("SELECT 1 AS n FROM main.sqlite_schema WHERE name = 'sqlite_sequence'");
+  const sql = 'SELECT coalesce(max(CAST(seq AS INTEGER)), 0) AS n FROM main.sqlite_sequence WHERE name = ?';
+  return known ? Number(db.get(sql, table)?.n) : 0;
+}
+
+function raiseSequence(db: Connection, last: number): void {
+  const there = db.get<{ fits: number }>(
+    "SELECT min((typeof(seq) = 'integer' AND seq >= ?) IS 1) AS fits FROM main.sqlite_sequence WHERE name = '_changes'",
     last,
   );
+  if (there?.fits === 1) return;
+  db.exec("DELETE FROM main.sqlite_sequence WHERE name = '_changes'");
+  db.run("INSERT INTO main.sqlite_sequence (name, seq) VALUES ('_changes', CAST(? AS INTEGER))", last);
 }

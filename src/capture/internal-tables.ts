@@ -1,15 +1,16 @@
 /** The tables that Rowcast keeps in the application's database, and how it takes over those of another implementation. */
 
 import { LETTER_TABLES } from '../dead-letters.ts';
+import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { quote } from '../sqlite/sql.ts';
+import { fold, inMain, quote } from '../sqlite/sql.ts';
 import { adoptChanges } from './adopt.ts';
-import { keepChangeIdsAbove, lastChangeId } from './change-ids.ts';
+import { keepIdsAbove, sequenceOf } from './change-ids.ts';
 
 /**
- * Nothing in `_changes` may be able to fail: it is written inside the application's own statement. Its ids never start
- * again after a drain, or a late acknowledgement would delete changes that nobody has seen; NEXT_CHANGE_ID sees to that,
- * and not AUTOINCREMENT, which writes a page of its own in every transaction.
+ * Nothing in `_changes` may be able to fail: it is written inside the application's own statement. AUTOINCREMENT, because
+ * a watermark is one of its ids: an id that begins again after a drain would be below what the peers have acknowledged,
+ * and whoever writes to the table, an old trigger or a person, must get one above.
  */
 const DEFINITIONS = {
   _meta: '(key TEXT PRIMARY KEY, value) WITHOUT ROWID',
@@ -19,58 +20,124 @@ const DEFINITIONS = {
   _replaced:
     '(table_name TEXT, row_id TEXT, version INTEGER, row_data TEXT, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   ...LETTER_TABLES,
-  // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it.
+  // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it. snapshot_of
+  // names its tables as a JSON array, NULL means all of them; snapshot_run tells one walk from the next.
   _peer_state:
-    '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, snapshot_table TEXT, snapshot_after TEXT)',
+    '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, ' +
+    'snapshot_table TEXT, snapshot_after TEXT, snapshot_of TEXT, snapshot_run INTEGER DEFAULT 0, asks TEXT)',
+  // Who is attached to this file, by configuration: a change is kept until the peers of all of them have it.
+  _attachments: '(node_id TEXT, peers TEXT, beat INTEGER DEFAULT 0, PRIMARY KEY (node_id, peers)) WITHOUT ROWID',
   // Last, because adopting another implementation's changes may write dead letters.
-  _changes: '(change_id INTEGER PRIMARY KEY, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
+  _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
+};
+
+type InternalTable = keyof typeof DEFINITIONS;
+
+/** The columns by which a table of another shape is known to be ours, of an earlier build, or another implementation's. */
+const KNOWN_BY: Record<InternalTable, string[]> = {
+  _meta: ['key', 'value'],
+  _tombstones: ['table_name', 'row_id', 'version'],
+  _floors: ['table_name', 'row_id', 'version'],
+  _replaced: ['table_name', 'row_id', 'version', 'row_data'],
+  _dead_letter: ['dead_id', 'op', 'row_id', 'row_data'],
+  _dead_letter_info: ['dead_id', 'direction', 'code', 'reason'],
+  _peer_state: [],
+  _attachments: ['node_id', 'peers', 'beat'],
+  _changes: ['change_id', 'op', 'row_id', 'row_data'],
+};
+
+/** Columns that another shape may have besides; where there is no list, any. */
+const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
+  _meta: [],
+  // Of an early build.
+  _tombstones: ['is_delete'],
+  _floors: [],
+  _replaced: [],
+  _attachments: [],
 };
 
 /** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
 export function installInternalTables(db: Connection, syncedTables: string[]): void {
-  for (const [name, definition] of Object.entries(DEFINITIONS)) {
-    const sql = `CREATE TABLE ${quote(name)} ${definition}`;
-    const existing = db.get<{ sql: string }>("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?", name);
-    if (!existing) db.exec(sql);
-    else if (normalised(existing.sql) !== normalised(sql)) rebuild(db, name, sql, syncedTables);
+  const names = Object.keys(DEFINITIONS) as InternalTable[];
+  for (const name of names) refuseForeign(db, name);
+  for (const name of names) {
+    const existing = db.get<{ name: string; sql: string }>(
+      "SELECT name, sql FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE",
+      name,
+    );
+    if (!existing) db.exec(definitionOf(name));
+    else if (!isOurs(existing.sql, name)) rebuild(db, name, existing.name, syncedTables);
   }
   db.exec(
-    "INSERT INTO _meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
+    "INSERT INTO main._meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
   );
-  keepChangeIdsAbove(db, lastChangeId(db));
+  keepIdsAbove(db);
 }
 
-/** What an AUTOINCREMENT of another implementation, or of an earlier version of this one, has handed out. */
-function sequenceOf(db: Connection, table: string): number {
-  const known = db.get("SELECT 1 AS n FROM sqlite_schema WHERE name = 'sqlite_sequence'");
-  return known ? Number(db.get('SELECT coalesce(max(seq), 0) AS n FROM sqlite_sequence WHERE name = ?', table)?.n) : 0;
+function definitionOf(name: InternalTable): string {
+  return `CREATE TABLE ${inMain(name)} ${DEFINITIONS[name]}`;
+}
+
+/** SQLite keeps the text from the name on, without what stood before it. */
+function isOurs(sql: string, name: InternalTable): boolean {
+  return normalised(sql) === normalised(`CREATE TABLE ${quote(name)} ${DEFINITIONS[name]}`);
+}
+
+/** An application may have a table of its own by such a name: it is not ours to rebuild, and nothing of it is touched. */
+function refuseForeign(db: Connection, name: InternalTable): void {
+  const refuse = (what: string): never => {
+    throw new RowcastError('INVALID_DATABASE', `the database has ${what} named "${name}", a name that Rowcast needs`, {
+      hint: 'rename it, or keep the synced tables in a database file of their own; nothing was changed',
+    });
+  };
+  const objects = db.all<{ type: string }>(
+    'SELECT type FROM main.sqlite_schema WHERE name = ? COLLATE NOCASE ORDER BY type',
+    name,
+  );
+  for (const { type } of objects) if (type !== 'table') refuse(type === 'index' ? 'an index' : `a ${type}`);
+  if (objects.length === 0) return;
+  const kind = db.get(
+    "SELECT type FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE",
+    name,
+  )?.type;
+  if (kind !== 'table') refuse(`a ${kind} table`);
+  const columns = columnsOf(db, name).map(fold);
+  const needed = KNOWN_BY[name];
+  const allowed = MAY_HAVE[name];
+  const known =
+    needed.every((column) => columns.includes(column)) &&
+    (!allowed || columns.every((column) => needed.includes(column) || allowed.includes(column)));
+  // Which columns another implementation gives to its peers is up to it; that they are peers must show.
+  const peers = name !== '_peer_state' || columns.some((column) => /peer|url|node/.test(column));
+  if (!known || !peers) refuse(`a table of another shape (${columns.join(', ')})`);
 }
 
 /** By way of a temporary copy: renaming a table would rewrite every trigger that names it, the application's own included. */
-function rebuild(db: Connection, name: string, sql: string, syncedTables: string[]): void {
+function rebuild(db: Connection, name: InternalTable, called: string, syncedTables: string[]): void {
   const before = 'temp._rowcast_before';
   const columns = columnsOf(db, name);
   // Dropping the table forgets it.
-  const sequence = sequenceOf(db, name);
-  db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT * FROM main.${quote(name)}`);
-  db.exec(`DROP TABLE main.${quote(name)}`);
-  db.exec(sql);
+  const sequence = sequenceOf(db, called);
+  db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT * FROM ${inMain(called)}`);
+  db.exec(`DROP TABLE ${inMain(called)}`);
+  db.exec(definitionOf(name));
   const list = columnsOf(db, name)
-    .filter((column) => columns.includes(column))
+    .filter((column) => columns.some((theirs) => fold(theirs) === column))
     .map(quote)
     .join(', ');
   if (list !== '') {
-    db.exec(`INSERT INTO ${quote(name)} (${list}) SELECT ${list} FROM ${before} WHERE true ON CONFLICT DO NOTHING`);
+    db.exec(`INSERT INTO ${inMain(name)} (${list}) SELECT ${list} FROM ${before} WHERE true ON CONFLICT DO NOTHING`);
   }
   if (name === '_changes') {
-    keepChangeIdsAbove(db, sequence);
+    keepIdsAbove(db, sequence);
     adoptChanges(db, before, columns, syncedTables);
   }
   db.exec(`DROP TABLE ${before}`);
 }
 
 function columnsOf(db: Connection, table: string): string[] {
-  return db.all<{ name: string }>('SELECT name FROM pragma_table_info(?)', table).map((column) => column.name);
+  const columns = db.all<{ name: string }>("SELECT name FROM pragma_table_info(?, 'main')", table);
+  return columns.map((column) => column.name);
 }
 
 function normalised(sql: string): string {

@@ -5,9 +5,10 @@ import type { Connection } from '../sqlite/connection.ts';
 import { type Features, featuresOf, requireUtf8, requireVersion } from '../sqlite/features.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { describeTable, OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
-import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
-import { TIMESTAMP_MAX } from '../wire/protocol.ts';
+import { fold, inMain, literal } from '../sqlite/sql.ts';
+import { type CaptureState, captureState, noteCapture, noteCaptureOff } from './capture-record.ts';
 import { installInternalTables } from './internal-tables.ts';
+import { liftAboveTombstones, recapture, stampInvalid } from './mend.ts';
 import { type Trigger, triggersFor } from './triggers.ts';
 
 export interface RegistryOptions {
@@ -15,7 +16,19 @@ export interface RegistryOptions {
   warn(code: string, message: string): void;
   /** Called after the triggers were brought up to date with a changed schema. */
   onRefresh(): void;
+  /**
+   * Rows of these tables may have been written or deleted unseen: every peer must be sent all of them, and, where `ask`
+   * is true, be asked for its own. Called inside the transaction that installs the triggers.
+   */
+  onUnseen(tables: string[], ask: boolean): void;
   features?: Features;
+}
+
+/** A code and a message. */
+type Warning = [string, string];
+
+interface OwnTrigger extends Trigger {
+  tbl_name: string;
 }
 
 export class Registry {
@@ -23,6 +36,8 @@ export class Registry {
   readonly #db: Connection;
   readonly #options: RegistryOptions;
   #tables = new Map<string, Table>();
+  /** Configured tables that were not there at the latest look, and that was said. */
+  #lost = new Set<string>();
   #schemaVersion = -1;
   /** Does any table of the database have a foreign key? */
   hasForeignKeys = true;
@@ -53,34 +68,21 @@ export class Registry {
     return this.list().every(({ uniques }) => uniques.length === 0);
   }
 
-  /**
-   * Creates or updates everything in one transaction; running it again changes nothing. Returns the names of the tables
-   * that were not captured before.
-   */
-  install(): string[] {
-    const warned = new Set<string>();
-    const warnings: [string, string][] = [];
-    let fresh: Table[] = [];
+  /** Creates or updates everything in one transaction; running it again changes nothing. */
+  install(): void {
+    const warnings: Warning[] = [];
     try {
       this.#db.transaction(() => {
         let tables = this.#describe();
         const dropped = tables.filter((table) => dropForeignCapture(this.#db, table, warnings));
         // A description counts the triggers of others; those are no longer there.
         if (dropped.length > 0) tables = this.#describe();
-        installInternalTables(
-          this.#db,
-          tables.map((table) => table.name),
-        );
-        fresh = this.#installTriggers(tables);
+        const unseen = this.#bringUpToDate(tables, warnings);
         // Where nobody has touched the schema since it was last looked at, there is nothing to find, and a backlog of a
         // million changes to look through.
         const untouched = this.#verifiedSchema() === this.#currentVersion();
-        for (const table of tables) {
-          if (fresh.includes(table)) stampInvalid(this.#db, table);
-          else if (!untouched) recapture(this.#db, table, 0);
-        }
-        this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
-        this.#markVerified();
+        for (const table of tables) if (!unseen.has(table) && !untouched) recapture(this.#db, table, 0);
+        this.#adopt(tables);
       });
     } catch (error) {
       if (isCode(error, 'READONLY')) {
@@ -95,31 +97,37 @@ export class Registry {
       throw error;
     }
     for (const table of this.list()) for (const text of table.warnings) warnings.push(['schema', text]);
-    for (const [code, message] of warnings) {
-      if (!warned.has(message)) this.#options.warn(code, message);
-      warned.add(message);
-    }
-    return fresh.map((table) => table.name);
+    this.#warnOfAll(warnings);
   }
 
   /**
-   * Notices a schema change made by anyone, by SQLite's own counter, and brings the triggers up to date. Called before
-   * changes are read for shipping and before a batch is applied, so no change leaves that lacks a column unnoticed.
+   * Notices a schema change made by anyone, by SQLite's own counter, and brings the triggers up to date. Called on every
+   * tick, before changes are read for shipping and before a batch is applied, so no change leaves that lacks a column
+   * unnoticed.
    */
   refresh(): void {
     if (this.isCurrent()) return;
     const since = this.#verifiedUpTo;
     const before = this.#tables;
-    // Everything inside the transaction, the version too: another process may change the schema at any moment.
-    this.#db.transaction(() => {
-      const tables = this.#describe((error) =>
-        this.#options.warn('table-lost', `${error.message}; its changes are dead letters until it is back`),
-      );
-      this.#installTriggers(tables);
-      for (const table of tables) recapture(this.#db, table, since);
-      this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
-      this.#markVerified();
-    });
+    const warnings: Warning[] = [];
+    const lost = new Map<string, RowcastError>();
+    try {
+      // Everything inside the transaction, the version too: another process may change the schema at any moment.
+      this.#db.transaction(() => {
+        const tables = this.#describe(lost);
+        this.#bringUpToDate(tables, warnings, lost);
+        for (const table of tables) recapture(this.#db, table, since);
+        this.#adopt(tables);
+      });
+    } catch (error) {
+      // What was rolled back was not verified.
+      this.#schemaVersion = -1;
+      this.#verifiedUpTo = since;
+      this.#tables = before;
+      throw error;
+    }
+    this.#lost = new Set(lost.keys());
+    this.#warnOfAll(warnings);
     const changed = this.list().some((table) => hasNewColumn(before.get(fold(table.name)), table));
     if (changed) this.#options.onRefresh();
   }
@@ -129,19 +137,63 @@ export class Registry {
     return this.#currentVersion() === this.#schemaVersion;
   }
 
-  /** The configured tables as they are; one that was named twice, in two spellings, is one table. */
-  #describe(onLost?: (error: RowcastError) => void): Table[] {
+  /**
+   * The configured tables as they are; one that was named twice, in two spellings, is one table. Those that are no longer
+   * there, or can no longer be synced, go into `lost`; without it, that is an error.
+   */
+  #describe(lost?: Map<string, RowcastError>): Table[] {
     const tables = new Map<string, Table>();
     for (const name of this.#options.tables) {
       try {
         const table = describeTable(this.#db, name);
         tables.set(fold(table.name), table);
       } catch (error) {
-        if (!onLost || !(error instanceof RowcastError)) throw error;
-        onLost(error);
+        if (!lost || !(error instanceof RowcastError) || error.code !== 'INVALID_TABLE') throw error;
+        lost.set(fold(name), error);
       }
     }
     return [...tables.values()];
+  }
+
+  /**
+   * Puts the internal tables and the triggers right, and mends what may have happened without them. Returns the tables
+   * that were not captured without a break.
+   */
+  #bringUpToDate(tables: Table[], warnings: Warning[], lost = new Map<string, RowcastError>()): Set<Table> {
+    installInternalTables(
+      this.#db,
+      tables.map((table) => table.name),
+    );
+    const there = this.#ownTriggers();
+    const states = new Map<Table, CaptureState>();
+    for (const table of tables) states.set(table, captureState(this.#db, table, there.filter(isOn(table))));
+    this.#dropUnwanted(tables, there, warnings, lost);
+    this.#installTriggers(tables, there);
+    const unseen = [...states].filter(([, state]) => state !== 'intact');
+    for (const [table, state] of unseen) {
+      stampInvalid(this.#db, table);
+      liftAboveTombstones(this.#db, table);
+      if (state === 'gap') warnings.push(['capture-gap', gapIn(table)]);
+    }
+    const named = (...which: CaptureState[]): string[] =>
+      unseen.filter(([, state]) => which.includes(state)).map(([table]) => table.name);
+    if (named('new').length > 0) this.#options.onUnseen(named('new'), false);
+    if (named('returned', 'gap').length > 0) this.#options.onUnseen(named('returned', 'gap'), true);
+    return new Set(unseen.map(([table]) => table));
+  }
+
+  /** From here on these are the tables, as they are now. In the transaction that has brought them up to date. */
+  #adopt(tables: Table[]): void {
+    this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
+    this.#markVerified();
+  }
+
+  #warnOfAll(warnings: Warning[]): void {
+    const said = new Set<string>();
+    for (const [code, message] of warnings) {
+      if (!said.has(message)) this.#options.warn(code, message);
+      said.add(message);
+    }
   }
 
   /** Remembers how far the triggers are known to have been complete. */
@@ -151,7 +203,7 @@ export class Registry {
 
   /** True while every trigger is there with the text it should have, and capture is not gated off for good. */
   intact(): boolean {
-    const flag = this.#db.get("SELECT value FROM _meta WHERE key = 'syncing'")?.value;
+    const flag = this.#db.get("SELECT value FROM main._meta WHERE key = 'syncing'")?.value;
     return (
       this.#options.tables.every((name) => this.get(name)) &&
       sameTriggers(this.list().flatMap(triggersFor), this.#ownTriggers()) &&
@@ -161,37 +213,55 @@ export class Registry {
 
   uninstall(): void {
     this.#db.transaction(() => {
-      for (const { name } of this.#ownTriggers()) this.#db.exec(`DROP TRIGGER ${quote(name)}`);
+      for (const { name } of this.#ownTriggers()) this.#db.exec(`DROP TRIGGER ${inMain(name)}`);
+      for (const { name } of this.list()) noteCaptureOff(this.#db, name);
     });
   }
 
-  /** Returns the tables that had no triggers of ours before. */
-  #installTriggers(tables: Table[]): Table[] {
-    const there = this.#ownTriggers();
-    const isOn = (table: Table) => (trigger: { tbl_name: string }) => fold(trigger.tbl_name) === fold(table.name);
-    for (const trigger of there) {
-      if (tables.some((table) => isOn(table)(trigger))) continue;
-      this.#db.exec(`DROP TRIGGER ${quote(trigger.name)}`);
-      this.#options.warn(
-        'table-dropped',
-        `table "${trigger.tbl_name}" is not in the list any more and no longer captured`,
-      );
+  /** Takes our triggers from tables that are not in the list, or no longer under the name that is; one warning a table. */
+  #dropUnwanted(tables: Table[], there: OwnTrigger[], warnings: Warning[], lost: Map<string, RowcastError>): void {
+    const unwanted = there.filter((trigger) => !tables.some((table) => isOn(table)(trigger)));
+    for (const { name } of unwanted) this.#db.exec(`DROP TRIGGER ${inMain(name)}`);
+    const renamed = new Map<string, string>();
+    for (const { name, tbl_name } of unwanted) {
+      const from = [...lost.keys()].find((was) => name.startsWith(`${TRIGGER_PREFIX}${was}_`));
+      if (from !== undefined) renamed.set(from, tbl_name);
     }
+    for (const name of new Set(unwanted.map(({ tbl_name }) => tbl_name))) {
+      if ([...renamed.values()].includes(name)) continue;
+      noteCaptureOff(this.#db, name);
+      warnings.push(['table-dropped', `table "${name}" is not in the list any more and no longer captured`]);
+    }
+    for (const [name, error] of lost) {
+      if (this.#lost.has(name)) continue;
+      const now = renamed.get(name);
+      const what =
+        now === undefined
+          ? `${error.message}; its changes are dead letters until it is back`
+          : `table "${name}" was renamed to "${now}" and is no longer captured: attach again with "${now}" in the list, ` +
+            'on every node, or give it its name back; until then changes to it are dead letters';
+      warnings.push(['table-lost', what]);
+    }
+  }
+
+  #installTriggers(tables: Table[], there: OwnTrigger[]): void {
     for (const table of tables) {
       const wanted = triggersFor(table);
       const installed = there.filter(isOn(table));
       // All or none: they fire in the order of their creation.
-      if (sameTriggers(wanted, installed)) continue;
-      for (const { name } of installed) this.#db.exec(`DROP TRIGGER ${quote(name)}`);
-      for (const { sql } of wanted) this.#db.exec(sql);
+      if (!sameTriggers(wanted, installed)) {
+        for (const { name } of installed) this.#db.exec(`DROP TRIGGER ${inMain(name)}`);
+        // Named with its database: beside a temporary table of that name it would be made for that one.
+        for (const { sql } of wanted) this.#db.exec(sql.replace(/^CREATE TRIGGER /, 'CREATE TRIGGER main.'));
+      }
+      noteCapture(this.#db, table, wanted);
     }
-    const fresh = tables.filter((table) => !there.some(isOn(table)));
-    return fresh;
   }
 
-  #ownTriggers(): { name: string; sql: string; tbl_name: string }[] {
+  #ownTriggers(): OwnTrigger[] {
     return this.#db.all(
-      `SELECT name, sql, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`,
+      "SELECT name, sql, tbl_name FROM main.sqlite_schema WHERE type = 'trigger' " +
+        `AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`,
     );
   }
 
@@ -201,7 +271,7 @@ export class Registry {
 
   /** The schema that this or an earlier process has last made triggers for; kept, because the backlog is as well. */
   #verifiedSchema(): number | undefined {
-    const value = this.#db.get("SELECT value FROM _meta WHERE key = 'verified_schema'")?.value;
+    const value = this.#db.get("SELECT value FROM main._meta WHERE key = 'verified_schema'")?.value;
     return value == null ? undefined : Number(value);
   }
 
@@ -209,44 +279,28 @@ export class Registry {
     this.#schemaVersion = this.#currentVersion();
     if (this.#verifiedSchema() !== this.#schemaVersion) {
       this.#db.exec(
-        `INSERT INTO _meta (key, value) VALUES ('verified_schema', ${this.#schemaVersion}) ON CONFLICT DO UPDATE SET value = excluded.value`,
+        `INSERT INTO main._meta (key, value) VALUES ('verified_schema', ${this.#schemaVersion}) ` +
+          'ON CONFLICT DO UPDATE SET value = excluded.value',
       );
     }
     this.hasForeignKeys =
       this.#db.get(
-        "SELECT 1 AS n FROM sqlite_schema AS m, pragma_foreign_key_list(m.name) WHERE m.type = 'table' LIMIT 1",
+        "SELECT 1 AS n FROM main.sqlite_schema AS m, pragma_foreign_key_list(m.name, 'main') " +
+          "WHERE m.type = 'table' LIMIT 1",
       ) !== undefined;
-    this.#verifiedUpTo = Number(this.#db.get('SELECT coalesce(max(change_id), 0) AS n FROM _changes')?.n);
+    this.#verifiedUpTo = Number(this.#db.get('SELECT coalesce(max(change_id), 0) AS n FROM main._changes')?.n);
   }
 }
 
-/**
- * Rows written between a schema change and the moment it was noticed were captured by triggers that did not know of it.
- * Two things can be amiss with them: the change lacks a column, or a trigger that the application has added moved the row
- * below the version that was recorded. Such rows are written once more, above what was recorded, by the present triggers.
- */
-function recapture(db: Connection, table: Table, since: number): void {
-  const t = quote(table.updatedAt);
-  const complete = table.columns
-    .filter((column) => !/["\\]/.test(column.name))
-    .map((column) => `json_type(row_data, ${literal(`$."${column.name}"`)}) IS NOT NULL`);
-  // `complete` is that of the newest change of a row: beside max(), SQLite takes bare columns from the row that has it.
-  db.run(
-    `UPDATE ${quote(table.name)} SET ${t} = c.version + 1 FROM (SELECT row_id, max(row_data ->> ${literal(`$."${table.updatedAt}"`)}) AS version, ` +
-      `${conjunction(complete)} AS complete FROM _changes WHERE change_id > ? AND table_name = ${literal(table.name)} ` +
-      "AND op <> 'DELETE' AND json_valid(row_data) GROUP BY row_id) AS c " +
-      `WHERE ${quote(table.name)}.${quote(table.id)} = c.row_id AND c.version < ${TIMESTAMP_MAX} ` +
-      `AND (NOT c.complete OR (${quote(table.name)}.${t} >= c.version) IS NOT 1)`,
-    since,
-  );
+function isOn(table: Table): (trigger: OwnTrigger) => boolean {
+  return (trigger) => fold(trigger.tbl_name) === fold(table.name);
 }
 
-/** Rows from before the first attach may have no usable time; without one they have no version. */
-function stampInvalid(db: Connection, table: Table): void {
-  const t = quote(table.updatedAt);
-  db.exec(
-    `UPDATE ${quote(table.name)} SET ${t} = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) ` +
-      `WHERE typeof(${t}) <> 'integer' OR ${t} NOT BETWEEN -${TIMESTAMP_MAX} AND ${TIMESTAMP_MAX}`,
+function gapIn(table: Table): string {
+  return (
+    `table "${table.name}" was without its capture triggers for a while (it was rebuilt, or somebody dropped or changed ` +
+    'them): they are in place again, all its rows are sent to every peer, and the peers are asked for theirs. A row that ' +
+    'was deleted meanwhile comes back; a peer that is not Rowcast cannot be asked, so compare with it'
   );
 }
 
@@ -254,14 +308,14 @@ function stampInvalid(db: Connection, table: Table): void {
  * Another implementation's capture triggers would record every write twice, or fail on a `_changes` that is now ours. True
  * where there were any.
  */
-function dropForeignCapture(db: Connection, table: Table, warnings: [string, string][]): boolean {
+function dropForeignCapture(db: Connection, table: Table, warnings: Warning[]): boolean {
   const triggers = db.all<{ name: string; sql: string }>(
-    `SELECT name, sql FROM sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
+    `SELECT name, sql FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
     table.name,
   );
   const foreign = triggers.filter(({ sql }) => /\binto\s+["`[]?_changes\b/i.test(sql));
   for (const { name } of foreign) {
-    db.exec(`DROP TRIGGER ${quote(name)}`);
+    db.exec(`DROP TRIGGER ${inMain(name)}`);
     warnings.push(['foreign-trigger', `trigger "${name}" also wrote to _changes and was replaced by Rowcast's own`]);
   }
   return foreign.length > 0;

@@ -22,7 +22,6 @@ import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { rowJson } from '../wire/values.ts';
-import { NEXT_CHANGE_ID, NEXT_CHANGE_IDS } from './change-ids.ts';
 
 export interface Trigger {
   name: string;
@@ -190,7 +189,7 @@ function captureReplaced(table: Table): Trigger[] {
     `${rowJson(table, 't')} ${victims(own)} ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version, row_data = excluded.row_data`;
   const gone = `FROM _replaced AS r WHERE r.table_name = ${name} AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${id} = r.row_id)`;
   const settle = [
-    `INSERT INTO _changes (change_id, op, table_name, row_id, row_data) SELECT ${NEXT_CHANGE_IDS}, 'DELETE', ${name}, r.row_id, r.row_data ${gone}`,
+    `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'DELETE', ${name}, r.row_id, r.row_data ${gone}`,
     `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${name}, r.row_id, r.version ${gone} ` +
       'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
     `DELETE FROM _replaced WHERE table_name = ${name}`,
@@ -231,16 +230,16 @@ function advances(table: Table): string {
 
 function record(table: Table, op: 'INSERT' | 'UPDATE', source: 'NEW'): string {
   return (
-    'INSERT INTO _changes (change_id, op, table_name, row_id, row_data) VALUES ' +
-    `(${NEXT_CHANGE_ID}, '${op}', ${literal(table.name)}, ${source}.${quote(table.id)}, ${rowJson(table, source)})`
+    'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
+    `('${op}', ${literal(table.name)}, ${source}.${quote(table.id)}, ${rowJson(table, source)})`
   );
 }
 
 /** A deleted row that never had a usable time gets the present one, or no peer could place the deletion. */
 function recordDelete(table: Table): string {
   return (
-    'INSERT INTO _changes (change_id, op, table_name, row_id, row_data) VALUES ' +
-    `(${NEXT_CHANGE_ID}, 'DELETE', ${literal(table.name)}, OLD.${quote(table.id)}, ${rowJson(table, 'OLD', { column: table.updatedAt, by: deletedAt(table) })})`
+    'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
+    `('DELETE', ${literal(table.name)}, OLD.${quote(table.id)}, ${rowJson(table, 'OLD', { column: table.updatedAt, by: deletedAt(table) })})`
   );
 }
 

@@ -4,7 +4,14 @@ import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack } from '../wire/gzip.ts';
 
-import { encodeAck, HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
+import {
+  encodeAck,
+  HEALTH_PATH,
+  NODE_ID_HEADER,
+  ROWCAST_HEADER,
+  SEND_AGAIN_HEADER,
+  SYNC_PATH,
+} from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 
 /** A node's manager, or a hub. */
@@ -53,6 +60,7 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
     headers,
   } = await manager.receive(body, {
     from: incoming.header(NODE_ID_HEADER) ?? undefined,
+    sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
     said: incoming.header(ROWCAST_HEADER) ?? undefined,
   });
   const text = 'ack' in answer ? encodeAck(answer) : JSON.stringify(answer);

@@ -2,9 +2,9 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
+import { askHealth, nodeIdIn } from '../send/request.ts';
 import type { Get } from '../send/transport.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { HEALTH_PATH } from '../wire/protocol.ts';
 
 /** How long a `/health` may take, and the pauses before it is asked for again: while it is not known, and once it is. */
 const ANSWER_MS = 5_000;
@@ -155,17 +155,14 @@ export class Census {
   async #nodeIdOf(url: string): Promise<string | undefined> {
     const request = new AbortController();
     this.#requests.add(request);
-    const timer = new AbortController();
-    void this.#o.clock.sleep(ANSWER_MS, timer.signal).then(() => timer.signal.aborted || request.abort());
     try {
-      const response = await this.#o.get(url + HEALTH_PATH, { signal: request.signal });
-      const { node_id: id } = JSON.parse(await response.text()) as { node_id?: unknown };
-      return response.status === 200 && typeof id === 'string' && id !== '' && id.length <= 200 ? id : undefined;
+      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
+      const { status, body } = await askHealth(this.#o.get, url, options);
+      return status === 200 ? nodeIdIn(body) : undefined;
     } catch {
       return undefined;
     } finally {
       this.#requests.delete(request);
-      timer.abort();
     }
   }
 

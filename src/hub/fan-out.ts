@@ -1,17 +1,22 @@
 /**
- * Batches for all edges. Edges at the same position share one that is read and serialised once; an edge whose own changes
- * are among them gets the same bytes without those. A few of the latest batches are kept, so that memory does not depend on
- * how many edges there are or how slow.
+ * Batches for all edges. Edges at the same position share one that is read and serialised once; an edge whose own
+ * changes are among them gets the same bytes without those. A few of the latest batches are kept, so that memory does
+ * not depend on how many edges there are or how slow.
  */
 import { isUtf8 } from 'node:buffer';
-import type { Shipment } from '../send/courier.ts';
-import { ENVELOPE_BYTES, wellFormed } from '../send/outbox.ts';
+import type { Shipment } from '../send/shipment.ts';
 import type { Connection } from '../sqlite/connection.ts';
-
-export interface BatchLimit {
-  changes: number;
-  bytes: number;
-}
+import {
+  BATCH_END,
+  type BatchLimit,
+  type Body,
+  batchHead,
+  batchSql,
+  changeSql,
+  fitting,
+  STORED_BYTES,
+  wellFormed,
+} from '../wire/body.ts';
 
 /** Neighbouring changes that came from one node: where they are in the body. */
 interface Run {
@@ -21,13 +26,17 @@ interface Run {
   count: number;
 }
 
+type HubShipment = Shipment<RowPosition>;
+
 interface Batch {
-  shipment: Shipment;
+  shipment: HubShipment;
   runs: Run[];
 }
 
 /** Where a shipment of the hub ends. */
-export type End = { seq: number };
+export interface RowPosition {
+  seq: number;
+}
 
 const BATCHES_KEPT = 8;
 const BYTES_KEPT = 32 * 1024 * 1024;
@@ -48,7 +57,7 @@ export class FanOut {
   }
 
   /** The next changes after `position` that did not come from `except`; undefined where there are none. */
-  next(position: number, limit: BatchLimit, except: string | undefined): Shipment | undefined {
+  next(position: number, limit: BatchLimit, except: string | undefined): HubShipment | undefined {
     // A shorter batch than usual is asked for while refused changes are searched for. It must have its full number.
     const usual = limit.changes === this.#common.changes && limit.bytes === this.#common.bytes;
     if (!usual) return this.#read(position, limit, except)?.shipment;
@@ -59,14 +68,14 @@ export class FanOut {
       const own = except !== undefined && batch.runs.some(({ origin }) => origin === except);
       const rest = own ? without(batch, except) : batch.shipment;
       if (rest) return rest;
-      from = (batch.shipment.end as End).seq;
+      from = batch.shipment.end.seq;
     }
   }
 
   /**
    * Where to go on after whole batches that came from `except` alone. Serialising these, only to leave them out, would
-   * double the cost of an edge that is the only one to write; going further than that, it would leave the others behind and
-   * no longer share with them.
+   * double the cost of an edge that is the only one to write; going further than that, it would leave the others behind
+   * and no longer share with them.
    */
   skip(position: number, except: string | undefined): number {
     if (except === undefined) return position;
@@ -103,10 +112,12 @@ export class FanOut {
     return batch;
   }
 
-  /** Rows leave their place only by advancing; an edge that is behind is not to be led through versions that are over. */
-  #isCurrent(from: number, { end, count }: Shipment): boolean {
+  /**
+   * Rows leave their place only by advancing; an edge that is behind is not to be led through versions that are over.
+   */
+  #isCurrent(from: number, { end, count }: HubShipment): boolean {
     const sql = 'SELECT count(*) AS n FROM _hub_rows WHERE seq > ? AND seq <= ?';
-    return this.#db.get<{ n: number }>(sql, from, (end as End).seq)?.n === count;
+    return this.#db.get<{ n: number }>(sql, from, end.seq)?.n === count;
   }
 
   #keep(from: number, batch: Batch): void {
@@ -121,64 +132,43 @@ export class FanOut {
   }
 
   #read(after: number, limit: BatchLimit, except: string | undefined): Batch | undefined {
-    const source = `SELECT seq, op, table_name, row_id, origin, row_data FROM _hub_rows WHERE seq > ? ${
-      except === undefined ? '' : 'AND origin IS NOT ? '
-    }ORDER BY seq LIMIT CAST(? AS INTEGER)`;
-    const from = except === undefined ? [after] : [after, except];
-    const count = this.#fitting(source, from, limit);
-    const found = this.#db.get<{
-      body: Uint8Array<ArrayBuffer>;
-      last: number | null;
-      n: number;
-      origin: string | null;
-      mixed: number;
-    }>(
-      `SELECT CAST('{"batch_id":' || max(seq) || ',"changes":[' || group_concat(${CHANGE}) || ']}' AS BLOB) AS body, max(seq) AS last, ` +
-        'count(*) AS n, max(origin) AS origin, (min(origin) <> max(origin) OR count(origin) NOT IN (0, count(*))) IS 1 AS mixed ' +
-        `FROM (${source})`,
-      ...from,
-      count,
+    const others = except === undefined ? '' : 'AND origin IS NOT ?';
+    const line = {
+      from: `FROM _hub_rows WHERE seq > ? ${others} ORDER BY seq LIMIT CAST(? AS INTEGER)`,
+      params: except === undefined ? [after] : [after, except],
+      place: 'seq',
+      change: CHANGE,
+      bytes: STORED_BYTES,
+    };
+    const params = [...line.params, fitting(this.#db, line, limit)];
+    const found = this.#db.get<{ body: Body; last: number | null; n: number; origin: string | null; mixed: number }>(
+      `SELECT ${batchSql('max(seq)')} AS body, max(seq) AS last, count(*) AS n, ` +
+        `max(origin) AS origin, ${MIXED} AS mixed ` +
+        `FROM (SELECT seq, origin, ${CHANGE} AS change ${line.from})`,
+      ...params,
     );
     if (!found || found.last === null) return undefined;
     this.reads += 1;
-    const end: End = { seq: found.last };
-    const shipment: Shipment = { batchId: found.last, body: wellFormed(found.body), count: found.n, end };
-    const head = `{"batch_id":${found.last},"changes":[`.length;
-    const whole: Run = { origin: found.origin, start: head, end: found.body.byteLength - TAIL.length, count: found.n };
+    const end = { seq: found.last };
+    const shipment: HubShipment = { batchId: found.last, body: wellFormed(found.body), count: found.n, end };
+    const head = batchHead(found.last).length;
+    const whole = { origin: found.origin, start: head, end: found.body.byteLength - BATCH_END.length, count: found.n };
     if (found.mixed === 0) return { shipment, runs: [whole] };
     // Where bytes had to be mended, sizes no longer fit; such a batch goes to every edge whole.
     if (!isUtf8(found.body)) return { shipment, runs: [] };
     const parts = this.#db.get<{ origins: string; sizes: string }>(
-      `SELECT json_group_array(origin) AS origins, json_group_array(octet_length(${CHANGE})) AS sizes FROM (${source})`,
-      ...from,
-      count,
+      'SELECT json_group_array(origin) AS origins, json_group_array(size) AS sizes ' +
+        `FROM (SELECT origin, octet_length(${CHANGE}) AS size ${line.from})`,
+      ...params,
     );
     return { shipment, runs: runsOf(head, JSON.parse(parts?.origins ?? '[]'), JSON.parse(parts?.sizes ?? '[]')) };
   }
-
-  /** How many of the next changes fit into the limit of bytes: at least one, however large it is. */
-  #fitting(source: string, from: (string | number)[], limit: BatchLimit): number {
-    const bytes = limit.bytes - ENVELOPE_BYTES;
-    // First a bound that costs nothing to speak of: escaping makes a character six times as long at the most.
-    const atMost = 'octet_length(row_data) + 6 * (octet_length(table_name) + octet_length(row_id)) + 60';
-    const total = this.#db.get<{ n: number | null }>(
-      `SELECT sum(${atMost}) AS n FROM (${source})`,
-      ...from,
-      limit.changes,
-    );
-    if ((total?.n ?? 0) <= bytes) return limit.changes;
-    const fits = this.#db.get<{ n: number }>(
-      `SELECT count(*) AS n FROM (SELECT sum(octet_length(${CHANGE}) + 1) OVER (ORDER BY seq) AS running FROM (${source})) WHERE running <= ?`,
-      ...from,
-      limit.changes,
-      bytes,
-    );
-    return Math.max(1, fits?.n ?? 1);
-  }
 }
 
-/** The batch without the changes of one node, copied out of the bytes that are there; undefined where nothing is left. */
-function without({ shipment, runs }: Batch, except: string): Shipment | undefined {
+/**
+ * The batch without the changes of one node, copied out of the bytes that are there; undefined where nothing is left.
+ */
+function without({ shipment, runs }: Batch, except: string): HubShipment | undefined {
   const others = runs.filter(({ origin }) => origin !== except);
   if (others.length === 0) return undefined;
   const head = shipment.body.subarray(0, (runs[0] as Run).start);
@@ -209,10 +199,15 @@ function runsOf(head: number, origins: (string | null)[], sizes: number[]): Run[
 }
 
 const COMMA = 0x2c;
-/** `]}` */
-const TAIL = [0x5d, 0x7d];
+const TAIL = new TextEncoder().encode(BATCH_END);
+
+/** The rows of a batch came from more than one node. */
+const MIXED = '(min(origin) <> max(origin) OR count(origin) NOT IN (0, count(*))) IS 1';
 
 /** A stored row as the change it came as. */
-const CHANGE =
-  `'{"op":"' || op || '","table":' || json_quote(table_name) || ',"row":' || row_data || ',"old_id":' || ` +
-  `iif(op = 'DELETE', json_quote(row_id), 'null') || '}'`;
+const CHANGE = changeSql({
+  op: 'op',
+  table: 'table_name',
+  row: 'row_data',
+  oldId: "iif(op = 'DELETE', json_quote(row_id), 'null')",
+});

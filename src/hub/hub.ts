@@ -10,7 +10,7 @@ import type { FlushResult, Received } from '../index.ts';
 import { type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { Shipper } from '../send/shipper.ts';
-import { defaultTransport, type Get, givenTransport } from '../send/transport.ts';
+import { defaultTransport, givenTransport } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
@@ -25,8 +25,6 @@ import { prepareHubDatabase } from './tables.ts';
 export interface HubConfig extends Omit<Config, 'peers'> {
   /** Base URLs of the nodes to serve. */
   edges: string[];
-  /** A seam, like `fetch`: how an edge's `/health` is asked for. */
-  get?: Get;
 }
 
 /** Everything a node emits but `applied`: a hub has no tables of which an application would want to hear. */
@@ -78,7 +76,7 @@ class Relay implements Hub {
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(db: Connection, { edges: urls, get, ...rest }: HubConfig) {
+  constructor(db: Connection, { edges: urls, ...rest }: HubConfig) {
     const config = checkConfig({ ...rest, peers: urls });
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
@@ -94,7 +92,7 @@ class Relay implements Hub {
     const edges = enrolEdges(db, config.peers);
     const transport = defaultTransport();
     this.#closeTransport = transport.close;
-    const sending = config.fetch ? givenTransport(config.fetch) : transport;
+    const sending = config.fetch ? givenTransport(config.fetch, config.get) : transport;
     this.#links = edges.map((edge) => ({
       edge,
       shipper: new Shipper({
@@ -102,7 +100,8 @@ class Relay implements Hub {
         peer: edge.url,
         outbox: new EdgeOutbox(db, this.#letters, this.fanOut, edge),
         fetch: sending.fetch,
-        turn: sending.turn,
+        get: config.get ?? sending.get,
+        untilSent: sending.untilSent,
         clock: this.#clock,
         random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
         events: this.#events,
@@ -114,7 +113,7 @@ class Relay implements Hub {
     }));
     this.#census = new Census(edges, {
       hubId: this.id,
-      get: get ?? transport.get,
+      get: config.get ?? transport.get,
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#links.find((link) => link.edge === edge)?.shipper.nudge(),

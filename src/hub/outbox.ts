@@ -2,19 +2,23 @@
 
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
-import type { Shipment } from '../send/courier.ts';
-import { setAsideChanges, singleChange } from '../send/outbox.ts';
-import type { Outbox } from '../send/shipper.ts';
+import { setAsideChanges, singleChange } from '../send/set-aside.ts';
+import type { Outbox, Shipment } from '../send/shipment.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import type { BatchLimit } from '../wire/body.ts';
 import type { Edge } from './edges.ts';
-import type { BatchLimit, End, FanOut } from './fan-out.ts';
+import type { FanOut, RowPosition } from './fan-out.ts';
 
-/** An answer may come from a node that has meanwhile been replaced by another: it says nothing of how far that one is. */
-interface EdgeEnd extends End {
+/**
+ * An answer may come from a node that has meanwhile been replaced by another: it says nothing of how far that one is.
+ */
+interface EdgePosition extends RowPosition {
   generation: number;
 }
 
-export class EdgeOutbox implements Outbox {
+type EdgeShipment = Shipment<EdgePosition>;
+
+export class EdgeOutbox implements Outbox<EdgePosition> {
   readonly #db: Connection;
   readonly #letters: DeadLetters;
   readonly #fanOut: FanOut;
@@ -28,21 +32,20 @@ export class EdgeOutbox implements Outbox {
   }
 
   /** Everything here was flushed to disk before it was acknowledged to its sender; there is nothing left to flush. */
-  next(limit: BatchLimit, previous?: Shipment, acked?: Shipment): Shipment | undefined {
+  next(limit: BatchLimit, previous?: EdgeShipment, acked?: EdgeShipment): EdgeShipment | undefined {
     if (acked) this.ack(acked);
     const { asked, ownId, generation } = this.#edge;
     if (!asked) return undefined;
-    const end = previous?.end as EdgeEnd | undefined;
-    const from = end?.generation === generation ? end.seq : this.#skipOwn(ownId);
+    const from = previous?.end.generation === generation ? previous.end.seq : this.#skipOwn(ownId);
     const shipment = this.#fanOut.next(from, limit, ownId);
-    return shipment && { ...shipment, end: { ...(shipment.end as End), generation } satisfies EdgeEnd };
+    return shipment && { ...shipment, end: { ...shipment.end, generation } };
   }
 
-  ack(shipment: Shipment): void {
+  ack(shipment: EdgeShipment): void {
     this.#db.transaction(() => this.#advance(shipment));
   }
 
-  setAside(shipment: Shipment, reason: string, attempts: number): RowRef[] {
+  setAside(shipment: EdgeShipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
       const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#edge.url, reason, attempts });
       this.#advance(shipment);
@@ -50,7 +53,7 @@ export class EdgeOutbox implements Outbox {
     });
   }
 
-  single(shipment: Shipment, index: number): Shipment {
+  single(shipment: EdgeShipment, index: number): EdgeShipment {
     return singleChange(this.#db, shipment, index);
   }
 
@@ -61,8 +64,7 @@ export class EdgeOutbox implements Outbox {
     return from;
   }
 
-  #advance(shipment: Shipment): void {
-    const { seq, generation } = shipment.end as EdgeEnd;
+  #advance({ end: { seq, generation } }: EdgeShipment): void {
     if (generation === this.#edge.generation) this.#edge.advance(seq);
   }
 }

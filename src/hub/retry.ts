@@ -3,6 +3,7 @@
 import type { DeadLetter, DeadLetters } from '../dead-letters.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { batchText } from '../wire/body.ts';
 import type { HubStore } from './store.ts';
 
 /** `queued`: on its way to the edges again. `applied`: it is a change after all. `kept`: it stays a letter. */
@@ -28,7 +29,7 @@ function sendAgain(db: Connection, letters: DeadLetters, letter: DeadLetter): Re
 function receiveAgain(db: Connection, store: HubStore, letters: DeadLetters, letter: DeadLetter): RetryResult {
   const kept = letters.changeOf(letter.id);
   if (!kept) return { outcome: 'kept', reason: 'the change itself was not kept' };
-  const { ack } = store.receive(`{"batch_id":0,"changes":[${kept.change}]}`, letter.peer ?? undefined);
+  const { ack } = store.receive(batchText(0, kept.change), letter.peer ?? undefined);
   const [rejection] = ack.rejected ?? [];
   db.transaction(() => {
     if (rejection) letters.countRetry(letter.id, rejection.code, rejection.message);

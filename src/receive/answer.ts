@@ -14,6 +14,8 @@ export type Received =
 export interface ReceiveOptions {
   /** The sender's node id, from the header `x-node-id`. */
   from?: string | undefined;
+  /** The header `x-send-again`: the tables that the sender asks for. */
+  sendAgain?: string | undefined;
   /** The header `x-rowcast`, as it is: by it a sender says that it is Rowcast. */
   said?: string | undefined;
 }

@@ -10,6 +10,7 @@ import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
 import { type Connection, TransactionLost } from '../sqlite/connection.ts';
+import { batchText } from '../wire/body.ts';
 import { type Ack, BATCH_CHANGES_MAX } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { CarefulApply } from './careful.ts';
@@ -106,10 +107,13 @@ export class Applier {
       this.#registry.features.jsonb ? this.#asText(document.json) : document.json,
     );
     const half = (start: number, end: number): string =>
-      `{"batch_id":0,"changes":[${changes
-        .slice(start, end)
-        .map(({ change }) => change)
-        .join(',')}]}`;
+      batchText(
+        0,
+        changes
+          .slice(start, end)
+          .map(({ change }) => change)
+          .join(','),
+      );
     if (changes.length === 1) {
       const reason = { code: 'constraint' as const, reason: lost.message };
       return this.syncing(() => this.#careful.setAsideAll(document, delivery, reason));

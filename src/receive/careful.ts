@@ -6,7 +6,6 @@
  * halved until that row is alone. A poisoned change in ten thousand costs some thirty statements, not ten thousand.
  */
 
-import { NEXT_CHANGE_IDS } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters, LetterContent } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
@@ -273,8 +272,8 @@ export class CarefulApply {
     const missing = table.columns.filter((column) => !shape?.fields.some((field) => field.column === column));
     const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
     this.#db.run(
-      'INSERT INTO _changes (change_id, op, table_name, row_id, row_data) ' +
-        `SELECT ${NEXT_CHANGE_IDS}, 'UPDATE', ${literal(table.name)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
+      'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
+        `SELECT 'UPDATE', ${literal(table.name)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
         `FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} IN ` +
         `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
       number,

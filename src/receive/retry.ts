@@ -1,11 +1,11 @@
 /** Second chances: dead letters tried again, by hand, because the schema has caught up, or because time has passed. */
 
-import { NEXT_CHANGE_ID } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetter, DeadLetters, Waiting } from '../dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
+import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { decode } from '../wire/values.ts';
 import type { Applied, Applier } from './apply.ts';
@@ -102,8 +102,8 @@ export class Retry {
     if (letter.rowId === null) return { outcome: 'kept', reason: 'the row has no id' };
     this.#db.transaction(() => {
       this.#db.run(
-        'INSERT INTO _changes (change_id, op, table_name, row_id, row_data) ' +
-          `SELECT ${NEXT_CHANGE_ID}, ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
+        'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
+          `SELECT ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
         letter.op,
         letter.table,
         letter.row,
@@ -120,7 +120,7 @@ export class Retry {
    */
   #applyAgain(letters: Waiting[], wantRows: boolean): { applied?: Applied; results: RetryResult[] } {
     if (letters.length === 0) return { results: [] };
-    const body = `{"batch_id":0,"changes":[${letters.map(({ change }) => change).join(',')}]}`;
+    const body = batchText(0, letters.map(({ change }) => change).join(','));
     const [peer, ...others] = new Set(letters.map((letter) => letter.peer));
     const from = others.length === 0 ? (peer ?? undefined) : undefined;
     const applied = this.#applier.apply(body, { ...AGAIN, from, wantRows });

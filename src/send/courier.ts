@@ -1,74 +1,78 @@
 /**
- * How one batch gets to one peer and what the peer says of it: a POST with a limit of time, and what is learnt on the way
- * of the link (is it worth compressing for?) and of the peer (does it keep up?).
+ * How one batch gets to one peer and what the peer says of it. Its answers also teach about the link (is it worth
+ * compressing for?) and about the peer (does it keep up? is it a Rowcast, which can be asked how it is?).
  */
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import {
-  ACCEPT_HEADER,
-  ANY_ORDER_HEADER,
-  APPLY_MS_HEADER,
-  NODE_ID_HEADER,
-  ROWCAST_HEADER,
-  SYNC_PATH,
-} from '../wire/protocol.ts';
+import { ACCEPT_HEADER, ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, SEND_AGAIN_HEADER } from '../wire/protocol.ts';
 import { Link, type Packed, plain } from './link.ts';
+import { askHealth, NoAnswer, nodeIdIn, type PeerAnswer, postBatch } from './request.ts';
+import type { Shipment } from './shipment.ts';
+import type { Fetch, Get } from './transport.ts';
 import { judge, type Verdict } from './verdict.ts';
 
-/** Changes on their way to one peer, serialised once. */
-export interface Shipment {
-  batchId: number;
-  body: Uint8Array<ArrayBuffer>;
-  count: number;
-  /** Where the outbox continues after it; the loop does not look inside. */
-  end: unknown;
-}
-
 /** On its way to the peer. */
-export interface Sent {
-  shipment: Shipment;
+export interface Sent<P> {
+  shipment: Shipment<P>;
   packed: Packed;
-  request: AbortController;
   verdict: Promise<Verdict>;
+  /** Takes the request back: whether it has arrived is then not known. */
+  withdraw(): void;
 }
 
-/** The part of `fetch` that shipping needs; the global one fits. */
-export type Fetch = (
-  url: string,
-  init: {
-    method: 'POST';
-    headers: Record<string, string>;
-    body: Uint8Array<ArrayBuffer>;
-    redirect: 'manual';
-    signal: AbortSignal;
-  },
-) => Promise<{ status: number; text(): Promise<string>; headers?: { get(name: string): string | null } }>;
+/** One request with a batch, when it is over. */
+export interface Attempt {
+  batchId: number;
+  changes: number;
+  /** As it travelled: compressed, where it was. */
+  bytes: number;
+  encoding: 'gzip' | 'identity';
+  ms: number;
+  result: Verdict['kind'];
+}
 
 export interface CourierOptions {
   nodeId: string;
   peer: string;
   fetch: Fetch;
+  /** Undefined where nothing but POST can be sent. */
+  get: Get | undefined;
   /** Resolves when a request that was just begun is on its way. */
-  turn: () => Promise<void>;
+  untilSent: () => Promise<void>;
   clock: Clock;
   requestTimeoutMs: number;
   /** Aborted when nothing more is to be sent; it ends what is on its way. */
   stopped: AbortSignal;
+  onAttempt(attempt: Attempt): void;
 }
+
+/** What asking for `/health` has brought: `unknown` is an answer that says neither. */
+export type Pulse = { kind: 'alive' } | { kind: 'silent'; reason: string } | { kind: 'unknown' };
 
 /** An answer within this part of what is allowed is a swift one. */
 const SWIFT = 0.1;
 
-/** So often in a row a second batch must fail until something on the way is taken to allow only one at a time. */
-const STRIKES = 3;
+/**
+ * After this many consecutive failures of a second batch under way, assume a proxy that allows one, and stop
+ * pipelining.
+ */
+const SECOND_FAILURES_MAX = 3;
 
-export class Courier {
+/** How long a `/health` may take. */
+const HEALTH_MS = 5_000;
+
+const NO_SUCH_PAGE = new Set([404, 405]);
+
+export class Courier<P> {
   readonly #o: CourierOptions;
   readonly #link = new Link();
   /** The latest answer was a swift acknowledgement, by a peer that takes batches in any order. */
   #swift = false;
-  /** Second batches that failed, in a row. */
-  #strikes = 0;
+  #secondFailures = 0;
+  /** Its latest acknowledgement carried headers of ours. */
+  #isRowcast = false;
+  /** It has no `/health`. */
+  #withoutHealth = false;
   #answeredAt = 0;
 
   constructor(options: CourierOptions) {
@@ -76,22 +80,32 @@ export class Courier {
   }
 
   /** A second batch may be under way. On a slow link two would only keep each other waiting. */
-  get keepsUp(): boolean {
-    return this.#swift && !this.#link.isSlow && this.#strikes < STRIKES;
+  get mayPipeline(): boolean {
+    return this.#swift && !this.#link.isSlow && this.#secondFailures < SECOND_FAILURES_MAX;
+  }
+
+  /** When the peer gave its latest complete answer, to whatever; 0 before the first. */
+  get answeredAt(): number {
+    return this.#answeredAt;
+  }
+
+  /** A peer that has not shown itself to be a Rowcast is never sent anything but batches. */
+  get mayAsk(): boolean {
+    return this.#isRowcast && !this.#withoutHealth && this.#o.get !== undefined;
   }
 
   /** Resolves when the request is on its way: what comes next may keep the event loop for some milliseconds. */
-  async begin(shipment: Shipment, attempt: number, place: 'first' | 'second'): Promise<Sent> {
+  async begin(shipment: Shipment<P>, attempt: number, place: 'first' | 'second'): Promise<Sent<P>> {
     const packed = await this.#link.pack(shipment.body, attempt);
     const request = new AbortController();
-    const sent = { shipment, packed, request, verdict: this.#post(shipment, packed, request, place) };
-    if (attempt === 0) await this.#o.turn();
-    return sent;
+    const verdict = this.#post(shipment, packed, request.signal, place);
+    if (attempt === 0) await this.#o.untilSent();
+    return { shipment, packed, verdict, withdraw: () => request.abort() };
   }
 
   /** As it is, uncompressed, until there is an answer. */
-  send(shipment: Shipment): Promise<Verdict> {
-    return this.#post(shipment, plain(shipment.body), new AbortController(), 'first');
+  send(shipment: Shipment<P>): Promise<Verdict> {
+    return this.#post(shipment, plain(shipment.body), undefined, 'first');
   }
 
   /** Not the changes may be to blame for a refusal but how they were sent. */
@@ -99,73 +113,82 @@ export class Courier {
     this.#link.refused();
   }
 
+  /** Asks the peer how it is. */
+  async ask(): Promise<Pulse> {
+    const { get, peer, clock, stopped } = this.#o;
+    if (!get) return { kind: 'unknown' };
+    try {
+      const { status, body } = await askHealth(get, peer, { clock, stopped, timeoutMs: HEALTH_MS });
+      if (nodeIdIn(body) !== undefined) {
+        this.#answeredAt = clock.now();
+        return { kind: 'alive' };
+      }
+      if (NO_SUCH_PAGE.has(status)) this.#withoutHealth = true;
+      // Somebody is there who has no /health, or none for us; what answers in a dead peer's place says 5xx, or
+      // anything.
+      if (status >= 400 && status < 500) return { kind: 'unknown' };
+      return { kind: 'silent', reason: `HTTP ${status} to ${HEALTH_PATH}, and no health in it` };
+    } catch (error) {
+      const withdrawn = error instanceof NoAnswer && error.withdrawn;
+      return withdrawn ? { kind: 'unknown' } : { kind: 'silent', reason: messageOf(error) };
+    }
+  }
+
   async #post(
-    shipment: Shipment,
+    shipment: Shipment<P>,
     packed: Packed,
-    request: AbortController,
+    withdrawn: AbortSignal | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
-    const cancel = (): void => request.abort();
-    this.#o.stopped.addEventListener('abort', cancel, { once: true });
-    // A transport that does not heed the signal must not hold up the loop, or its end.
-    const aborted = new Promise<never>((_, reject) => {
-      request.signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
-    });
-    aborted.catch(() => {});
-    const timer = new AbortController();
-    let timedOut = false;
-    void this.#o.clock.sleep(this.#o.requestTimeoutMs, timer.signal).then(() => {
-      if (timer.signal.aborted) return;
-      timedOut = true;
-      request.abort();
-    });
+    const { nodeId, peer, fetch, clock, stopped, requestTimeoutMs: timeoutMs } = this.#o;
+    const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
+    const batch = { nodeId, body: packed.body, headers: { ...packed.headers, ...asks } };
+    const began = clock.now();
+    let verdict: Verdict;
     try {
-      if (this.#o.stopped.aborted) return { kind: 'unreachable', reason: 'stopped' };
-      const began = this.#o.clock.now();
-      const answering = this.#o
-        .fetch(this.#o.peer + SYNC_PATH, {
-          method: 'POST',
-          headers: {
-            'content-type': 'application/json',
-            ...packed.headers,
-            [NODE_ID_HEADER]: this.#o.nodeId,
-            [ROWCAST_HEADER]: `id=${this.#o.nodeId}`,
-          },
-          body: packed.body,
-          redirect: 'manual',
-          signal: request.signal,
-        })
-        .then(async (response) => ({
-          status: response.status,
-          body: await response.text(),
-          applyMs: response.headers?.get(APPLY_MS_HEADER),
-          anyOrder: response.headers?.get(ANY_ORDER_HEADER),
-          accepts: response.headers?.get(ACCEPT_HEADER),
-        }));
-      const answer = await Promise.race([answering, aborted]);
-      const verdict = judge(answer, shipment.batchId);
-      this.#link.heard(answer.accepts);
-      const now = this.#o.clock.now();
-      // The time in which the peer still had the batch before is not this one's.
-      const ms = Math.max(0, now - Math.max(began, this.#answeredAt));
-      this.#answeredAt = now;
-      const acked = verdict.kind === 'acked';
-      this.#swift = acked && answer.anyOrder === '1' && ms <= SWIFT * this.#o.requestTimeoutMs;
-      if (place === 'second') this.#strikes = acked ? 0 : this.#strikes + 1;
-      if (verdict.kind === 'acked') this.#link.acked(packed, ms, verdict.applyMs);
-      else this.#link.failed(packed);
-      return verdict;
+      const answer = await postBatch(fetch, peer, batch, {
+        clock,
+        timeoutMs,
+        stopped,
+        ...(withdrawn && { withdrawn }),
+      });
+      verdict = judge({ ...answer, applyMs: answer.header(APPLY_MS_HEADER) }, shipment.batchId);
+      this.#learn(answer, verdict, packed, place, began);
     } catch (error) {
       this.#swift = false;
+      verdict = { kind: 'unreachable', reason: messageOf(error) };
       // What was taken back says nothing of the link.
-      const failed = timedOut || !request.signal.aborted;
-      if (failed && place === 'second') this.#strikes += 1;
-      if (failed) this.#link.failed(packed);
-      const reason = timedOut ? `no answer within ${this.#o.requestTimeoutMs} ms` : messageOf(error);
-      return { kind: 'unreachable', reason };
-    } finally {
-      timer.abort();
-      this.#o.stopped.removeEventListener('abort', cancel);
+      if (error instanceof NoAnswer && error.withdrawn) return verdict;
+      if (place === 'second') this.#secondFailures += 1;
+      this.#link.failed(packed);
+    }
+    this.#o.onAttempt({
+      batchId: shipment.batchId,
+      changes: shipment.count,
+      bytes: packed.body.byteLength,
+      encoding: packed.gzip ? 'gzip' : 'identity',
+      ms: Math.max(0, clock.now() - began),
+      result: verdict.kind,
+    });
+    return verdict;
+  }
+
+  #learn(answer: PeerAnswer, verdict: Verdict, packed: Packed, place: 'first' | 'second', began: number): void {
+    const now = this.#o.clock.now();
+    // The time in which the peer still had the batch before is not this one's.
+    const ms = Math.max(0, now - Math.max(began, this.#answeredAt));
+    this.#answeredAt = now;
+    const accepts = answer.header(ACCEPT_HEADER);
+    this.#link.heard(accepts);
+    const acked = verdict.kind === 'acked';
+    const anyOrder = answer.header(ANY_ORDER_HEADER) === '1';
+    this.#swift = acked && anyOrder && ms <= SWIFT * this.#o.requestTimeoutMs;
+    if (place === 'second') this.#secondFailures = acked ? 0 : this.#secondFailures + 1;
+    if (verdict.kind === 'acked') {
+      this.#isRowcast = anyOrder || accepts === 'gzip' || verdict.applyMs !== undefined;
+      this.#link.acked(packed, ms, verdict.applyMs);
+    } else {
+      this.#link.failed(packed);
     }
   }
 }

@@ -1,16 +1,18 @@
 /**
  * Batches are compressed where the link is what costs: gzip at its fastest takes one or two milliseconds for a thousand
- * rows and makes them a quarter to a tenth. A peer says with every answer whether it reads gzip (RFC 7694); how fast the link is,
- * the sender sees for itself. Nothing is agreed on beforehand, so a peer that knows nothing of this is sent what it knows.
+ * rows and shrinks them to between a quarter and a tenth. Every answer of a peer says whether it reads gzip (RFC 7694),
+ * and the sender measures the link itself. Nothing is agreed on beforehand: a peer that knows nothing of this gets
+ * plain bodies.
  */
 import { type Bytes, compressed } from '../wire/gzip.ts';
 
-/** A smaller body fits into a few packets, which take the same time half full. */
+/** Smaller bodies stay plain: they fit into a few packets, which take the same time half full. */
 const BODY_BYTES_MIN = 4 * 1024;
 
 /**
- * A link on which a body makes less than this a millisecond is slow: 5 MB/s, its latency included. Measured: at 10 Mbit/s a
- * backlog takes 0.4 of the time, at 50 0.6, at 100 0.8 to 0.9, from 200 on as long as before; for a tenth more CPU.
+ * A link on which a body makes less than this a millisecond is slow: 5 MB/s, its latency included. Measured: at 10
+ * Mbit/s a backlog takes 0.4 of the time, at 50 0.6, at 100 0.8 to 0.9, from 200 on as long as before; for a tenth more
+ * CPU.
  */
 const SLOW_BYTES_PER_MS = 5_000;
 
@@ -20,12 +22,15 @@ const WAY_MS_MIN = 12;
 /** One slow answer may be a stall; two are a link. */
 const SLOW_ANSWERS = 2;
 
-/** After so many compressed bodies a plain one shows whether the link is still slow; then after twice as many. */
+/** After this many compressed bodies, a plain one shows whether the link is still slow; then after twice as many. */
 const PROBE_AFTER = 64;
 const PROBE_AFTER_MAX = 1_024;
 
-/** So often a body must fail compressed and pass plain until the compression is taken to be what fails. */
-const STRIKES = 3;
+/**
+ * After this many bodies in a row that failed compressed and passed plain, assume that it is the compression that
+ * fails.
+ */
+const COMPRESSED_FAILURES_MAX = 3;
 
 /** How a body travels. */
 export interface Packed {
@@ -48,7 +53,8 @@ export class Link {
   #compressed = 0;
   #probeAfter = PROBE_AFTER;
   #failedCompressed = false;
-  #strikes = 0;
+  /** Bodies in a row that failed compressed and passed plain. */
+  #compressedFailures = 0;
 
   /** As the latest plain body of some size has shown. */
   get isSlow(): boolean {
@@ -72,11 +78,11 @@ export class Link {
   acked({ body, gzip }: Packed, ms: number, applyMs = 0): void {
     if (gzip) {
       this.#compressed += 1;
-      this.#strikes = 0;
+      this.#compressedFailures = 0;
     } else if (body.byteLength >= BODY_BYTES_MIN) {
       this.#measured(body.byteLength, ms - applyMs);
     }
-    if (!gzip && this.#failedCompressed && ++this.#strikes === STRIKES) this.#off = true;
+    if (!gzip && this.#failedCompressed && ++this.#compressedFailures === COMPRESSED_FAILURES_MAX) this.#off = true;
     this.#failedCompressed = false;
   }
 

@@ -7,33 +7,23 @@
 
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import type { Emitter, RowRef } from '../events.ts';
+import type { Emitter } from '../events.ts';
 import { nextBatchSize } from './batch-size.ts';
-import { Courier, type Fetch, type Sent, type Shipment } from './courier.ts';
+import { Courier, type Sent } from './courier.ts';
+import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
+import type { Outbox, Shipment } from './shipment.ts';
+import type { Fetch, Get } from './transport.ts';
 import type { Verdict } from './verdict.ts';
 
-export interface Outbox {
-  /**
-   * The next changes for the peer: after `previous`, or after what has been acknowledged. What it returns is on disk here
-   * already, so that a power cut cannot take back a write that a peer has. `acked` is noted on the way, whether or not
-   * there is more.
-   */
-  next(limit: { changes: number; bytes: number }, previous?: Shipment, acked?: Shipment): Shipment | undefined;
-  /** The peer has it. */
-  ack(shipment: Shipment): void;
-  /** The peer will not have it: keep it aside for a person, and go on after it. */
-  setAside(shipment: Shipment, reason: string, attempts: number): RowRef[];
-  /** The same shipment reduced to its change number `index`. */
-  single(shipment: Shipment, index: number): Shipment;
-}
-
-export interface ShipperOptions {
+export interface ShipperOptions<P> {
   nodeId: string;
   peer: string;
-  outbox: Outbox;
+  outbox: Outbox<P>;
   fetch: Fetch;
+  /** Undefined where nothing but POST can be sent. */
+  get: Get | undefined;
   /** Resolves when a request that was just begun is on its way. */
-  turn: () => Promise<void>;
+  untilSent: () => Promise<void>;
   clock: Clock;
   random: () => number;
   events: Emitter;
@@ -47,21 +37,22 @@ export interface ShipperOptions {
 export const BACKOFF_MS = [50, 100, 200, 400, 800];
 export const ATTEMPTS = BACKOFF_MS.length;
 
-/** Single changes, spread over the batch, by which a peer that refuses everything is told from a poisoned change. */
-const PROBES = 8;
+/** A peer from which nothing was heard for so long is asked how it is. */
+export const IDLE_MS = 30_000;
 
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
 /** How one pass over the outbox ended. */
 type Pass = 'empty' | 'unreachable' | 'stopped';
 
-export class Shipper {
+export class Shipper<P = unknown> {
   readonly peer: string;
   condition: PeerCondition = 'unknown';
   lastError: string | undefined;
   lastAckedAt: number | undefined;
-  readonly #o: ShipperOptions;
-  readonly #courier: Courier;
+  readonly #o: ShipperOptions<P>;
+  readonly #courier: Courier<P>;
+  readonly #search: Search<P>;
   readonly #stop = new AbortController();
   /** Aborted to end the pause between two passes early, and replaced. */
   #wake = new AbortController();
@@ -71,12 +62,31 @@ export class Shipper {
   /** Smaller than batchSize after the peer has said 413, or has taken long to apply a batch. */
   #changesMax: number;
   #running: Promise<void> | undefined;
+  /** The peer is being asked how it is, beside the loop. */
+  #asking: Promise<void> | undefined;
+  #askedAt = 0;
 
-  constructor(options: ShipperOptions) {
+  constructor(options: ShipperOptions<P>) {
+    const { events, peer, outbox } = options;
     this.#o = options;
-    this.peer = options.peer;
+    this.peer = peer;
     this.#changesMax = options.batchSize;
-    this.#courier = new Courier({ ...options, stopped: this.#stop.signal });
+    this.#courier = new Courier({
+      ...options,
+      stopped: this.#stop.signal,
+      onAttempt: (attempt) => {
+        if (events.has('attempt')) events.emit('attempt', { peer, ...attempt });
+      },
+    });
+    this.#search = {
+      outbox,
+      send: (shipment) => this.#sendPatiently(shipment),
+      acked: (shipment, applyMs) => {
+        this.#resize(shipment, applyMs);
+        return this.#acked(shipment);
+      },
+      setAside: (shipment, reason) => this.#setAside(shipment, reason),
+    };
   }
 
   start(): void {
@@ -88,6 +98,7 @@ export class Shipper {
     this.#stop.abort();
     this.#wake.abort();
     await this.#running;
+    await this.#asking;
   }
 
   /** Does not wait for the tick. */
@@ -113,6 +124,7 @@ export class Shipper {
       this.#waiting = [];
       const pass = await this.#guardedPass();
       for (const resolve of waiting) resolve(pass);
+      if (pass === 'empty' && this.#isQuiet()) this.#asking ??= this.#askPeer();
       await this.#pause(this.#o.batchMs);
     }
     for (const resolve of this.#waiting) resolve('stopped');
@@ -145,30 +157,30 @@ export class Shipper {
   }
 
   async #drain(): Promise<Pass> {
-    let current = this.#next();
-    let begun: Sent | undefined;
+    let current = await this.#next();
+    let second: Sent<P> | undefined;
     let failures = { unreachable: 0, refused: 0 };
     /** Acknowledged, and not yet noted here: the peer need not wait for that. */
-    let delivered: Shipment | undefined;
+    let delivered: Shipment<P> | undefined;
     while (current && !this.#stop.signal.aborted) {
       const attempt = failures.unreachable + failures.refused;
-      const sent: Sent = begun ?? (await this.#courier.begin(current, attempt, 'first'));
-      const ahead: Shipment | undefined = attempt === 0 ? await this.#meanwhile(sent, delivered) : undefined;
-      begun = ahead && this.#courier.keepsUp ? await this.#courier.begin(ahead, 0, 'second') : undefined;
+      const sent: Sent<P> = second ?? (await this.#courier.begin(current, attempt, 'first'));
+      const ahead: Shipment<P> | undefined = attempt === 0 ? await this.#readAhead(sent, delivered) : undefined;
+      second = ahead && this.#courier.mayPipeline ? await this.#courier.begin(ahead, 0, 'second') : undefined;
       delivered = undefined;
       const verdict: Verdict = await sent.verdict;
       if (verdict.kind === 'acked') {
         failures = { unreachable: 0, refused: 0 };
         this.#resize(current, verdict.applyMs);
         if (ahead) delivered = current;
-        else this.#acked(current);
-        current = ahead ?? this.#next();
+        else await this.#acked(current);
+        current = ahead ?? (await this.#next());
         continue;
       }
-      // What follows it may be on its way as well. Whether it arrives or not, it is sent again after this one.
-      begun?.request.abort();
-      await begun?.verdict;
-      begun = undefined;
+      // The second batch may have arrived or not: it is sent again after this one.
+      second?.withdraw();
+      await second?.verdict;
+      second = undefined;
       if (verdict.kind === 'refused' && sent.packed.gzip) {
         // Not the changes may be to blame but how they were sent: that is no attempt yet.
         this.#courier.refusedCompressed();
@@ -176,18 +188,22 @@ export class Shipper {
       }
       if (verdict.kind === 'too-large' && current.count > 1) {
         this.#changesMax = current.count >> 1;
-        current = this.#next();
+        current = await this.#next();
         continue;
       }
-      const reason = verdict.kind === 'too-large' ? 'HTTP 413 for a single change' : verdict.reason;
+      const reason = verdict.kind === 'too-large' ? TOO_LARGE_ALONE : verdict.reason;
       this.lastError = reason;
       // Only refusals lead to a dead letter, and only connection errors to "down": each needs five of its own.
       const failed = verdict.kind === 'unreachable' ? 'unreachable' : 'refused';
       failures[failed] += 1;
       if (failures.refused === ATTEMPTS) {
-        if ((await this.#isolate(current, reason)) === 'unreachable') return 'unreachable';
+        const searched = await isolate(this.#search, current, reason);
+        if (searched.kind === 'unreachable') {
+          this.lastError = searched.reason;
+          return 'unreachable';
+        }
         failures = { unreachable: 0, refused: 0 };
-        current = this.#next();
+        current = await this.#next();
         continue;
       }
       await this.#backOff(failures.unreachable + failures.refused);
@@ -195,26 +211,29 @@ export class Shipper {
       this.#down(reason);
       return 'unreachable';
     }
-    await begun?.verdict;
-    if (delivered) this.#acked(delivered);
+    await second?.verdict;
+    if (delivered) await this.#acked(delivered);
     return this.#stop.signal.aborted ? 'stopped' : 'empty';
   }
 
   /** The next changes after `previous`; what the peer has acknowledged meanwhile is noted in the same transaction. */
-  #next(previous?: Shipment, delivered?: Shipment): Shipment | undefined {
+  async #next(previous?: Shipment<P>, delivered?: Shipment<P>): Promise<Shipment<P> | undefined> {
     const limit = { changes: this.#changesMax, bytes: this.#o.batchBytes };
-    const next = this.#o.outbox.next(limit, previous, delivered);
-    if (delivered) this.#told(delivered);
+    const next = await this.#o.outbox.next(limit, previous, delivered);
+    if (delivered) this.#noteDelivered(delivered);
     return next;
   }
 
   /**
-   * While the peer works, the batch before is noted and the next made ready. Whatever keeps us from that must not keep us
-   * from hearing the answer.
+   * While the peer works on one batch, notes the one before it and makes the next ready. A failure to do so must not
+   * keep us from hearing the answer.
    */
-  async #meanwhile({ shipment, verdict }: Sent, delivered: Shipment | undefined): Promise<Shipment | undefined> {
+  async #readAhead(
+    { shipment, verdict }: Sent<P>,
+    delivered: Shipment<P> | undefined,
+  ): Promise<Shipment<P> | undefined> {
     try {
-      return this.#next(shipment, delivered);
+      return await this.#next(shipment, delivered);
     } catch (error) {
       if (!delivered) return undefined;
       // Both batches will be sent again, which changes nothing; but never while one of them is still on its way.
@@ -227,64 +246,8 @@ export class Shipper {
     await this.#o.clock.sleep(BACKOFF_MS[Math.min(failures, ATTEMPTS) - 1] as number, this.#stop.signal);
   }
 
-  /** Finds the changes of a refused shipment that are to blame, delivers the others, and sets only those aside. */
-  async #isolate(refused: Shipment, reason: string): Promise<'done' | 'unreachable'> {
-    if (refused.count === 1) {
-      this.#setAside(refused, reason);
-      return 'done';
-    }
-    if (refused.count > PROBES) {
-      const probed = await this.#refusesEverything(refused);
-      if (probed === 'unreachable') return probed;
-      if (probed) {
-        this.#setAside(refused, reason);
-        return 'done';
-      }
-    }
-    return this.#split(refused.count);
-  }
-
-  async #refusesEverything(refused: Shipment): Promise<boolean | 'unreachable'> {
-    for (let i = 0; i < PROBES; i++) {
-      const index = Math.round((i * (refused.count - 1)) / (PROBES - 1));
-      const verdict = await this.#sendPatiently(this.#o.outbox.single(refused, index));
-      if (verdict.kind === 'unreachable') return 'unreachable';
-      if (verdict.kind === 'acked') return false;
-    }
-    return true;
-  }
-
-  /** The next `count` changes were refused together: send the halves. A half that is the only suspect left is not sent whole. */
-  async #split(count: number): Promise<'done' | 'unreachable'> {
-    const left = await this.#deliver(count >> 1);
-    if (left === 'unreachable') return left;
-    const rest = count - (count >> 1);
-    if (left === 'acked' && rest > 1) return this.#split(rest);
-    const right = await this.#deliver(rest);
-    return right === 'unreachable' ? right : 'done';
-  }
-
-  /** Sends the next `count` changes once; what is refused is split further, down to single changes, which become dead letters. */
-  async #deliver(count: number): Promise<'acked' | 'done' | 'unreachable'> {
-    const piece = this.#o.outbox.next({ changes: count, bytes: Number.MAX_SAFE_INTEGER });
-    if (!piece) return 'done';
-    const verdict = await this.#sendPatiently(piece);
-    if (verdict.kind === 'unreachable') {
-      this.lastError = verdict.reason;
-      return 'unreachable';
-    }
-    if (verdict.kind === 'acked') {
-      this.#resize(piece, verdict.applyMs);
-      this.#acked(piece);
-      return 'acked';
-    }
-    if (piece.count > 1) return this.#split(piece.count);
-    this.#setAside(piece, verdict.kind === 'refused' ? verdict.reason : 'HTTP 413 for a single change');
-    return 'done';
-  }
-
   /** A connection error in the middle of a search must not throw away what is known of the refused changes. */
-  async #sendPatiently(shipment: Shipment): Promise<Verdict> {
+  async #sendPatiently(shipment: Shipment<P>): Promise<Verdict> {
     for (let failures = 1; ; failures++) {
       const verdict = await this.#courier.send(shipment);
       if (verdict.kind !== 'unreachable' || failures === ATTEMPTS || this.#stop.signal.aborted) return verdict;
@@ -293,29 +256,57 @@ export class Shipper {
   }
 
   /** What was too large may have been a few large rows: after a 413 the batches grow again. */
-  #resize({ count }: Shipment, applyMs: number | undefined): void {
+  #resize({ count }: Shipment<P>, applyMs: number | undefined): void {
     this.#changesMax = nextBatchSize(this.#changesMax, this.#o.batchSize, { changes: count, applyMs });
   }
 
-  #acked(shipment: Shipment): void {
-    this.#o.outbox.ack(shipment);
-    this.#told(shipment);
+  async #acked(shipment: Shipment<P>): Promise<void> {
+    await this.#o.outbox.ack(shipment);
+    this.#noteDelivered(shipment);
   }
 
   /** What follows from an acknowledgement once it is noted. */
-  #told(shipment: Shipment): void {
+  #noteDelivered(shipment: Shipment<P>): void {
     this.lastAckedAt = this.#o.clock.now();
-    this.lastError = undefined;
-    if (this.condition !== 'up') {
-      this.condition = 'up';
-      this.#o.events.emit('peer-up', { peer: this.peer });
-    }
+    this.#up();
     this.#o.events.emit('acked', { peer: this.peer, batchId: shipment.batchId, changes: shipment.count });
   }
 
-  #setAside(shipment: Shipment, reason: string): void {
-    const rows = this.#o.outbox.setAside(shipment, reason, ATTEMPTS);
+  async #setAside(shipment: Shipment<P>, reason: string): Promise<void> {
+    const rows = await this.#o.outbox.setAside(shipment, reason, ATTEMPTS);
     this.#o.events.emit('dead-letter', { direction: 'out', peer: this.peer, code: 'refused', reason, rows });
+  }
+
+  /** Nothing was written for a while, so nobody would notice that the peer is gone, or back. */
+  #isQuiet(): boolean {
+    const heard = Math.max(this.#courier.answeredAt, this.#askedAt);
+    return this.#courier.mayAsk && this.#o.clock.now() - heard >= IDLE_MS;
+  }
+
+  /** Beside the loop, which goes on with what is written meanwhile. As with batches, five failures make a peer down. */
+  async #askPeer(): Promise<void> {
+    const heard = this.#courier.answeredAt;
+    for (let failures = 1; failures <= ATTEMPTS; failures++) {
+      this.#askedAt = this.#o.clock.now();
+      const pulse = await this.#courier.ask();
+      const overtaken = pulse.kind !== 'alive' && this.#courier.answeredAt !== heard;
+      if (pulse.kind === 'unknown' || overtaken || this.#stop.signal.aborted) break;
+      if (pulse.kind === 'alive') {
+        if (this.condition === 'down') this.#up();
+        break;
+      }
+      this.lastError = pulse.reason;
+      await this.#backOff(failures);
+      if (failures === ATTEMPTS) this.#down(pulse.reason);
+    }
+    this.#asking = undefined;
+  }
+
+  #up(): void {
+    this.lastError = undefined;
+    if (this.condition === 'up') return;
+    this.condition = 'up';
+    this.#o.events.emit('peer-up', { peer: this.peer });
   }
 
   #down(reason: string): void {

@@ -5,9 +5,10 @@
  * behind the walk is in `_changes` after the position where the tail begins.
  */
 
-import type { Connection } from '../sqlite/connection.ts';
+import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { literal, quote } from '../sqlite/sql.ts';
+import { literal, quote, shallow } from '../sqlite/sql.ts';
+import { type BatchLimit, type Body, type ByteBounds, batchSql, changeSql, fitting } from '../wire/body.ts';
 import { encode, rowJson } from '../wire/values.ts';
 
 export interface SnapshotPosition {
@@ -18,9 +19,21 @@ export interface SnapshotPosition {
 }
 
 interface Page {
-  body: Uint8Array<ArrayBuffer>;
+  body: Body;
   count: number;
   end: SnapshotPosition;
+}
+
+/** One table's rows or its tombstones, in the order of their ids, as parts of a query. */
+interface Section {
+  name: string;
+  id: string;
+  change: string;
+  bytes: ByteBounds;
+  /** From the beginning, or after an id that is bound; a limit is bound last. */
+  from(resumed: boolean): string;
+  /** How many there are after that, looking at no more than so many. */
+  count(resumed: boolean): string;
 }
 
 /** The next page after `position`, or undefined when everything has been sent. */
@@ -29,54 +42,99 @@ export function nextPage(
   tables: Table[],
   position: SnapshotPosition,
   batchId: number,
-  limit: { changes: number; bytes: number },
+  limit: BatchLimit,
 ): Page | undefined {
-  // By name, whatever the order of the configuration: a position must mean the same after a restart.
-  const ordered = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1));
-  const sections = ordered.flatMap((table) => [
-    { name: `rows:${table.name}`, select: rowsOf(table) },
-    { name: `tombstones:${table.name}`, select: tombstonesOf(table) },
-  ]);
-  const known = sections.findIndex(({ name }) => name === position.section);
-  for (let i = Math.max(0, known); i < sections.length; i++) {
-    const { name, select } = sections[i] as (typeof sections)[number];
-    const after = name === position.section ? position.after : null;
-    const found = db.get<{ body: Uint8Array<ArrayBuffer>; n: number; last: string | Uint8Array }>(
-      `SELECT CAST('{"batch_id":${batchId},"changes":[' || group_concat(change) || ']}' AS BLOB) AS body, count(*) AS n, max(id) AS last ` +
-        'FROM (SELECT id, change, row_number() OVER w AS place, sum(octet_length(change) + 1) OVER w AS running ' +
-        `FROM (${select(after !== null)}) WINDOW w AS (ORDER BY id)) WHERE place = 1 OR running <= ?`,
-      ...(after === null ? [] : [after]),
-      limit.changes,
-      limit.bytes,
+  for (const { name, id, change, bytes, from, params, resumed } of ahead(tables, position)) {
+    const line = { from: from(resumed), params, place: id, change, bytes };
+    const found = db.get<{ body: Body; n: number; last: string | Uint8Array }>(
+      `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n, max(id) AS last ` +
+        `FROM (SELECT ${id} AS id, ${change} AS change ${line.from})`,
+      batchId,
+      ...params,
+      fitting(db, line, limit),
     );
     if (found && found.n > 0) return { body: found.body, count: found.n, end: { section: name, after: found.last } };
   }
   return undefined;
 }
 
+/** How many rows and tombstones are still to come after `position`, counting no further than `most`. */
+export function remainingRows(db: Connection, tables: Table[], position: SnapshotPosition, most: number): number {
+  let total = 0;
+  for (const { count, params, resumed } of ahead(tables, position)) {
+    if (total >= most) return most;
+    total += Number(db.get<{ n: number }>(count(resumed), ...params, most - total)?.n);
+  }
+  return total;
+}
+
 /** Rows that no snapshot can send, because their id is NULL; a bounded number of them. */
 export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: string }[] {
   return tables.flatMap((table) =>
     db.all<{ op: string; tbl: string; r: string }>(
-      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, ${rowJson(table, 't')} AS r FROM ${quote(table.name)} AS t ` +
-        `WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
+      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, ${rowJson(table, 't')} AS r ` +
+        `FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
     ),
   );
 }
 
-function rowsOf(table: Table): (resumed: boolean) => string {
+/** The sections that are not over at `position`. */
+function ahead(tables: Table[], position: SnapshotPosition): (Section & { params: Value[]; resumed: boolean })[] {
+  // By name, whatever the order of the configuration: a position must mean the same after a restart.
+  const ordered = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+  const sections = ordered.flatMap((table) => [rowsOf(table), tombstonesOf(table)]);
+  const known = sections.findIndex(({ name }) => name === position.section);
+  return sections.slice(Math.max(0, known)).map((section) => {
+    const resumed = section.name === position.section && position.after !== null;
+    return { ...section, params: resumed ? [position.after] : [], resumed };
+  });
+}
+
+function rowsOf(table: Table): Section {
   const id = `t.${quote(table.id)}`;
-  return (resumed) =>
-    `SELECT ${id} AS id, '{"op":"INSERT","table":' || json_quote(${literal(table.name)}) || ',"row":' || ${rowJson(table, 't')} || ',"old_id":null}' AS change ` +
+  const from = (resumed: boolean): string =>
     `FROM ${quote(table.name)} AS t WHERE ${resumed ? `${id} > ?` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
+  return {
+    name: `rows:${table.name}`,
+    id,
+    change: changeSql({ op: "'INSERT'", table: literal(table.name), row: rowJson(table, 't'), oldId: "'null'" }),
+    bytes: rowBytes(table),
+    from,
+    count: (resumed) => `SELECT count(*) AS n FROM (SELECT 1 ${from(resumed)})`,
+  };
 }
 
 /** A tombstone below a live row says nothing any more. */
-function tombstonesOf(table: Table): (resumed: boolean) => string {
+function tombstonesOf(table: Table): Section {
   const id = encode('g.row_id', 'TEXT');
-  return (resumed) =>
-    `SELECT g.row_id AS id, '{"op":"DELETE","table":' || json_quote(${literal(table.name)}) || ',"row":' || ` +
-    `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version) || ',"old_id":' || json_quote(${id}) || '}' AS change ` +
-    `FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? 'AND g.row_id > ?' : ''} ` +
-    `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} = g.row_id) ORDER BY g.row_id LIMIT ?`;
+  const among = (resumed: boolean): string =>
+    `FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? 'AND g.row_id > ?' : ''}`;
+  const alone = `NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} = g.row_id)`;
+  const row = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
+  const fixed = namesBytes([table.id, table.updatedAt]) + 2 * Buffer.byteLength(table.name);
+  return {
+    name: `tombstones:${table.name}`,
+    id: 'g.row_id',
+    change: changeSql({ op: "'DELETE'", table: literal(table.name), row, oldId: `json_quote(${id})` }),
+    // The id is there twice.
+    bytes: { least: '2 * octet_length(g.row_id)', most: `12 * octet_length(g.row_id) + ${3 * fixed + 120}` },
+    from: (resumed) => `${among(resumed)} AND ${alone} ORDER BY g.row_id LIMIT ?`,
+    count: (resumed) =>
+      `SELECT count(*) AS n FROM (SELECT g.row_id ${among(resumed)} ORDER BY g.row_id LIMIT ?) AS g WHERE ${alone}`,
+  };
+}
+
+/** What a row makes as a change: escaping makes a character six times as long at the most, a number has up to 26. */
+function rowBytes(table: Table): ByteBounds {
+  const lengths = table.columns.map(({ name }) => `coalesce(octet_length(t.${quote(name)}), 4)`);
+  const total = `(${shallow(lengths, ' + ')})`;
+  const names = namesBytes(table.columns.map(({ name }) => name));
+  return {
+    least: total,
+    most: `6 * ${total} + ${32 * table.columns.length + 6 * (names + Buffer.byteLength(table.name)) + 60}`,
+  };
+}
+
+function namesBytes(names: string[]): number {
+  return names.reduce((sum, name) => sum + Buffer.byteLength(name) + 4, 0);
 }

@@ -1,38 +1,50 @@
 /**
- * The default way to ask a peer. On Node this is node:http with kept connections: the global fetch costs four to five times
- * the CPU for the same request. On Bun the global fetch is the fastest there is.
+ * The default way to ask a peer. On Node this is node:http with kept connections: the global fetch costs four to five
+ * times the CPU for the same request. On Bun the global fetch is the fastest there is.
  */
 import http from 'node:http';
 import https from 'node:https';
-import type { Fetch } from './courier.ts';
 
-/** An acknowledgement lists what was set aside, at most ten thousand changes; whatever is larger than this is not one. */
-const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
+/** The part of `fetch` that shipping needs; the global one fits. */
+export type Fetch = (
+  url: string,
+  init: {
+    method: 'POST';
+    headers: Record<string, string>;
+    body: Uint8Array<ArrayBuffer>;
+    redirect: 'manual';
+    signal: AbortSignal;
+  },
+) => Promise<{ status: number; text(): Promise<string>; headers?: { get(name: string): string | null } }>;
 
-/** How a hub asks an edge for its `/health`. */
+/** How a peer is asked for its `/health`. */
 export type Get = (url: string, init: { signal: AbortSignal }) => ReturnType<Fetch>;
+
+/** An acknowledgement lists its dead letters, at most ten thousand; whatever is larger than this is not one. */
+const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
 
 export interface Transport {
   fetch: Fetch;
-  get: Get;
+  /** Undefined where only a `fetch` was given: it need not be able to do more than POST. */
+  get: Get | undefined;
   /** Resolves when a request that was just begun is on its way. */
-  turn: () => Promise<void>;
+  untilSent: () => Promise<void>;
   /** Closes kept connections. */
   close(): void;
 }
 
 /** Somebody else's fetch: how it sends is not ours to know. */
-export function givenTransport(given: Fetch): Omit<Transport, 'get'> {
-  return { fetch: given, turn: () => Promise.resolve(), close: () => {} };
+export function givenTransport(fetch: Fetch, get: Get | undefined): Transport {
+  return { fetch, get, untilSent: () => Promise.resolve(), close: () => {} };
 }
 
-export function defaultTransport(): Transport {
-  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+export function defaultTransport(): Transport & { get: Get } {
+  const untilSent = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   if (process.versions.bun !== undefined)
     return {
       fetch: (url, init) => fetch(url, init as RequestInit),
       get: (url, { signal }) => fetch(url, { signal, redirect: 'manual' }),
-      turn,
+      untilSent,
       close: () => {},
     };
   const agents = {
@@ -42,7 +54,7 @@ export function defaultTransport(): Transport {
   return {
     fetch: (url, init) => request(new URL(url), init, agents),
     get: (url, { signal }) => request(new URL(url), { method: 'GET', headers: {}, signal }, agents),
-    turn,
+    untilSent,
     close: () => {
       agents['http:'].destroy();
       agents['https:'].destroy();

@@ -3,9 +3,9 @@ import { acknowledges } from '../wire/protocol.ts';
 
 export type Verdict =
   | { kind: 'acked'; applyMs?: number }
-  /** Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never dead-lettered. */
+  /** Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never a dead letter. */
   | { kind: 'unreachable'; reason: string }
-  /** The peer took the request and did not acknowledge it. */
+  /** The peer took the request and said that it will not have it. */
   | { kind: 'refused'; reason: string }
   | { kind: 'too-large' };
 
@@ -20,25 +20,39 @@ export interface Answer {
 /** Client errors that say something about the moment or the route, not about the changes. */
 const NOT_ABOUT_THE_CHANGES = new Set([401, 403, 404, 408, 425, 429]);
 
+/**
+ * Only a peer's own word is a refusal: JSON with another `ack`, or JSON with a client error. What a captive portal, a
+ * proxy or the wrong service says in its place says nothing about the changes.
+ */
 export function judge(answer: Answer, batchId: number): Verdict {
-  const { status } = answer;
-  if (status >= 200 && status < 300) return judgeBody(answer, batchId);
+  const { status, body } = answer;
+  const said = objectIn(body);
+  const reason = `HTTP ${status}${excerpt(body)}`;
   if (status === 413) return { kind: 'too-large' };
-  if (status < 400 || status >= 500 || NOT_ABOUT_THE_CHANGES.has(status)) {
-    return { kind: 'unreachable', reason: `HTTP ${status}${excerpt(answer.body)}` };
-  }
-  return { kind: 'refused', reason: `HTTP ${status}${excerpt(answer.body)}` };
+  if (status >= 200 && status < 300) return judgeAck(answer, said, batchId);
+  const clientError = status >= 400 && status < 500 && !NOT_ABOUT_THE_CHANGES.has(status);
+  return { kind: clientError && said ? 'refused' : 'unreachable', reason };
 }
 
-function judgeBody(answer: Answer, batchId: number): Verdict {
-  let ack: unknown;
-  try {
-    ack = (JSON.parse(answer.body) as { ack?: unknown } | null)?.ack;
-  } catch {
-    return { kind: 'refused', reason: `HTTP ${answer.status} without JSON${excerpt(answer.body)}` };
-  }
+function judgeAck(answer: Answer, said: Record<string, unknown> | undefined, batchId: number): Verdict {
+  const ack = said?.ack;
   if (acknowledges(ack, batchId)) return { kind: 'acked', ...milliseconds(answer.applyMs) };
-  return { kind: 'refused', reason: `ack ${JSON.stringify(ack)} instead of ${batchId}` };
+  if (isAck(ack)) return { kind: 'refused', reason: `ack ${JSON.stringify(ack)} instead of ${batchId}` };
+  return { kind: 'unreachable', reason: `HTTP ${answer.status} without an acknowledgement${excerpt(answer.body)}` };
+}
+
+/** An integer, or its decimal digits from a peer that prints 64-bit so. */
+function isAck(ack: unknown): boolean {
+  return Number.isInteger(ack) || (typeof ack === 'string' && /^\d{1,20}$/.test(ack));
+}
+
+function objectIn(body: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(body);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function milliseconds(text: string | null | undefined): { applyMs?: number } {

@@ -1,7 +1,7 @@
 /** How many rows a table has, without ever blocking for long. */
 import type { Clock } from '../clock.ts';
 import type { Connection } from './connection.ts';
-import { quote } from './sql.ts';
+import { inMain, quote } from './sql.ts';
 
 /** Rows counted in one go; about half a millisecond. */
 export const COUNT_AT_ONCE = 10_000;
@@ -20,7 +20,7 @@ export class RowCounter {
   }
 
   count(table: string, id: string): number {
-    const sql = `SELECT count(*) AS n FROM (SELECT 1 FROM ${quote(table)} LIMIT ${COUNT_AT_ONCE})`;
+    const sql = `SELECT count(*) AS n FROM (SELECT 1 FROM ${inMain(table)} LIMIT ${COUNT_AT_ONCE})`;
     const few = Number(this.#db.get(sql)?.n);
     if (few < COUNT_AT_ONCE) return few;
     if (!this.#counting.has(table)) void this.#countSlowly(table, id);
@@ -34,7 +34,7 @@ export class RowCounter {
   async #countSlowly(table: string, id: string): Promise<void> {
     this.#counting.add(table);
     const slice = (bound: string): string =>
-      `SELECT count(*) AS n, max(id) AS last FROM (SELECT ${quote(id)} AS id FROM ${quote(table)} WHERE ${quote(id)} ${bound} ORDER BY ${quote(id)} LIMIT 5000)`;
+      `SELECT count(*) AS n, max(id) AS last FROM (SELECT ${quote(id)} AS id FROM ${inMain(table)} WHERE ${quote(id)} ${bound} ORDER BY ${quote(id)} LIMIT 5000)`;
     try {
       let total = 0;
       let found = this.#db.get<{ n: number; last: string | null }>(slice('IS NOT NULL'));

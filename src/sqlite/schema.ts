@@ -44,6 +44,7 @@ export const INTERNAL_TABLES = [
   '_dead_letter',
   '_dead_letter_info',
   '_peer_state',
+  '_attachments',
   '_tombstones',
   '_floors',
   '_replaced',
@@ -160,13 +161,13 @@ interface UniqueIndex extends UniqueConstraint {
 
 function uniqueIndexes(db: Connection, table: string): UniqueIndex[] {
   const indexes = db.all<{ name: string; origin: string; sql: string | null }>(
-    'SELECT l.name AS name, l.origin AS origin, m.sql AS sql FROM pragma_index_list(?) AS l LEFT JOIN sqlite_schema AS m ' +
+    "SELECT l.name AS name, l.origin AS origin, m.sql AS sql FROM pragma_index_list(?, 'main') AS l LEFT JOIN main.sqlite_schema AS m " +
       'ON m.type = \'index\' AND m.name = l.name WHERE l."unique" = 1',
     table,
   );
   return indexes.map((index) => {
     const parts = db.all<{ name: string | null; coll: string }>(
-      'SELECT name, coll FROM pragma_index_xinfo(?) WHERE key = 1 ORDER BY seqno',
+      "SELECT name, coll FROM pragma_index_xinfo(?, 'main') WHERE key = 1 ORDER BY seqno",
       index.name,
     );
     const { terms, where } = index.sql === null ? { terms: [], where: undefined } : partsOfIndex(index.sql);
@@ -207,7 +208,7 @@ const WRITERS_MAX = 8;
 /** Every trigger that names the table, on whichever table it is, temporary ones included: a guess on the safe side. */
 function writersOf(db: Connection, table: string): number {
   const triggers = db.all<{ name: string; sql: string | null }>(
-    `SELECT name, sql FROM sqlite_schema WHERE ${OTHERS_TRIGGER} UNION ALL SELECT name, sql FROM sqlite_temp_schema WHERE ${OTHERS_TRIGGER}`,
+    `SELECT name, sql FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} UNION ALL SELECT name, sql FROM temp.sqlite_schema WHERE ${OTHERS_TRIGGER}`,
   );
   const naming = triggers.filter(({ sql }) => fold(sql ?? '').includes(fold(table)));
   return Math.min(naming.length, WRITERS_MAX);
@@ -216,7 +217,7 @@ function writersOf(db: Connection, table: string): number {
 function unguardedTriggers(db: Connection, table: string): string[] {
   return db
     .all<{ name: string; sql: string }>(
-      `SELECT name, sql FROM sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
+      `SELECT name, sql FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
       table,
     )
     .filter(({ sql }) => !/\bsyncing\b/i.test(sql))

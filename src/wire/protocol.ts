@@ -51,6 +51,8 @@ export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';
 /** Of a request: the sender is Rowcast, and what it says of itself, as `id=<node id>; ...`. Unknown keys are ignored. */
 export const ROWCAST_HEADER = 'x-rowcast';
+/** Of a request: the tables that the receiver is asked to send in its turn, all of their rows; see send/resend.ts. */
+export const SEND_AGAIN_HEADER = 'x-send-again';
 /** Of an answer: how many milliseconds the batch kept the receiver. */
 export const APPLY_MS_HEADER = 'x-apply-ms';
 /** Of an answer: `1` where the receiver takes batches in any order, and the next before it has answered the last. */

@@ -1,4 +1,6 @@
-/** A request body, held to what a batch is before anything is done with it. SQLite reads it; no row becomes an object. */
+/**
+ * A request body, held to what a batch is before anything is done with it. SQLite reads it; no row becomes an object.
+ */
 import { isUtf8 } from 'node:buffer';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -63,8 +65,8 @@ export function readBatch(
 }
 
 /**
- * Half of a surrogate pair can be written as an escape and has no UTF-8 form: SQLite would store bytes that are not text,
- * and an id that JavaScript reads as another one. It becomes U+FFFD, as it does wherever it leaves a node.
+ * Half of a surrogate pair can be written as an escape and has no UTF-8 form: SQLite would store bytes that are not
+ * text, and an id that JavaScript reads as another one. It becomes U+FFFD, as it does wherever it leaves a node.
  */
 function withoutHalfPairs(bytes: Buffer, text: string): Buffer {
   // The first look costs next to nothing, and most bodies hold no such escape at all.

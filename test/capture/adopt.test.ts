@@ -286,9 +286,9 @@ describe('change ids continue', () => {
     );
     attached(db, ['items'], { peers: ['http://ahead.test', 'http://behind.test'] });
     db.exec("INSERT INTO items VALUES ('b', 'first', 1, 10, 1000)");
-    // What is pending is sent again under a higher number, which does no harm; the new one is above everything.
+    // What is pending for the one that is behind keeps its id; the new one is above everything.
     expect(rowsOf(db, 'SELECT change_id, row_id FROM _changes ORDER BY change_id')).toEqual([
-      { change_id: 500, row_id: 'a' },
+      { change_id: 3, row_id: 'a' },
       { change_id: 501, row_id: 'b' },
     ]);
   });

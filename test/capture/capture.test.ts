@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { attach } from '../../src/index.ts';
-import type { Fetch } from '../../src/send/courier.ts';
+import type { Fetch } from '../../src/send/transport.ts';
 import { expectSameElsewhere, type Origin, origin, PEER, standstill } from '../support/elsewhere.ts';
 import { betterSqlite3, lane, type TestDatabase } from '../support/lane.ts';
 import { captured, cleanUp, database, ITEMS, node, scratchFolder, type TestNode } from '../support/nodes.ts';

@@ -1,6 +1,6 @@
 /** Tables, columns, ids and triggers that are out of the ordinary: the application's write never fails because of capture. */
 import { describe, expect, test } from 'vitest';
-import type { Fetch } from '../../src/send/courier.ts';
+import type { Fetch } from '../../src/send/transport.ts';
 import { expectSameElsewhere, type Origin, origin, PEER, q, standstill, state, wipe } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { captured, database, ITEMS, node, rowsOf } from '../support/nodes.ts';

@@ -1,31 +1,13 @@
-/** Child processes on the runtime and binding of the lane, with the library compiled from the sources as they are now. */
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+/** Child processes on the runtime and binding of the lane, with a library that support/build.ts has compiled. */
+import { type ChildProcess, spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
+import { root } from '../support/build.ts';
 import { betterSqlite3, lane } from '../support/lane.ts';
 import { cleanUp } from '../support/nodes.ts';
 
-export const root = fileURLToPath(new URL('../..', import.meta.url));
 const require = createRequire(import.meta.url);
-
-/** Compiles src/ into a folder of its own, so that no stale dist/ is tested. The caller removes it. */
-export function buildLibrary(): { folder: string; remove(): void } {
-  const folder = mkdtempSync(join(tmpdir(), 'rowcast-build-'));
-  writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
-  compileInto(folder);
-  return { folder: join(folder, 'src'), remove: () => rmSync(folder, { recursive: true, force: true }) };
-}
-
-/** Types are checked elsewhere; here the sources only have to become JavaScript. */
-export function compileInto(folder: string): void {
-  const off = ['--declaration', '--declarationMap', '--sourceMap'].flatMap((name) => [name, 'false']);
-  const project = join(root, 'tsconfig.build.json');
-  execFileSync(join(root, 'node_modules', '.bin', 'tsc'), ['-p', project, '--outDir', folder, '--noCheck', ...off]);
-}
 
 export interface Child {
   process: ChildProcess;

@@ -1,5 +1,5 @@
 /**
- * Kills nodes for as long as you like: `npm run kill-loop -- 2000` runs two thousand cycles of test/70.kill.test.ts, in
+ * Kills nodes for as long as you like: `npm run kill-loop -- 2000` runs two thousand cycles of test/crash/kill.deep.test.ts, in
  * rounds, each of which says its seed and what it has counted. ROWCAST_KILL_SEED=n begins with that seed.
  */
 import { spawnSync } from 'node:child_process';

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { attach, type Manager } from '../../src/index.ts';
-import type { Fetch } from '../../src/send/courier.ts';
+import type { Fetch } from '../../src/send/transport.ts';
 import { cleanUp, exactRows, node, rowsOf, scratchFolder } from '../support/nodes.ts';
 
 test('a full disk refuses a batch without an acknowledgement or a trace, and takes it when there is room again', async () => {

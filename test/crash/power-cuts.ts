@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Manager } from '../../src/index.ts';
-import type { Fetch } from '../../src/send/courier.ts';
+import type { Fetch } from '../../src/send/transport.ts';
 import { openDatabase, type TestDatabase } from '../support/lane.ts';
 import { compareVersions, Model, Random, versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { rowsOf } from '../support/nodes.ts';

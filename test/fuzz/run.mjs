@@ -1,5 +1,5 @@
 /**
- * More of test/34.fuzz.test.ts: `npm run fuzz -- <inputs> [seed]`, on Node unless ROWCAST_LANES says otherwise, with a new
+ * More of test/fuzz/fuzz.deep.test.ts: `npm run fuzz -- <inputs> [seed]`, on Node unless ROWCAST_LANES says otherwise, with a new
  * seed each time. `npm run fuzz -- replay <part> <seed> <index>` is what a failure prints: that input and what led to it.
  */
 import { spawnSync } from 'node:child_process';

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, posix, relative, sep } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { compileInto, root } from '../crash/kill-children.ts';
+import { compileInto, root } from '../support/build.ts';
 import { lane } from '../support/lane.ts';
 import { scratchFolder } from '../support/nodes.ts';
 
@@ -49,6 +49,16 @@ function codeOf(text: string): string {
   return text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|[^:'"`])\/\/.*$/gm, '$1');
 }
 
+/** Every file that `file` needs at run time, at whatever distance. */
+function reach(file: string, seen = new Set<string>()): string[] {
+  for (const { from, to, own, typeOnly } of imports) {
+    if (from !== file || !own || typeOnly || seen.has(to)) continue;
+    seen.add(to);
+    reach(to, seen);
+  }
+  return [...seen];
+}
+
 function show({ from, to, typeOnly }: Import): string {
   return `${from} -> ${typeOnly ? 'type ' : ''}${to}`;
 }
@@ -88,6 +98,11 @@ describe('the direction of imports', () => {
     expect(users.map(show)).toEqual([]);
   });
 
+  test('a change and a batch are spelt in wire/body.ts, and recognised in receive/plain-body.ts', () => {
+    const spelling = [...files].filter(([, text]) => /"(batch_id|old_id)"|\{"op":/.test(codeOf(text)));
+    expect(spelling.map(([file]) => file).sort()).toEqual(['receive/plain-body.ts', 'wire/body.ts']);
+  });
+
   test('the public entry is for callers and programs, not for the library itself', () => {
     const users = imports.filter(({ from, to }) => to === 'index.ts' && !isProgram(from));
     expect(users.map(show)).toEqual([]);
@@ -98,17 +113,48 @@ describe('the direction of imports', () => {
     expect(up.map(show)).toEqual([]);
   });
 
-  test('the ship loop knows nothing of SQLite', () => {
-    const down = imports.filter(
+  test.each(['shipper', 'isolate', 'courier', 'request', 'transport', 'link', 'verdict', 'batch-size'])(
+    'send/%s.ts, of the ship loop, knows nothing of SQLite',
+    (name) => {
+      const reached = reach(`send/${name}.ts`).filter((file) =>
+        /^(sqlite|capture|receive)\/|^send\/(outbox|peers|snapshot|set-aside)|^dead-letters/.test(file),
+      );
+      expect(reached).toEqual([]);
+    },
+  );
+
+  test('send and receive never import each other', () => {
+    const across = imports.filter(
       ({ from, to }) =>
-        ['send/shipper.ts', 'send/courier.ts'].includes(from) &&
-        /^(sqlite\/|send\/(outbox|snapshot)|receive\/|dead-letters|capture\/)/.test(to),
+        (from.startsWith('send/') && to.startsWith('receive/')) ||
+        (from.startsWith('receive/') && to.startsWith('send/')),
     );
-    expect(down.map(show)).toEqual([]);
+    expect(across.map(show)).toEqual([]);
   });
 
-  test('the database layer takes the errors and nothing else', () => {
-    const up = imports.filter(({ from, to }) => from === 'sqlite/connection.ts' && to !== 'errors.ts');
+  test('the hub knows nothing of capture, not even by way of others', () => {
+    const hub = [...files.keys()].filter((file) => file.startsWith('hub/'));
+    const reached = hub.flatMap((file) =>
+      reach(file)
+        .filter((to) => to.startsWith('capture/'))
+        .map((to) => `${file} -> ${to}`),
+    );
+    expect(reached).toEqual([]);
+    expect(imports.filter(({ from, to }) => from.startsWith('hub/') && to.startsWith('capture/')).map(show)).toEqual(
+      [],
+    );
+  });
+
+  /** What each room may import beside itself. */
+  const rooms: [string, RegExp][] = [
+    ['sqlite', /^(errors|clock)\.ts$/],
+    ['wire', /^(sqlite\/.*|errors\.ts)$/],
+    ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
+  ];
+  test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {
+    const up = imports.filter(
+      ({ from, to, own }) => own && from.startsWith(`${room}/`) && !to.startsWith(`${room}/`) && !allowed.test(to),
+    );
     expect(up.map(show)).toEqual([]);
   });
 
@@ -213,7 +259,7 @@ describe('the package', () => {
     const folder = scratchFolder();
     const source = join(folder, 'source');
     mkdirSync(source);
-    for (const name of ['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'docs', 'src']) {
+    for (const name of ['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'deploy', 'docs', 'examples', 'src']) {
       if (existsSync(join(root, name))) cpSync(join(root, name), join(source, name), { recursive: true });
     }
     compileInto(join(source, 'dist'));
@@ -252,8 +298,18 @@ describe('the package', () => {
       expect(output.trim().split('\n'), relative(folder, script)).toEqual(expected);
     }
     const shipped = readdirSync(join(modules, 'rowcast'));
-    const allowed = ['CHANGELOG.md', 'LICENSE', 'README.md', 'dist', 'docs', 'package.json', 'src'];
-    expect(shipped.filter((name) => !allowed.includes(name))).toEqual([]);
+    const allowed = [
+      'CHANGELOG.md',
+      'LICENSE',
+      'README.md',
+      'deploy',
+      'dist',
+      'docs',
+      'examples',
+      'package.json',
+      'src',
+    ];
+    expect(shipped.sort()).toEqual(allowed);
   });
 });
 

@@ -651,7 +651,7 @@ describe('shipping', () => {
       request.on('data', (chunk) => chunks.push(chunk));
       request.on('end', () => {
         const body = Buffer.concat(chunks).toString();
-        if (body.includes(`"${poison}"`)) return void response.writeHead(422).end('no');
+        if (body.includes(`"${poison}"`)) return void response.writeHead(422).end('{"error":"no"}');
         bodies.push(body);
         response.end(JSON.stringify({ applied: 0, ack: JSON.parse(body).batch_id }));
       });

@@ -21,7 +21,10 @@ const GROUPS = [
     files: ['src/receive/plan.ts', 'src/receive/apply.ts', 'src/receive/fast.ts', 'src/receive/careful.ts'],
   },
   { tests: 'receive/merge,receive/apply,receive/plain-body,fuzz/found,receive/fast', files: ['src/receive/merge.ts'] },
-  { tests: 'send/shipper,send/isolate,send/peers,send/snapshot,send/pipeline', files: ['src/send/outbox.ts'] },
+  {
+    tests: 'send/shipper,send/isolate,send/peers,send/snapshot,send/pipeline',
+    files: ['src/send/outbox.ts', 'src/send/peers.ts', 'src/send/isolate.ts'],
+  },
 ];
 
 const only = process.argv.slice(2);

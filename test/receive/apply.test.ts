@@ -718,6 +718,7 @@ describe('the way through without jsonb', () => {
       tables,
       warn: () => {},
       onRefresh: () => {},
+      onUnseen: () => {},
       features: { jsonb: false },
     });
     const clock = { now: () => 1, sleep: async () => {} };

@@ -205,7 +205,7 @@ describe('a node whose schema lags behind', () => {
 describe('letters', () => {
   test('a refused row whose key is spelled ID can be retried', async () => {
     let healthy = false;
-    const { fetch } = recordingFetch((sent) => (healthy ? acknowledged(sent) : { status: 400, body: '' }));
+    const { fetch } = recordingFetch((sent) => (healthy ? acknowledged(sent) : { status: 400, body: '{}' }));
     const a = await node({
       schema: 'CREATE TABLE items (ID TEXT PRIMARY KEY, name TEXT, updated_at INTEGER)',
       peers: ['http://peer.test'],

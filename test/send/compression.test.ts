@@ -335,7 +335,7 @@ describe('a sender', () => {
       const sender = await overLink(SLOW_LINK, (body, headers) =>
         headers['content-encoding'] === undefined
           ? deliver(body, headers)
-          : Promise.resolve(new Response('what is this?', { status, headers: { 'accept-encoding': 'gzip' } })),
+          : Promise.resolve(new Response('{"error":"what is this?","ack":0}', { status, headers: ANNOUNCED })),
       );
       write(sender, 1_000);
       await sender.drained();
@@ -349,16 +349,15 @@ describe('a sender', () => {
     },
   );
 
-  test.each([403, 500, 'a torn connection'])(
+  test.each([200, 403, 415, 500, 'a torn connection'])(
     'gets through where somebody on the way answers compressed bodies with %s, and stops trying',
     async (answer) => {
       const receiver = await node({ id: 'receiver' });
       const deliver = into(receiver);
-      const announced = { 'accept-encoding': 'gzip' };
       const sender = await overLink(SLOW_LINK, (body, headers) => {
         if (headers['content-encoding'] === undefined) return deliver(body, headers);
         if (typeof answer === 'string') return Promise.reject(new Error('ECONNRESET'));
-        return Promise.resolve(new Response('no', { status: answer, headers: announced }));
+        return Promise.resolve(new Response('no', { status: answer, headers: ANNOUNCED }));
       });
       write(sender, 2_000);
       await sender.drained();
@@ -374,7 +373,7 @@ describe('a sender', () => {
       const packed = headers['content-encoding'] === 'gzip';
       const said = new TextDecoder().decode(packed ? gunzipSync(body) : body);
       if (!said.includes('row-00555')) return deliver(body, headers);
-      return Promise.resolve(new Response('not this one', { status: 400, headers: { 'accept-encoding': 'gzip' } }));
+      return Promise.resolve(new Response('{"error":"not this one"}', { status: 400, headers: ANNOUNCED }));
     });
     write(sender, 1_000);
     expect((await sender.manager.flush()).delivered).toEqual([PEER]);
@@ -382,6 +381,8 @@ describe('a sender', () => {
     expect(receiver.all('SELECT count(*) AS n FROM items')).toEqual([{ n: 999 }]);
   });
 });
+
+const ANNOUNCED = { 'accept-encoding': 'gzip' };
 
 const batch = (id: string): string =>
   JSON.stringify({

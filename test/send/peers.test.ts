@@ -124,7 +124,7 @@ test('a peer that refuses does not delay another either', async () => {
   const clock = new VirtualClock();
   const sent: string[] = [];
   const { fetch } = recordingFetch((one) => {
-    if (one.url.startsWith(A)) return { status: 422, body: 'no' };
+    if (one.url.startsWith(A)) return { status: 422, body: '{"error":"no"}' };
     sent.push(one.changes.map(({ row }) => row.id).join());
     return acknowledged(one);
   });

@@ -5,7 +5,7 @@
 import { describe, expect, test } from 'vitest';
 import { createHandler } from '../../src/http/index.ts';
 import { createHub } from '../../src/hub/hub.ts';
-import type { Fetch } from '../../src/send/courier.ts';
+import type { Fetch } from '../../src/send/transport.ts';
 import { acknowledged, recordingFetch, type Sent } from '../support/bad-servers.ts';
 import { cleanUp, database, exactRows, node, serveManager, type TestNode } from '../support/nodes.ts';
 import { settle, VirtualClock } from '../support/virtual-clock.ts';
@@ -201,7 +201,7 @@ describe('to a peer that keeps up', () => {
     for (let done = 1; done < it.requests.length || it.pending() > 0; ) {
       const request = it.requests[done];
       if (!request) await it.clock.advance(10);
-      else if (poisoned(request)) await request.say(422, 'no');
+      else if (poisoned(request)) await request.say(422, '{"error":"no"}');
       else await request.ack();
       if (request) done += 1;
       expect(done).toBeLessThan(40);

@@ -201,7 +201,7 @@ test('a request that takes too long is given up after exactly the configured tim
 
 test('five refusals with the same delays come before isolation', async () => {
   const { db, clock, sent, times, pauses } = await rig((one) =>
-    one.changes.length > 1 ? { status: 422, body: 'no' } : acknowledged(one),
+    one.changes.length > 1 ? { status: 422, body: '{"error":"no"}' } : acknowledged(one),
   );
   write(db, 'a', 'b', 'c', 'd');
   await clock.advance(749);
@@ -492,7 +492,11 @@ test('an answer that comes while the application has a transaction open does not
 test('events carry what they say', async () => {
   let mode: 'down' | 'refuse' | 'ok' = 'down';
   const made = await rig((sent) =>
-    mode === 'down' ? connectionError() : mode === 'refuse' ? { status: 422, body: 'not you' } : acknowledged(sent),
+    mode === 'down'
+      ? connectionError()
+      : mode === 'refuse'
+        ? { status: 422, body: '{"error":"not you"}' }
+        : acknowledged(sent),
   );
   const log: [string, unknown][] = [];
   const { manager, db, clock } = made;

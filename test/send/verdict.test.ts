@@ -58,6 +58,21 @@ describe('an answer that says nothing about the changes is a connection error: n
       () => badStatus(status, HTML, { 'content-type': 'text/html' }),
     ]),
     ['HTTP 300', () => badStatus(300)],
+    ...[400, 405, 409, 415, 422].map((status): [string, () => Promise<BadServer>] => [
+      `HTTP ${status} that is not JSON`,
+      () => badStatus(status, HTML, { 'content-type': 'text/html' }),
+    ]),
+    ['HTTP 422 with a JSON array', () => badStatus(422, '["no"]')],
+    ['200 with nonsense', () => badStatus(200, '}{')],
+    ['200 with a web page', () => badStatus(200, HTML)],
+    ['200 with nothing', () => badStatus(200)],
+    ['200 with JSON null', () => badStatus(200, 'null')],
+    ['200 with a JSON array', () => badStatus(200, '[1]')],
+    ['200 with a JSON string', () => badStatus(200, '"ok"')],
+    ['200 without ack', () => badStatus(200, '{"applied":1}')],
+    ['200 with ack null', () => badStatus(200, '{"applied":1,"ack":null}')],
+    ['200 with ack true', () => badStatus(200, '{"applied":1,"ack":true}')],
+    ['204', () => badStatus(204)],
     ['HTTP 304', () => badStatus(304)],
     [
       'HTTP 503 with the acknowledgement in it',
@@ -150,27 +165,18 @@ describe('an answer that says nothing about the changes is a connection error: n
   });
 });
 
-describe('a complete answer that is not the acknowledgement is a refusal', () => {
+describe("a peer's own word that it will not have the changes is a refusal", () => {
   const other = (difference: number) => () =>
     badHttp(({ body }, response) => {
       response.end(JSON.stringify({ applied: 1, ack: JSON.parse(body).batch_id + difference }));
     });
   const rows: [string, () => Promise<BadServer>, RegExp][] = [
-    ['200 with nonsense', () => badStatus(200, '}{'), /HTTP 200/],
-    ['200 with a web page', () => badStatus(200, HTML), /It works/],
-    ['200 with nothing', () => badStatus(200), /HTTP 200/],
-    ['200 with JSON null', () => badStatus(200, 'null'), /ack/],
-    ['200 with a JSON array', () => badStatus(200, '[1]'), /ack/],
-    ['200 without ack', () => badStatus(200, '{"applied":1}'), /ack/],
-    ['200 with ack null', () => badStatus(200, '{"applied":1,"ack":null}'), /ack null/],
-    ['200 with ack true', () => badStatus(200, '{"applied":1,"ack":true}'), /ack true/],
     ['200 with a greater ack', other(1), /ack 2 instead of 1/],
     ['200 with a smaller ack', other(-1), /ack 0 instead of 1/],
-    ['204', () => badStatus(204), /HTTP 204/],
     ['400', () => badStatus(400, '{"error":"batch_id must be a 64-bit integer"}'), /HTTP 400.*64-bit/],
-    ['405', () => badStatus(405), /HTTP 405/],
-    ['409', () => badStatus(409), /HTTP 409/],
-    ['415', () => badStatus(415), /HTTP 415/],
+    ['405', () => badStatus(405, '{"error":"use POST"}'), /HTTP 405/],
+    ['409', () => badStatus(409, '{"detail":"no"}'), /HTTP 409/],
+    ['415', () => badStatus(415, '{}'), /HTTP 415/],
     ['422', () => badStatus(422, '{"error":"no"}'), /HTTP 422/],
   ];
   test.each(rows)('%s: five attempts, then a letter, which can be retried', async (_name, start, reason) => {
@@ -336,8 +342,14 @@ test('every status code has exactly one meaning', () => {
             ? 'unreachable'
             : 'refused';
     expect([status, judge({ status, body: ack }, 7).kind]).toEqual([status, expected]);
-    const without = expected === 'acked' ? 'refused' : expected;
+    const without = expected === 'acked' ? 'unreachable' : expected;
     expect([status, judge({ status, body: '{}' }, 7).kind]).toEqual([status, without]);
+    const other = expected === 'acked' ? 'refused' : expected;
+    expect([status, judge({ status, body: '{"ack":8}' }, 7).kind]).toEqual([status, other]);
+    const page = expected === 'too-large' ? expected : 'unreachable';
+    for (const body of [HTML, '', '[7]', '"7"', '7', 'null', 'true']) {
+      expect([status, body, judge({ status, body }, 7).kind]).toEqual([status, body, page]);
+    }
   }
 });
 
@@ -345,20 +357,25 @@ test.each([
   ['7', 'acked'],
   ['"7"', 'acked'],
   ['7.0', 'acked'],
-  ['"7.0"', 'refused'],
-  ['"07"', 'refused'],
-  ['" 7"', 'refused'],
-  ['-7', 'refused'],
-  ['[7]', 'refused'],
-  ['{"ack":7}', 'refused'],
   ['8', 'refused'],
+  ['-7', 'refused'],
+  ['"8"', 'refused'],
+  ['"07"', 'refused'],
+  ['"18446744073709551615"', 'refused'],
+  ['"184467440737095516150"', 'unreachable'],
+  ['7.5', 'unreachable'],
+  ['"7.0"', 'unreachable'],
+  ['" 7"', 'unreachable'],
+  ['""', 'unreachable'],
+  ['[7]', 'unreachable'],
+  ['{"ack":7}', 'unreachable'],
 ])('an ack of %s for batch 7 is %s', (ack, kind) => {
   expect(judge({ status: 200, body: `{"ack":${ack}}` }, 7).kind).toBe(kind);
 });
 
 test('the reason keeps the beginning of what the peer said, on one line', () => {
-  const verdict = judge({ status: 422, body: `a\n\tb ${'x'.repeat(10_000)}` }, 1);
-  expect(verdict).toMatchObject({ kind: 'refused', reason: expect.stringMatching(/^HTTP 422: a b x{100}/) });
+  const verdict = judge({ status: 422, body: `{"a":\n\t"b ${'x'.repeat(10_000)}"}` }, 1);
+  expect(verdict).toMatchObject({ kind: 'refused', reason: expect.stringMatching(/^HTTP 422: {"a": "b x{100}/) });
   expect((verdict as { reason: string }).reason.length).toBeLessThan(300);
 });
 
@@ -387,15 +404,14 @@ describe('the verdict', () => {
   ])('says what came, in one line and not too long: %j', (body, reason) => {
     expect(judge({ status: 503, body }, 5)).toEqual({ kind: 'unreachable', reason });
     const refused = reason.replace('503', '422');
-    expect(judge({ status: 422, body }, 5)).toEqual({ kind: 'refused', reason: refused });
-    const noJson = reason.replace('503', '200 without JSON');
-    expect(judge({ status: 200, body }, 5)).toEqual({ kind: 'refused', reason: noJson });
+    expect(judge({ status: 422, body }, 5)).toEqual({ kind: 'unreachable', reason: refused });
+    const noAck = reason.replace('503', '200 without an acknowledgement');
+    expect(judge({ status: 200, body }, 5)).toEqual({ kind: 'unreachable', reason: noAck });
   });
 
   test.each([
-    ['null', 'ack undefined instead of 5'],
-    ['7', 'ack undefined instead of 5'],
-    ['{"ack":null}', 'ack null instead of 5'],
+    ['{"ack":7}', 'ack 7 instead of 5'],
+    ['{"ack":"7"}', 'ack "7" instead of 5'],
     ['{"ack":"05"}', 'ack "05" instead of 5'],
   ])('says which acknowledgement came instead: %s', (body, reason) => {
     expect(judge({ status: 200, body }, 5)).toEqual({ kind: 'refused', reason });

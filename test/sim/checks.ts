@@ -24,7 +24,7 @@ interface Seen {
 
 const NODE_STATE =
   "SELECT (SELECT value FROM _meta WHERE key = 'syncing') AS syncing, (SELECT min(change_id) FROM _changes) AS low, " +
-  "max(coalesce((SELECT max(change_id) FROM _changes), 0), (SELECT value FROM _meta WHERE key = 'last_change_id')) AS sequence, " +
+  "coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_changes'), 0) AS sequence, " +
   '(SELECT count(*) FROM _dead_letter) AS letters, ' +
   "(SELECT group_concat(peer_url || ' ' || last_acked, ' ') FROM _peer_state) AS watermarks";
 const HUB_STATE =

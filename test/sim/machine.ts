@@ -189,13 +189,14 @@ export class Process {
       id: this.machine.name,
       clock: this.#clock(),
       fetch: network.fetchOf(this),
+      get: network.getOf(this),
       random: () => random.next(),
       batchMs: plan.batchMs,
       batchSize: plan.batchSize,
       requestTimeoutMs: plan.requestTimeoutMs,
     };
     if (this.machine.kind === 'hub') {
-      this.#replica = createHub(this.handle, { ...common, edges: this.machine.peers, get: network.getOf(this) });
+      this.#replica = createHub(this.handle, { ...common, edges: this.machine.peers });
     } else {
       this.#replica = attach(this.handle, { ...common, peers: this.machine.peers }, [...TABLES]);
     }

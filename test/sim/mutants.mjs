@@ -57,28 +57,45 @@ export const MUTANTS = [
   {
     name: 'ack-not-checked',
     what: 'any answer with a status of 2xx counts as an acknowledgement',
-    edits: [['send/verdict.js', 'return judgeBody(answer, batchId);', "return { kind: 'acked' };"]],
+    edits: [['send/verdict.js', 'return judgeAck(answer, said, batchId);', "return { kind: 'acked' };"]],
+  },
+  {
+    name: 'a-web-page-refuses',
+    what: 'an answer with a status of 2xx that is no acknowledgement counts as a refusal',
+    edits: [
+      [
+        'send/verdict.js',
+        "{ kind: 'unreachable', reason: `HTTP ${answer.status} without",
+        "{ kind: 'refused', reason: `HTTP ${answer.status} without",
+      ],
+    ],
   },
   {
     name: 'ack-deletes-everything',
     what: 'an acknowledgement drops all changes, those after it included',
     edits: [
       [
-        'send/outbox.js',
-        'DELETE FROM _changes WHERE change_id <= (SELECT min(last_acked)',
-        'DELETE FROM _changes WHERE change_id <= (SELECT 9e15 + min(last_acked)',
+        'send/peers.js',
+        'DELETE FROM _changes WHERE change_id <= (${everybodyHas})',
+        'DELETE FROM _changes WHERE change_id <= 9e15 + (${everybodyHas})',
       ],
     ],
   },
   {
     name: 'prune-at-any-peer',
     what: 'a change is dropped when one of the peers has it',
-    edits: [['send/outbox.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
+    edits: [['send/peers.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
   },
   {
     name: 'ids-begin-again',
     what: 'ids of changes begin again when there are none left',
-    edits: [['capture/change-ids.js', 'NULL, ${LAST_GONE} + 1)', 'NULL, NULL)']],
+    edits: [
+      [
+        'capture/internal-tables.js',
+        '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op',
+        '(change_id INTEGER PRIMARY KEY, op',
+      ],
+    ],
   },
   {
     name: 'flag-outside-transaction',
@@ -213,21 +230,26 @@ export const MUTANTS = [
   {
     name: 'snapshot-without-tombstones',
     what: 'a new peer is not told what was deleted',
-    edits: [['send/snapshot.js', '        { name: `tombstones:${table.name}`, select: tombstonesOf(table) },\n', '']],
+    edits: [['send/snapshot.js', '[rowsOf(table), tombstonesOf(table)]', '[rowsOf(table)]']],
   },
   {
     name: 'no-snapshot-on-return',
     what: 'a peer that was away goes on where it was, without what is gone',
-    edits: [['send/outbox.js', 'if (missed || behind)', 'if (behind)']],
+    edits: [['send/peers.js', 'if (missed)', 'if (false)']],
   },
   {
     name: 'bisection-loses-the-tail',
     what: 'of a refused batch, the first half is sent and the second forgotten',
     edits: [
       [
-        'send/shipper.js',
-        'return this.#split(refused.count);',
-        "await this.#deliver(refused.count >> 1);\n        this.#o.outbox.ack(refused);\n        return 'done';",
+        'send/isolate.js',
+        'if (probed === false)\n            return split(search, refused.count);',
+        'if (probed === false) {\n            await deliver(search, refused.count >> 1);\n            await search.acked(refused);\n            return DONE;\n        }',
+      ],
+      [
+        'send/isolate.js',
+        'else if (refused.count > 1) {\n        return split(search, refused.count);',
+        'else if (refused.count > 1) {\n        await deliver(search, refused.count >> 1);\n        await search.acked(refused);\n        return DONE;',
       ],
     ],
   },
@@ -238,7 +260,7 @@ export const MUTANTS = [
       [
         'send/shipper.js',
         'await this.#backOff(failures.unreachable + failures.refused);',
-        'await this.#backOff(failures.unreachable + failures.refused);\n            if (ahead) this.#o.outbox.ack(current);',
+        'await this.#backOff(failures.unreachable + failures.refused);\n            if (ahead) await this.#o.outbox.ack(current);',
       ],
     ],
   },
@@ -249,7 +271,7 @@ export const MUTANTS = [
       [
         'send/shipper.js',
         'const verdict = await sent.verdict;',
-        'const verdict = await (begun ? begun.verdict : sent.verdict);',
+        'const verdict = await (second ? second.verdict : sent.verdict);',
       ],
     ],
   },

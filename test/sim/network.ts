@@ -1,6 +1,5 @@
 /** The network between the machines: it delivers late, twice, one way only, or not at all, and what comes back may be anything. */
-import type { Fetch } from '../../src/send/courier.ts';
-import type { Get } from '../../src/send/transport.ts';
+import type { Fetch, Get } from '../../src/send/transport.ts';
 import { ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, SYNC_PATH } from '../../src/wire/protocol.ts';
 import type { WireChange } from '../support/model.ts';
 import type { Machine, Process } from './machine.ts';
@@ -34,7 +33,7 @@ export const POISON = 'poison';
 export class Network {
   /** While it is false, nothing goes wrong. */
   troubled = true;
-  /** Complete answers that were no acknowledgement, by `<from> <to>`. */
+  /** Answers by which a peer has refused a batch, by `<from> <to>`; nothing else may lead to a dead letter. */
   readonly refusals = new Map<string, number>();
   /** `<from> <to>`: nothing gets through in this direction. */
   readonly cut = new Set<string>();
@@ -146,7 +145,7 @@ export class Network {
     else if (torn) answer(`${reply.status}, answer torn`, { status: reply.status, text: tornText });
     else {
       const refused = reply.status >= 400 && reply.status < 500 && reply.status !== 413;
-      if (emptied || refused) this.#refused(link);
+      if (refused && !emptied) this.#refused(link);
       // Not all of them: compressed bodies would be made by other threads, in no order that a seed decides.
       const told = (name: string): boolean =>
         name === APPLY_MS_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs);
@@ -162,14 +161,12 @@ export class Network {
     if (faults['too-large'] !== undefined && batch.changes.length > faults['too-large']) return text(413, 'too large');
     if (faults.poison !== undefined && batch.changes.some(({ row }) => row?.name === POISON)) {
       this.#refused(link);
-      return text(422, 'refused');
+      return text(422, '{"error":"refused"}');
     }
     if (this.#happens('throttled', random)) return text(429, 'later');
     if (this.#happens('failing', random)) return text(random.pick([500, 502, 503, 404]), 'failed');
-    if (this.#happens('html', random)) {
-      this.#refused(link);
-      return text(200, '<!doctype html><title>Welcome</title>');
-    }
+    if (this.#happens('html', random))
+      return text(random.pick([200, 403, 422]), '<!doctype html><title>Welcome</title>');
     if (this.#happens('wrong-ack', random)) {
       this.#refused(link);
       const ack = batch.batch_id + random.pick([-1, 1, 1_000]);

@@ -3,6 +3,7 @@
  * `-- --only <name>` for one of them, `-- --seeds 100` for another limit than 500.
  */
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { MUTANTS } from './mutants.mjs';
@@ -19,12 +20,12 @@ const limit = Number(values.seeds ?? 500);
 const wanted = MUTANTS.filter(({ name }) => values.only === undefined || values.only.split(',').includes(name));
 if (wanted.length === 0) throw new Error(`--only must name one of ${MUTANTS.map(({ name }) => name).join(', ')}`);
 
-const built = compile();
+const built = compile('sim-mutants');
 const results = new Map();
 const queue = [...wanted];
-// Two at a time: one per core.
+// One per core at a time.
 await Promise.all(
-  [1, 2].map(async () => {
+  Array.from({ length: availableParallelism() }, async () => {
     for (let mutant = queue.shift(); mutant; mutant = queue.shift()) results.set(mutant.name, await hunt(mutant));
   }),
 );

@@ -1,5 +1,6 @@
 /**
- * `npm run sim`: compiles the simulation, starts a worker on Node and one on Bun, and hands out seeds to both.
+ * `npm run sim`: compiles the simulation, starts a worker per core, half of them on Node and half on Bun, and hands
+ * out seeds to them.
  *
  *   npm run sim                              2,000 schedules
  *   npm run sim -- --seeds 100000 --from 5   as many as you like, from there
@@ -11,7 +12,7 @@
  * A part of the seeds runs on both runtimes, and the hashes of their traces are compared.
  */
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
-import { constants, setPriority } from 'node:os';
+import { availableParallelism, constants, setPriority } from 'node:os';
 import { parseArgs } from 'node:util';
 import { compile, RUNTIMES, startWorker } from './workers.mjs';
 
@@ -67,8 +68,10 @@ async function many() {
     if (runtimes.length > 1 && i % COMPARED === 0) for (const queue of queues.values()) queue.push(chunk);
     else shared.push(chunk);
   }
+  const workers = Math.max(runtimes.length, availableParallelism());
   await Promise.all(
-    runtimes.map(async (runtime) => {
+    Array.from({ length: workers }, async (_, i) => {
+      const runtime = runtimes[i % runtimes.length];
       const worker = startWorker(runtime, built);
       const own = queues.get(runtime);
       for (let chunk = own.shift() ?? shared.shift(); chunk; chunk = own.shift() ?? shared.shift()) {

@@ -29,7 +29,7 @@ let next =
   values.from === undefined ? 1_000_000 + (Math.floor(Date.now() / 1000) % 1_000_000_000) : Number(values.from);
 console.log(`seeds from ${next}, for ${minutes} minutes`);
 
-const built = compile();
+const built = compile('soak');
 const failures = [];
 let schedules = 0;
 const growth = new Growth();

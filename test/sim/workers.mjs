@@ -10,11 +10,15 @@ const bin = (name) => join(root, 'node_modules', '.bin', name);
 
 export const RUNTIMES = ['node', 'bun'];
 
-/** Source and simulation as plain JavaScript, which both runtimes run as it is. Returns the folder. */
-export function compile() {
-  const folder = join(root, 'node_modules', '.cache', 'rowcast', 'sim');
+/**
+ * Source and simulation as plain JavaScript, which both runtimes run as it is. Returns the folder, which is another one for
+ * each user, so that none takes it away from another that is running.
+ */
+export function compile(user = 'sim') {
+  const folder = join(root, 'node_modules', '.cache', 'rowcast', user);
   rmSync(folder, { recursive: true, force: true });
-  const result = spawnSync(bin('tsc'), ['-p', join(root, 'test', 'sim', 'tsconfig.json')], { stdio: 'inherit' });
+  const args = ['-p', join(root, 'test', 'sim', 'tsconfig.json'), '--outDir', folder];
+  const result = spawnSync(bin('tsc'), args, { stdio: 'inherit' });
   if (result.status !== 0) throw new Error('the simulation does not compile');
   return folder;
 }

@@ -1,7 +1,7 @@
 /** The check at the end of most capture tests: what was shipped, and nothing else, makes an empty node the same. */
 import { expect } from 'vitest';
 import type { Clock } from '../../src/clock.ts';
-import type { Fetch } from '../../src/send/courier.ts';
+import type { Fetch } from '../../src/send/transport.ts';
 import type { TestDatabase } from './lane.ts';
 import { ITEMS, type NodeOptions, node, rowsOf, type TestNode } from './nodes.ts';
 

@@ -34,9 +34,24 @@ export async function openDatabase(path = ':memory:', options: { readonly?: bool
   return new BetterSqlite3(path, { readonly: options.readonly ?? false });
 }
 
-/** Version 12 is compiled for Node 20; on newer ones the test lane's own version 13 is used. */
+let found: string | undefined;
+
+/** The one that the lane names; else the project's own, where it is compiled for this Node; else that of test/lanes. */
 export function betterSqlite3(): string {
-  return Number(process.versions.node.split('.')[0]) >= 22
-    ? require.resolve('better-sqlite3', { paths: [new URL('../lanes', import.meta.url).pathname] })
-    : 'better-sqlite3';
+  found ??= process.env.ROWCAST_BETTER_SQLITE3 || (worksHere('better-sqlite3') ? 'better-sqlite3' : ofTheLanes());
+  return found;
+}
+
+function worksHere(name: string): boolean {
+  try {
+    const BetterSqlite3 = require(name);
+    new BetterSqlite3(':memory:').close();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function ofTheLanes(): string {
+  return require.resolve('better-sqlite3', { paths: [new URL('../lanes', import.meta.url).pathname] });
 }

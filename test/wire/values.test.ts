@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { attach } from '../../src/index.ts';
-import type { Fetch } from '../../src/send/courier.ts';
+import type { Fetch } from '../../src/send/transport.ts';
 import { PEER, standstill } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { captured, cleanUp, database, node, rowsOf, type TestNode } from '../support/nodes.ts';

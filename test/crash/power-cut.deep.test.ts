@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createHub } from '../../src/hub/hub.ts';
 import { attach, type Database, type Manager } from '../../src/index.ts';
+import { buildLibrary } from '../support/build.ts';
 import { openDatabase, type TestDatabase } from '../support/lane.ts';
 import { Random, type WireChange } from '../support/model.ts';
 import {
@@ -22,7 +23,7 @@ import {
   serveManager,
   until,
 } from '../support/nodes.ts';
-import { buildLibrary, startChild } from './kill-children.ts';
+import { startChild } from './kill-children.ts';
 import { everyCut, hasTable, holds, stateOf, statesAfter, versionsIn, wiredTo } from './power-cuts.ts';
 import { giveUp, missingStrace } from './power-strace.ts';
 import { readTrace, said, straceCommand, type TraceEvent } from './power-trace.ts';
@@ -275,10 +276,7 @@ describe('by the files', () => {
           at,
         ).toEqual([]);
         // And nothing is forgotten that no answer has spoken of.
-        const [last] = rowsOf(
-          db,
-          "SELECT max(coalesce((SELECT max(change_id) FROM _changes), 0), (SELECT value FROM _meta WHERE key = 'last_change_id')) AS n",
-        );
+        const [last] = rowsOf(db, "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_changes'), 0) AS n");
         const latest = Number(last?.n);
         const [kept] = rowsOf(db, 'SELECT count(*) AS n FROM _changes WHERE change_id > ?', ackedUpTo);
         expect(kept, at).toEqual({ n: Math.max(0, latest - ackedUpTo) });

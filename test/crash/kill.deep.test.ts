@@ -6,10 +6,11 @@
  * have done by then does not, so a seed narrows a failure down and does not repeat it exactly.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { buildLibrary } from '../support/build.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
 import { exactRows, rowsOf, scratchFolder } from '../support/nodes.ts';
-import { buildLibrary, type Child } from './kill-children.ts';
+import type { Child } from './kill-children.ts';
 import { expectDelivered, type Place, pair, stateOf } from './kill-pair.ts';
 
 /** On each of the lanes, so `npm test` has four times as many. */

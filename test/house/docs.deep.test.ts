@@ -1,6 +1,6 @@
 /** Every command and snippet that README and docs/ print is run as printed, but for the ports. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
@@ -15,7 +15,8 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const pages = [
   'README.md',
   'CONTRIBUTING.md',
-  ...readdirSync(join(root, 'docs')).map((name) => join('docs', name)),
+  'SECURITY.md',
+  ...(readdirSync(join(root, 'docs'), { recursive: true }) as string[]).map((name) => join('docs', name)),
 ].filter((page) => page.endsWith('.md'));
 const text = (page: string): string => readFileSync(join(root, page), 'utf8');
 const blocks = (page: string, language: string): string[] =>
@@ -29,7 +30,8 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
     const folder = scratchInside();
     const [program] = blocks('README.md', 'js');
     writeFileSync(join(folder, 'node.mjs'), program as string);
-    const [one, two] = (blocks('README.md', 'sh')[0] as string).trim().split('\n') as [string, string];
+    const started = blocks('README.md', 'sh').find((block) => block.includes('node node.mjs'));
+    const [one, two] = (started as string).trim().split('\n') as [string, string];
     const ports = await freePorts();
     const a = run(withPorts(one, ports), folder);
     const b = run(withPorts(two, ports), folder);
@@ -37,6 +39,22 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
       'each has printed the row of the other',
       () => a.output.includes('from-b') && b.output.includes('from-a'),
     );
+  });
+
+  test('it listens on this machine alone, and says when a peer is down', async () => {
+    const folder = scratchInside();
+    const [program] = blocks('README.md', 'js');
+    expect(program).toContain(".listen(port, '127.0.0.1')");
+    writeFileSync(join(folder, 'node.mjs'), program as string);
+    const [port, nobody] = await freePorts();
+    const alone = run(`node node.mjs a ${port} http://127.0.0.1:${nobody}`, folder);
+    await until('it misses its peer', () => alone.output.includes(`http://127.0.0.1:${nobody} is down: `));
+  });
+
+  test('what it says to install is what npm pack makes', () => {
+    const { name, version } = JSON.parse(text('package.json')) as { name: string; version: string };
+    const tarballs = [...text('README.md').matchAll(/[\w-]+-[\d.]+\.tgz/g)].map(([tarball]) => tarball);
+    expect(new Set(tarballs)).toEqual(new Set([`${name}-${version}.tgz`]));
   });
 
   test('rowcast serve and the curl lines do what they say', async () => {
@@ -192,6 +210,14 @@ test('every script, file and heading that is referred to exists', () => {
     for (const [name] of text(page).matchAll(/(?:test|src|examples|bench)\/[\w./-]+\.(?:ts|mjs)/g)) {
       expect(() => readFileSync(join(root, name)), `${page} names ${name}`).not.toThrow();
     }
+  }
+});
+
+test('every source file that the design and the hub page name is there', () => {
+  for (const page of ['docs/design.md', 'docs/hub.md']) {
+    const names = [...text(page).matchAll(/`([\w-]+(?:\/[\w-]+)*\.ts)`/g)].map(([, name]) => name as string);
+    expect(names.length, page).toBeGreaterThan(5);
+    for (const name of names) expect(existsSync(join(root, 'src', name)), `${page} names ${name}`).toBe(true);
   }
 });
 

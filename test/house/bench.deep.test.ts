@@ -4,7 +4,7 @@ import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'nod
 import net, { type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { compileInto, root } from '../crash/kill-children.ts';
+import { compileInto, root } from '../support/build.ts';
 import { scratchFolder } from '../support/nodes.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: the benchmark is plain JavaScript

@@ -1,5 +1,5 @@
 /** Every example, run as its first lines say: two processes, each with a file of its own, each the other's peer. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -30,7 +30,19 @@ describe('the examples', () => {
 
   it('fit on a page', () => {
     for (const name of Object.keys(NEEDS)) {
-      expect(readFileSync(join(examples, name), 'utf8').split('\n').length, name).toBeLessThan(46);
+      expect(readFileSync(join(examples, name), 'utf8').split('\n').length, name).toBeLessThan(52);
+    }
+  });
+
+  it('are run as their first lines say, and say how when they are not', () => {
+    for (const [name, binding] of Object.entries(NEEDS)) {
+      const text = readFileSync(join(examples, name), 'utf8');
+      const program = name.endsWith('.ts') ? 'bun' : 'node';
+      expect(text).toContain(`//   ${program} examples/${name} a 8001 a.db http://127.0.0.1:8002\n`);
+      if (!runsHere(binding)) continue;
+      const { status, stderr } = spawnSync(process.execPath, [join(examples, name)], { encoding: 'utf8' });
+      expect(stderr).toContain(`usage: ${program} examples/${name} <id> <port> <database file> <peer URL>...\n`);
+      expect(status, name).toBe(2);
     }
   });
 

@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { buildLibrary, root } from '../crash/kill-children.ts';
+import { buildLibrary, root } from '../support/build.ts';
 import { lane, openDatabase } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
 import { cleanUp, database, rowsOf, scratchFolder, until } from '../support/nodes.ts';

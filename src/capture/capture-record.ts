@@ -1,0 +1,83 @@
+/**
+ * What `_meta` knows of a table's triggers: as they were when they were last seen to be complete. Only so can it be told,
+ * later and by another process, that a table has been without them, and that they were not merely made by another build.
+ */
+import { createHash } from 'node:crypto';
+import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { fold } from '../sqlite/sql.ts';
+import type { Trigger } from './triggers.ts';
+
+/**
+ * `intact`: captured without a break. `new`: never captured before. `returned`: it was taken off the list, and is back.
+ * `gap`: its triggers were taken away or altered by somebody else, so writes may have gone unseen.
+ */
+export type CaptureState = 'intact' | 'new' | 'returned' | 'gap';
+
+interface CaptureRecord {
+  names: string[];
+  texts: string;
+  columns: string[];
+}
+
+/** `there` are the triggers of ours that are on the table now. */
+export function captureState(db: Connection, table: Table, there: Trigger[]): CaptureState {
+  const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
+  if (value === OFF) return 'returned';
+  const record = typeof value === 'string' ? parsed(value) : undefined;
+  // A build that kept no record: its triggers, where there are any, are all that is known.
+  if (!record) return there.length > 0 ? 'intact' : 'new';
+  const now = recordOf(table, there);
+  if (now.texts === record.texts) return 'intact';
+  const complete = record.names.every((name) => now.names.includes(name));
+  // Renaming a column rewrites the triggers that name it, and they go on capturing.
+  const renamed = record.columns.some((column) => !now.columns.includes(column));
+  return complete && renamed ? 'intact' : 'gap';
+}
+
+/** Notes the triggers that have just been seen, or made. */
+export function noteCapture(db: Connection, table: Table, there: Trigger[]): void {
+  note(db, table.name, JSON.stringify(recordOf(table, there)));
+}
+
+/** Its triggers were taken away by ourselves. */
+export function noteCaptureOff(db: Connection, tableName: string): void {
+  note(db, tableName, OFF);
+}
+
+const OFF = 'off';
+
+function note(db: Connection, tableName: string, value: string): void {
+  db.run(
+    'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value ' +
+      'WHERE value IS NOT excluded.value',
+    keyOf(tableName),
+    value,
+  );
+}
+
+function keyOf(tableName: string): string {
+  return `capture:${fold(tableName)}`;
+}
+
+function recordOf(table: Table, triggers: Trigger[]): CaptureRecord {
+  const sorted = triggers.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+  const hash = createHash('sha256');
+  for (const { name, sql } of sorted) hash.update(`${name}\0${sql}\0`);
+  return {
+    names: sorted.map(({ name }) => name),
+    texts: hash.digest('hex'),
+    columns: table.columns.map((column) => fold(column.name)),
+  };
+}
+
+/** A person may have written anything there. */
+function parsed(value: string): CaptureRecord | undefined {
+  try {
+    const record = JSON.parse(value) as Partial<CaptureRecord> | null;
+    const whole = typeof record?.texts === 'string' && Array.isArray(record.names) && Array.isArray(record.columns);
+    return whole ? (record as CaptureRecord) : undefined;
+  } catch {
+    return undefined;
+  }
+}

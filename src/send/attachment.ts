@@ -1,0 +1,126 @@
+/**
+ * Who is attached to this file. Two processes with different peers must each keep what the peers of the other still need,
+ * so each configuration has a row in `_attachments` while it is in use, and a change is deleted only when the peers of all
+ * of them have it.
+ *
+ * A process that ends without stop() leaves its row behind. Whoever else is attached watches it: a process that finds
+ * another's row counts up a number in its own, and a row whose number stands still for a minute is taken out. If that was
+ * wrong, because the process was merely suspended, nothing is lost: before it reads another change it finds its row
+ * missing and enters again, and a peer of its that has missed changes begins with a snapshot.
+ */
+import type { Clock } from '../clock.ts';
+import type { Connection } from '../sqlite/connection.ts';
+
+export interface AttachmentOptions {
+  nodeId: string;
+  /** Those that are configured at the moment. */
+  peers: () => string[];
+  clock: Clock;
+  warn(code: string, message: string): void;
+}
+
+interface Other {
+  node_id: string;
+  peers: string;
+  beat: number;
+}
+
+const BEAT_MS = 1_000;
+const GONE_MS = 60_000;
+
+export class Attachment {
+  readonly #db: Connection;
+  readonly #o: AttachmentOptions;
+  /** The others by their configuration: the number last seen, since when it stands, and whether that was said. */
+  readonly #others = new Map<string, { beat: number; since: number; told: boolean }>();
+  #beatAt = -Infinity;
+
+  constructor(db: Connection, options: AttachmentOptions) {
+    this.#db = db;
+    this.#o = options;
+  }
+
+  get peers(): string[] {
+    return this.#o.peers();
+  }
+
+  get #peers(): string {
+    return JSON.stringify(this.peers.toSorted());
+  }
+
+  now(): number {
+    return this.#o.clock.now();
+  }
+
+  /** In a transaction, the one that makes room for the peers. */
+  enter(): void {
+    this.#db.run(
+      'INSERT INTO main._attachments (node_id, peers) VALUES (?, ?) ON CONFLICT DO NOTHING',
+      this.#o.nodeId,
+      this.#peers,
+    );
+  }
+
+  leave(): void {
+    this.#db.run('DELETE FROM main._attachments WHERE node_id = ? AND peers = ?', this.#o.nodeId, this.#peers);
+  }
+
+  isEntered(): boolean {
+    const own = 'SELECT 1 AS n FROM main._attachments WHERE node_id = ? AND peers = ?';
+    return this.#db.get(own, this.#o.nodeId, this.#peers) !== undefined;
+  }
+
+  /** Looks at the others; alone, it writes nothing. */
+  watch(): void {
+    const others = this.#db
+      .all<Other>('SELECT node_id, peers, beat FROM main._attachments')
+      .filter((row) => row.node_id !== this.#o.nodeId || row.peers !== this.#peers);
+    const present = new Set(others.map(keyOf));
+    for (const key of this.#others.keys()) if (!present.has(key)) this.#others.delete(key);
+    if (others.length === 0) return;
+    const now = this.#o.clock.now();
+    if (Math.abs(now - this.#beatAt) >= BEAT_MS) {
+      this.#beat();
+      this.#beatAt = now;
+    }
+    for (const other of others) this.#look(other, now);
+  }
+
+  #look(other: Other, now: number): void {
+    const key = keyOf(other);
+    const seen = this.#others.get(key) ?? { beat: other.beat, since: now, told: false };
+    this.#others.set(key, seen);
+    if (other.beat !== seen.beat) {
+      // Only now is it known to be alive: its row may have been left behind.
+      if (!seen.told) this.#o.warn('two-processes', differs(other, this.#o));
+      this.#others.set(key, { beat: other.beat, since: now, told: true });
+    } else if (now - seen.since >= GONE_MS) {
+      const { node_id, peers, beat } = other;
+      const gone = 'DELETE FROM main._attachments WHERE node_id = ? AND peers = ? AND beat = ?';
+      this.#db.transaction(() => this.#db.run(gone, node_id, peers, beat));
+      this.#others.delete(key);
+    }
+  }
+
+  #beat(): void {
+    const sql = 'UPDATE main._attachments SET beat = beat + 1 WHERE node_id = ? AND peers = ?';
+    this.#db.transaction(() => this.#db.run(sql, this.#o.nodeId, this.#peers));
+  }
+}
+
+/** The peers of everybody who is attached, as a condition on `peer_url`. */
+export const OF_ANY_ATTACHMENT =
+  'peer_url IN (SELECT p.value FROM main._attachments AS a, ' +
+  "json_each(iif(json_valid(a.peers), a.peers, '[]')) AS p)";
+
+function keyOf({ node_id, peers }: Other): string {
+  return `${node_id} ${peers}`;
+}
+
+function differs(other: Other, own: AttachmentOptions): string {
+  return (
+    `another process is attached to this database as "${other.node_id}" with the peers ${other.peers}, this one as ` +
+    `"${own.nodeId}" with ${JSON.stringify(own.peers())}: changes are kept until all of these have them. Attach with one ` +
+    'configuration everywhere, or from one process only'
+  );
+}

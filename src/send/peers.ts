@@ -1,0 +1,212 @@
+/** `_peer_state`: which peers there are, how far each of them is, and what is kept for them. */
+import { lastChangeId } from '../capture/change-ids.ts';
+import type { Registry } from '../capture/registry.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { quote } from '../sqlite/sql.ts';
+import { type Attachment, OF_ANY_ATTACHMENT } from './attachment.ts';
+import { inScope, snapshotKey } from './resend.ts';
+import { remainingRows, type SnapshotPosition } from './snapshot.ts';
+
+/** Where a shipment to a peer ends: a change_id, or a place in the snapshot. */
+export type PeerPosition =
+  | { kind: 'tail'; changeId: number }
+  | { kind: 'snapshot'; run: number; position: SnapshotPosition };
+
+export interface PeerState {
+  lastAcked: number;
+  /** Set while a snapshot is under way: the change_id after which the tail begins. */
+  tailFrom: number | null;
+  /** How far the snapshot is. */
+  snapshot: SnapshotPosition;
+  /** Its tables as a JSON array; null for all. */
+  scope: string | null;
+  /** Which walk it is: an answer to a page of an earlier one says nothing of this. */
+  run: number;
+  /** Tables that the peer is to be asked for, as a JSON array. */
+  asks: string | null;
+}
+
+/**
+ * Makes room for the configured peers. One that is new, or that has missed changes which are gone (it was removed from
+ * the configuration for a while), begins with a snapshot of everything.
+ */
+export function enrolPeers(db: Connection, registry: Registry, attachment: Attachment): void {
+  const peers = attachment.peers;
+  db.transaction(() => {
+    attachment.enter();
+    const latest = lastChangeId(db);
+    const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM _changes', latest + 1)?.n);
+    const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM _meta WHERE key = 'adopted_upto'")?.n);
+    const anything = registry.list().some((table) => hasRows(db, table.name));
+    for (const peer of peers) {
+      const state = findState(db, peer);
+      if (!state) {
+        const tail = oldest <= adopted ? 0 : latest;
+        db.run(
+          'INSERT INTO _peer_state (peer_url, last_acked, tail_from) VALUES (?, 0, CAST(? AS INTEGER))',
+          peer,
+          anything ? tail : null,
+        );
+      } else {
+        const missed = (state.tailFrom ?? state.lastAcked) < oldest - 1;
+        if (missed) beginSnapshot(db, peer);
+      }
+      noteSnapshot(db, peer, attachment.now());
+    }
+    if (peers.length > 0) pruneChanges(db, peers);
+  });
+}
+
+export function stateOf(db: Connection, peer: string): PeerState {
+  const state = findState(db, peer);
+  if (!state) throw new Error(`no state for peer ${peer}`);
+  return state;
+}
+
+/** The peer has everything up to there. Inside a transaction. */
+export function advancePeer(db: Connection, peer: string, end: PeerPosition): void {
+  if (end.kind === 'snapshot') {
+    db.run(
+      'UPDATE _peer_state SET snapshot_table = ?, snapshot_after = ? WHERE peer_url = ? AND snapshot_run = ?',
+      end.position.section,
+      end.position.after,
+      peer,
+      end.run,
+    );
+  } else {
+    db.run('UPDATE _peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ?', end.changeId, peer);
+  }
+}
+
+/** The peer has the whole snapshot and goes on with the tail. Inside a transaction. */
+export function endSnapshot(db: Connection, peer: string): void {
+  db.run(
+    'UPDATE _peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, ' +
+      'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL WHERE peer_url = ?',
+    peer,
+  );
+  db.run('DELETE FROM _meta WHERE key = ?', snapshotKey(peer));
+}
+
+/**
+ * Deletes what every peer has, the given ones and those of everybody who is attached to the file; a peer that is in no
+ * configuration holds nothing back. Inside a transaction.
+ */
+export function pruneChanges(db: Connection, peers: string[]): void {
+  const own = `peer_url IN (${peers.map(() => '?').join(', ')})`;
+  const everybodyHas = `SELECT min(last_acked) FROM _peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`;
+  db.run(`DELETE FROM _changes WHERE change_id <= (${everybodyHas})`, ...peers);
+  db.run('DELETE FROM _floors');
+}
+
+/** What a peer does not have yet. */
+export interface PeerProgress {
+  lastAcked: number;
+  /** A snapshot is under way: the peer is being given the state from before the changes it will be sent. */
+  snapshot: boolean;
+  /** Changes, and rows and tombstones of the snapshot, that are still to come. */
+  pending: number;
+  /** False where the snapshot has more than were counted: then at least so many are to come. */
+  exact: boolean;
+  /**
+   * Since when something is missing there: the begin of the snapshot, or the time of the oldest change; null for
+   * nothing.
+   */
+  behindSince: number | null;
+}
+
+/**
+ * Rows and tombstones of a snapshot that are counted at the most: the work is bounded, whatever the size of the data.
+ */
+export const PROGRESS_COUNT_MAX = 10_000;
+
+export function peerProgress(db: Connection, tables: Table[], peer: string): PeerProgress {
+  const state = findState(db, peer) ?? NOTHING_KNOWN;
+  const from = Math.max(state.lastAcked, state.tailFrom ?? 0);
+  const latest = Number(db.get('SELECT max(change_id) AS n FROM _changes')?.n ?? 0);
+  const changes = Math.max(0, latest - from);
+  const times = [changes > 0 ? timeOfNext(db, from) : null];
+  let rows = 0;
+  if (state.tailFrom !== null) {
+    rows = remainingRows(db, inScope(tables, state.scope), state.snapshot, PROGRESS_COUNT_MAX);
+    times.push(db.get<{ value: number }>('SELECT value FROM _meta WHERE key = ?', snapshotKey(peer))?.value ?? null);
+  }
+  const known = times.filter((time) => typeof time === 'number');
+  return {
+    lastAcked: state.lastAcked,
+    snapshot: state.tailFrom !== null,
+    pending: changes + rows,
+    exact: rows < PROGRESS_COUNT_MAX,
+    behindSince: known.length > 0 ? Math.min(...known) : null,
+  };
+}
+
+const NOTHING_KNOWN: PeerState = {
+  lastAcked: 0,
+  tailFrom: null,
+  snapshot: { section: null, after: null },
+  scope: null,
+  run: 0,
+  asks: null,
+};
+
+function findState(db: Connection, peer: string): PeerState | undefined {
+  const row = db.get<{
+    last_acked: number;
+    tail_from: number | null;
+    snapshot_table: string | null;
+    snapshot_after: string | null;
+    scope: string | null;
+    run: number | null;
+    asks: string | null;
+  }>(
+    'SELECT last_acked, tail_from, snapshot_table, snapshot_after, snapshot_of AS scope, snapshot_run AS run, asks ' +
+      'FROM _peer_state WHERE peer_url = ?',
+    peer,
+  );
+  return (
+    row && {
+      lastAcked: row.last_acked,
+      tailFrom: row.tail_from,
+      snapshot: { section: row.snapshot_table, after: row.snapshot_after },
+      scope: row.scope,
+      run: row.run ?? 0,
+      asks: row.asks,
+    }
+  );
+}
+
+function beginSnapshot(db: Connection, peer: string): void {
+  db.run(
+    'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, ' +
+      'snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
+    peer,
+  );
+}
+
+/** When a snapshot began outlives the process that began it. */
+function noteSnapshot(db: Connection, peer: string, now: number): void {
+  if (findState(db, peer)?.tailFrom == null) db.run('DELETE FROM _meta WHERE key = ?', snapshotKey(peer));
+  else
+    db.run(
+      'INSERT INTO _meta (key, value) VALUES (?, CAST(? AS INTEGER)) ON CONFLICT DO NOTHING',
+      snapshotKey(peer),
+      now,
+    );
+}
+
+/** By the change's own updated_at; null where that is no time. */
+function timeOfNext(db: Connection, after: number): number | null {
+  const next = db.get<{ t: unknown }>(
+    "SELECT iif(json_valid(row_data), row_data ->> '$.updated_at', NULL) AS t FROM _changes " +
+      'WHERE change_id > ? ORDER BY change_id LIMIT 1',
+    after,
+  );
+  return typeof next?.t === 'number' ? next.t : null;
+}
+
+function hasRows(db: Connection, table: string): boolean {
+  const rows = db.get(`SELECT 1 AS n FROM ${quote(table)} LIMIT 1`);
+  return (rows ?? db.get('SELECT 1 AS n FROM _tombstones WHERE table_name = ? LIMIT 1', table)) !== undefined;
+}

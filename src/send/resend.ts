@@ -1,0 +1,131 @@
+/**
+ * Sending whole tables again: what a table holds goes to every peer, and a peer can be asked for what it holds. That is
+ * for rows that may have been written or deleted while no trigger was looking; the merge finds out which were.
+ */
+import type { Clock } from '../clock.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { fold } from '../sqlite/sql.ts';
+
+/**
+ * Every peer is sent these tables, tombstones included, before it is sent further changes; a walk that is under way
+ * begins again with them. `ask`: the next batch to each peer asks it for its own. In a transaction.
+ */
+export function resendTables(db: Connection, tables: string[], options: { ask: boolean; now: number }): void {
+  const peers = db.all<{ url: string; walking: number; scope: string | null; asks: string | null }>(
+    'SELECT peer_url AS url, tail_from IS NOT NULL AS walking, snapshot_of AS scope, asks FROM main._peer_state',
+  );
+  for (const { url, walking, scope, asks } of peers) {
+    // A walk over everything stays one.
+    const everything = walking === 1 && scope === null;
+    db.run(
+      'UPDATE main._peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_of = ?, asks = ?, ' +
+        'snapshot_table = NULL, snapshot_after = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
+      everything ? null : together(walking === 1 ? scope : null, tables),
+      options.ask ? together(asks, tables) : asks,
+      url,
+    );
+    db.run(
+      'INSERT INTO main._meta (key, value) VALUES (?, CAST(? AS INTEGER)) ON CONFLICT DO NOTHING',
+      snapshotKey(url),
+      options.now,
+    );
+  }
+}
+
+/** Where `_meta` says when the walk for a peer began: that outlives the process that began it. */
+export function snapshotKey(peer: string): string {
+  return `snapshot_since ${peer}`;
+}
+
+/** The tables of a walk: `scope` is what `_peer_state` says of it, null for all. */
+export function inScope<T extends { name: string }>(tables: T[], scope: string | null): T[] {
+  if (scope === null) return tables;
+  const names = new Set(namesIn(scope).map(fold));
+  return tables.filter((table) => names.has(fold(table.name)));
+}
+
+/** A header must stay short, or servers refuse the request. */
+const HEADER_MAX = 2_000;
+const ALL = '*';
+
+/** `asks` of `_peer_state` as the value of a header. */
+export function askHeader(asks: string): string {
+  const value = encodeURIComponent(asks);
+  return value.length > HEADER_MAX ? ALL : value;
+}
+
+/** Which of these tables a header asks for. Whatever else it may hold asks for nothing. */
+export function askedFor<T extends { name: string }>(tables: T[], header: string): T[] {
+  if (header === ALL) return tables;
+  try {
+    return inScope(tables, decodeURIComponent(header));
+  } catch {
+    return [];
+  }
+}
+
+/** How often a table is sent again for the asking. */
+const EVERY_MS = 10 * 60_000;
+
+/**
+ * What peers have asked for. Each table goes out at most once in ten minutes, whoever asks and however often: a walk costs
+ * far more than a request. What is asked for too early waits, and survives a restart.
+ */
+export class Requests {
+  readonly #db: Connection;
+  readonly #clock: Clock;
+  readonly #servedAt = new Map<string, number>();
+  #waiting: Set<string>;
+
+  constructor(db: Connection, clock: Clock) {
+    this.#db = db;
+    this.#clock = clock;
+    const kept = db.get("SELECT value FROM main._meta WHERE key = 'asked_for'")?.value;
+    this.#waiting = new Set(typeof kept === 'string' ? namesIn(kept) : []);
+  }
+
+  note(tables: { name: string }[]): void {
+    const fresh = tables.filter(({ name }) => !this.#waiting.has(name));
+    if (fresh.length === 0) return;
+    const waiting = new Set([...this.#waiting, ...fresh.map(({ name }) => name)]);
+    this.#db.transaction(() => this.#keep(waiting));
+    this.#waiting = waiting;
+  }
+
+  /** Begins with what is due. */
+  serve(): void {
+    if (this.#waiting.size === 0) return;
+    const now = this.#clock.now();
+    const isDue = (name: string): boolean => Math.abs(now - (this.#servedAt.get(name) ?? -Infinity)) >= EVERY_MS;
+    const due = [...this.#waiting].filter(isDue);
+    if (due.length === 0) return;
+    const waiting = new Set([...this.#waiting].filter((name) => !due.includes(name)));
+    this.#db.transaction(() => {
+      resendTables(this.#db, due, { ask: false, now });
+      this.#keep(waiting);
+    });
+    this.#waiting = waiting;
+    for (const name of due) this.#servedAt.set(name, now);
+  }
+
+  #keep(waiting: Set<string>): void {
+    this.#db.run(
+      "INSERT INTO main._meta (key, value) VALUES ('asked_for', ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+      JSON.stringify([...waiting]),
+    );
+  }
+}
+
+function together(before: string | null, tables: string[]): string {
+  return JSON.stringify([...new Set([...(before === null ? [] : namesIn(before)), ...tables])]);
+}
+
+/** A JSON array of names, written by us; of anything else, nothing. */
+function namesIn(json: string): string[] {
+  try {
+    const names: unknown = JSON.parse(json);
+    return Array.isArray(names) ? names.filter((name) => typeof name === 'string') : [];
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,34 @@
+/** A refused shipment taken apart: its changes as dead letters, or one of them alone. */
+import type { DeadLetters } from '../dead-letters.ts';
+import type { RowRef } from '../events.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { CHANGES_OF_BODY, singleBody } from '../wire/body.ts';
+import type { Shipment } from './shipment.ts';
+
+/** The row's id as the change names it: `old_id` for a deletion, the column `id` in whatever case for a write. */
+const ID =
+  "coalesce(c.value ->> '$.old_id', " +
+  "(SELECT e.atom FROM json_each(c.value, '$.row') AS e WHERE e.key = 'id' COLLATE NOCASE))";
+
+const CHANGES =
+  `SELECT c.value ->> '$.op' AS op, c.value ->> '$.table' AS tbl, ${ID} AS id, ` +
+  `c.value -> '$.row' AS r, c.value AS change FROM ${CHANGES_OF_BODY} AS c`;
+
+/** Makes a dead letter of every change of a refused shipment. Inside a transaction. */
+export function setAsideChanges(
+  db: Connection,
+  letters: DeadLetters,
+  { body }: Shipment<unknown>,
+  refusal: { peer: string; reason: string; attempts: number },
+): RowRef[] {
+  const changes = db.all<{ op: string; tbl: string; id: string; r: string | null; change: string }>(CHANGES, body);
+  for (const { op, tbl, id, r, change } of changes) {
+    letters.keepRefused({ op, table: tbl, rowId: id, row: r, change }, refusal.peer, refusal.reason, refusal.attempts);
+  }
+  return changes.map(({ op, tbl, id }) => ({ op: op as RowRef['op'], table: tbl, id }));
+}
+
+/** The shipment reduced to its change number `index`. */
+export function singleChange<P>(db: Connection, shipment: Shipment<P>, index: number): Shipment<P> {
+  return { ...shipment, body: singleBody(db, shipment.body, shipment.batchId, index), count: 1 };
+}

@@ -1,0 +1,50 @@
+/** Opening a file that another process holds: the programs wait as long as they were told to. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { openDatabase as openForProgram } from '../../src/cli/open.ts';
+import { betterSqlite3, lane, openDatabase } from '../support/lane.ts';
+import { cleanUp, scratchFolder } from '../support/nodes.ts';
+
+const OPENERS = {
+  'bun-sqlite': "const d = new (require('bun:sqlite').Database)(path);",
+  'node-sqlite': "const d = new (require('node:sqlite').DatabaseSync)(path);",
+  'better-sqlite3': `const d = new (require(${JSON.stringify(
+    lane === 'better-sqlite3'
+      ? betterSqlite3().replace(/^better-sqlite3$/, `${process.cwd()}/node_modules/better-sqlite3`)
+      : '',
+  )}))(path);`,
+};
+
+/** Another process that holds the file in its own way, for a moment. */
+async function heldBy(path: string, sql: string): Promise<void> {
+  const program = `const path = ${JSON.stringify(path)}; ${OPENERS[lane]} d.exec(${JSON.stringify(sql)});
+    console.log('held'); setTimeout(() => { d.exec('ROLLBACK'); }, 300);`;
+  const child = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] });
+  cleanUp(() => child.kill());
+  await once(child.stdout, 'data');
+}
+
+test.each([
+  ['a writer', 'BEGIN IMMEDIATE; INSERT INTO t VALUES (1)'],
+  ['a reader', 'BEGIN; SELECT * FROM t'],
+  ['somebody who has it for himself', 'BEGIN EXCLUSIVE'],
+])('a file with a rollback journal, held by %s for a moment, is waited for', async (_who, sql) => {
+  const path = join(scratchFolder(), 'held.db');
+  const made = await openDatabase(path);
+  made.exec('CREATE TABLE t (a); INSERT INTO t VALUES (0)');
+  made.close();
+  await heldBy(path, sql);
+  const { db, close } = openForProgram(path, { busyMs: 20_000 });
+  expect(Object.values(db.prepare('PRAGMA journal_mode').get() as object)).toEqual(['wal']);
+  close();
+});
+
+test('and no longer than that', async () => {
+  const path = join(scratchFolder(), 'held.db');
+  const holder = await openDatabase(path);
+  cleanUp(() => holder.close());
+  holder.exec('CREATE TABLE t (a); BEGIN IMMEDIATE; INSERT INTO t VALUES (1)');
+  expect(() => openForProgram(path, { busyMs: 10 })).toThrow(/is locked/);
+});

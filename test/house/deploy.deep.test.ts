@@ -1,0 +1,130 @@
+/**
+ * The files of deploy/, as far as a machine without Docker and without systemd as its first process can try them: what the
+ * image starts is started with the image's own words, asked by its own healthcheck and stopped by SIGTERM; the units go
+ * through systemd-analyze where that is installed. The public workflow builds and runs the image itself.
+ */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
+import { cleanUp, scratchFolder, until } from '../support/nodes.ts';
+import { freePorts } from '../support/programs.ts';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const read = (name: string): string => readFileSync(join(root, name), 'utf8');
+const dockerfile = read('deploy/Dockerfile');
+const entry = '/app/node_modules/rowcast/';
+
+function instruction(name: string): string {
+  return new RegExp(`^${name} (.*)$`, 'gm').exec(dockerfile.slice(dockerfile.lastIndexOf('\nFROM ')))?.[1] ?? '';
+}
+
+/** `KEY=value` pairs, of the image's ENV line or of an .env file. */
+function variables(text: string): Record<string, string> {
+  return Object.fromEntries([...text.matchAll(/(?:^|\s)([A-Z_]+)=(\S+)/g)].map(([, key, value]) => [key, value]));
+}
+
+describe('the image', () => {
+  test('copies what is there, runs unprivileged, and keeps its data in a volume', () => {
+    for (const [, sources] of dockerfile.matchAll(/^COPY (?!--from)(.*) \S+$/gm)) {
+      for (const source of (sources as string).split(' ')) expect(existsSync(join(root, source)), source).toBe(true);
+    }
+    expect(instruction('USER')).toBe('node');
+    expect(instruction('VOLUME')).toBe('/data');
+    expect(variables(instruction('ENV')).ROWCAST_DB).toMatch(/^\/data\//);
+  });
+
+  test('starts the program that the package calls rowcast, without a shell in between', () => {
+    const manifest = JSON.parse(read('package.json'));
+    expect(JSON.parse(instruction('ENTRYPOINT'))).toEqual(['node', `${entry}${manifest.bin.rowcast}`]);
+    expect(JSON.parse(instruction('CMD'))).toEqual(['serve']);
+    expect(dockerfile).toContain('FROM node:20-');
+    expect(read('.nvmrc').trim()).toBe('20');
+  });
+
+  test('is well by its own healthcheck while it runs, and ends in order by SIGTERM', async () => {
+    const [port = 0] = await freePorts(1);
+    const settings = { ...variables(instruction('ENV')), ROWCAST_ID: 'a', ROWCAST_LISTEN: `127.0.0.1:${port}` };
+    const env = { ...settings, ROWCAST_DB: join(scratchFolder(), 'rowcast.db'), PATH: process.env.PATH };
+    const healthcheck = (): number | null =>
+      spawnSync(process.execPath, [join(root, 'deploy', 'healthcheck.mjs')], { env, stdio: 'ignore' }).status;
+    expect(healthcheck()).toBe(1);
+
+    const [, program, ...rest] = [...JSON.parse(instruction('ENTRYPOINT')), ...JSON.parse(instruction('CMD'))];
+    const child = start([program.replace(entry, root), ...rest], env);
+    await until('it has started', () => child.output.includes('"started"'));
+    expect(healthcheck()).toBe(0);
+    child.process.kill('SIGTERM');
+    expect(await child.ended).toBe(0);
+    expect(child.output).toContain('"stopped"');
+    expect(healthcheck()).toBe(1);
+  });
+});
+
+test('the three nodes of compose.yaml name each other, each with a volume of its own', () => {
+  const services =
+    read('deploy/compose.yaml')
+      .split(/^services:$/m)[1]
+      ?.split(/^networks:$/m)[0] ?? '';
+  const nodes = services.split(/^ {2}(?=\w)/m).filter((text) => text.trim() !== '');
+  const ids = nodes.map((text) => text.slice(0, text.indexOf(':')));
+  expect(ids).toHaveLength(3);
+  for (const [index, text] of nodes.entries()) {
+    const id = ids[index] as string;
+    const others = ids.filter((other) => other !== id).map((other) => `http://${other}:9001`);
+    expect(text).toContain(`ROWCAST_ID: ${id}\n`);
+    expect(text).toContain(`ROWCAST_PEER: ${others.join(',')}\n`);
+    expect(text).toContain(`["${id}:/data"]`);
+    expect(text).toMatch(/ports: \["127\.0\.0\.1:\d+:9001"\]/);
+  }
+});
+
+describe.each([
+  ['rowcast.service', 'node.env', 'serve', 'a', ['http://127.0.0.1:9002']],
+  ['rowcast-hub.service', 'hub.env', 'hub', 'hub', ['http://127.0.0.1:9001', 'http://127.0.0.1:9002']],
+])('%s', (unit, envFile, command, id, peers) => {
+  const text = read(join('deploy', unit));
+  const [, node = '', program = '', word = ''] = /^ExecStart=(\S+) (\S+) (\S+)$/m.exec(text) ?? [];
+  const here = program.replace('/opt/rowcast/node_modules/rowcast/', root);
+
+  test.skipIf(spawnSync('systemd-analyze', ['--version']).status !== 0)('is what systemd expects of a unit', () => {
+    const copy = join(scratchFolder(), unit);
+    writeFileSync(
+      copy,
+      text
+        .replace(`${node} ${program}`, `${process.execPath} ${here}`)
+        .replace('/etc/rowcast/', `${join(root, 'deploy')}/`),
+    );
+    const { status, stderr, stdout } = spawnSync('systemd-analyze', ['verify', copy], { encoding: 'utf8' });
+    expect(`${stdout}${stderr}`).toBe('');
+    expect(status).toBe(0);
+  });
+
+  test('starts the program with the settings of its file, in a folder that it may write to', async () => {
+    expect(word).toBe(command);
+    expect(text).toContain(`EnvironmentFile=/etc/rowcast/${envFile}`);
+    const settings = variables(read(join('deploy', envFile)));
+    expect(settings.ROWCAST_DB).toMatch(new RegExp(`^/var/lib/${/^StateDirectory=(\S+)$/m.exec(text)?.[1]}/`));
+    const [port = 0] = await freePorts(1);
+    const env = { ...settings, ROWCAST_DB: join(scratchFolder(), 'a.db'), ROWCAST_LISTEN: `127.0.0.1:${port}` };
+    const child = start([here, word], { ...env, PATH: process.env.PATH });
+    await until('it has started', () => child.output.includes('"started"'));
+    const health = (await (await fetch(`http://127.0.0.1:${port}/health`)).json()) as object;
+    expect(health).toMatchObject({ ok: true, node_id: id, peers });
+    child.process.kill('SIGTERM');
+    expect(await child.ended).toBe(0);
+  });
+});
+
+function start(args: string[], env: NodeJS.ProcessEnv) {
+  const child: ChildProcess = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const started = {
+    process: child,
+    output: '',
+    ended: new Promise<number | null>((resolve) => child.on('exit', (code) => resolve(code))),
+  };
+  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk) => (started.output += chunk));
+  cleanUp(() => child.kill('SIGKILL'));
+  return started;
+}
