@@ -96,7 +96,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
-  answerWith((incoming) => respond(relay, { maxBodyBytes }, incoming));
+  answerWith((incoming) => respond(relay, {}, incoming));
   const stop = stopSignal(log);
   log('info', 'started', {
     url: server.url,

@@ -120,7 +120,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened?.close();
     throw error;
   }
-  answerWith(compose(manager, store, maxBodyBytes));
+  answerWith(compose(manager, store));
   const stop = stopSignal(log);
   log('info', 'started', {
     url: server.url,
@@ -163,9 +163,9 @@ function isItems(table: string): boolean {
 }
 
 /** The item routes and Rowcast's own as one answer function. */
-function compose(manager: Manager, store: ItemStore | undefined, maxBodyBytes: number): Answer {
+function compose(manager: Manager, store: ItemStore | undefined): Answer {
   return async (incoming) => {
     const item = store && (await respondItems(store, incoming, () => manager.nudge()));
-    return item ?? (await respond(manager, { maxBodyBytes }, incoming));
+    return item ?? (await respond(manager, {}, incoming));
   };
 }

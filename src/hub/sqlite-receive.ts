@@ -68,7 +68,8 @@ export class BatchMerger {
     this.#db.run(merge, before, from ?? null, document.json, ...except);
     const ack: Ack = { applied: document.count, ack: document.batchId };
     // Every change was regular and won: the ordinary case, and the end of it.
-    if (this.#db.changes() === document.count) return { ack, advanced: document.count > 0, letters: [] };
+    const changes = document.count;
+    if (this.#db.changes() === changes) return { ack, changes, advanced: changes > 0, letters: [] };
 
     const tallies = new Map<string, Tally>();
     let regular = 0;
@@ -85,7 +86,7 @@ export class BatchMerger {
     const placed = [...tallies.values()].filter((row) => row.placed);
     ack.applied = placed.reduce((sum, row) => sum + row.n, 0);
     if (aside.length > 0) ack.rejected = aside.map(({ rejection }) => rejection);
-    return { ack, advanced: this.latest() > before, letters: aside.map(({ event }) => event) };
+    return { ack, changes, advanced: this.latest() > before, letters: aside.map(({ event }) => event) };
   }
 
   /** The statements for the regular changes, without those that are superseded, and what these bind. */

@@ -62,9 +62,9 @@ export class SqliteHubStore implements HubStore {
   }
 
   async receive(body: string | Uint8Array, sender: Sender): Promise<Stored> {
-    const { ack, advanced, letters } = this.#merger.receive(body, sender);
+    const { advanced, ...stored } = this.#merger.receive(body, sender);
     if (advanced) this.#advanced();
-    return { ack, letters };
+    return stored;
   }
 
   onAdvance(hint: () => void): void {

@@ -49,6 +49,8 @@ export const BATCH_CHANGES_MAX = 10_000;
 export const SYNC_PATH = '/sync';
 export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';
+/** Of a request: the sender is Rowcast, and what it says of itself, as `id=<node id>; ...`. Unknown keys are ignored. */
+export const ROWCAST_HEADER = 'x-rowcast';
 /** Of a request: the tables that the receiver is asked to send in its turn, all of their rows; see send/resend.ts. */
 export const SEND_AGAIN_HEADER = 'x-send-again';
 /** Of an answer: how many milliseconds the batch kept the receiver. */
@@ -71,5 +73,7 @@ export function acknowledges(ack: unknown, batchId: number): boolean {
   return ack === batchId || ack === String(batchId);
 }
 
-/** The range of a JavaScript Date, in milliseconds. */
-export const TIMESTAMP_MAX = 8_640_000_000_000_000;
+/** 2200-01-01: a time above it is a mistake, and would stand above every honest write for ever. */
+export const TIMESTAMP_MAX = 7_258_118_400_000;
+/** The least time of a JavaScript Date. */
+export const TIMESTAMP_MIN = -8_640_000_000_000_000;

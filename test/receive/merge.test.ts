@@ -22,7 +22,7 @@ function gone(updatedAt: number): object {
 }
 
 function deliver(manager: Manager, ...changes: object[]): number {
-  const answer = manager.receive(JSON.stringify({ batch_id: 1, changes }));
+  const answer = manager.receive(JSON.stringify({ batch_id: 1, changes }), { said: 'id=sender' });
   if (answer.status !== 200) throw new Error(answer.body.error);
   expect(answer.body.rejected).toBeUndefined();
   return answer.body.applied;
@@ -138,7 +138,7 @@ describe('tombstones', () => {
 });
 
 describe('an incoming time is never changed', () => {
-  const times = [-8_640_000_000_000_000, -1, 0, 1, 2, FUTURE, 8_640_000_000_000_000];
+  const times = [-8_640_000_000_000_000, -1, 0, 1, 2, FUTURE, 7_258_118_400_000];
   test.each(times)('%d arrives as it is', async (time) => {
     const { db, manager } = await node();
     expect(deliver(manager, live(time))).toBe(1);
@@ -263,7 +263,7 @@ function simulate(sites: Site[], seed: number, check: boolean): string | undefin
       for (const change of [...part]) {
         if (random.chance(0.25)) (random.chance(0.5) ? part : site.inbox).push(change);
       }
-      const answer = site.manager.receive(`{"batch_id":${start},"changes":[${part.join(',')}]}`);
+      const answer = site.manager.receive(`{"batch_id":${start},"changes":[${part.join(',')}]}`, { said: 'id=sender' });
       if (answer.status !== 200) throw new Error(answer.body.error);
       const expected = models.get(site)?.mergeBatch(part.map((change) => JSON.parse(change) as WireChange));
       if (check) expect(answer.body, `seed ${seed}`).toEqual({ applied: expected, ack: start });

@@ -38,8 +38,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        'AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
-        'AND (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
+        'WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
+        'WHERE (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
       ],
     ],
   },
@@ -108,8 +108,8 @@ export const MUTANTS = [
     edits: [
       [
         'attach.js',
-        'return this.#apply(body, options.from);',
-        `${LATER}this.#apply(body, options.from));\n            return { applied: 1, ack: ${BATCH_ID} };`,
+        'return this.#apply(body, options.from, options.said !== undefined);',
+        `${LATER}this.#apply(body, options.from, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
       ],
     ],
   },
@@ -210,8 +210,8 @@ export const MUTANTS = [
     edits: [
       [
         'hub/hub.js',
-        'const { ack, letters } = await this.#store.receive(body, { from: sender, plain: said === undefined });',
-        `${LATER}this.#store.receive(body, { from: sender, plain: said === undefined }));\n            const { ack, letters } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [] };`,
+        'const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });',
+        `${LATER}this.#store.receive(body, { from: sender, plain: said === undefined }));\n            const { ack, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [], changes: 1 };`,
       ],
     ],
   },
