@@ -59,8 +59,7 @@ const ID_LENGTH_MAX = 200;
 export async function createHub(db: Database, { edges: urls, ...rest }: HubConfig): Promise<Hub> {
   const config = checkConfig({ ...rest, peers: urls });
   const clock = config.clock ?? systemClock;
-  const limits = { bodyBytes: config.maxBodyBytes, batchChanges: Number.MAX_SAFE_INTEGER };
-  const store = new SqliteHubStore(new Connection(db), { clock, limits });
+  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes: config.maxBodyBytes });
   try {
     await store.open();
     return new Relay(store, await enrolEdges(store, config.peers), { ...config, clock });
