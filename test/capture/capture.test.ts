@@ -240,7 +240,7 @@ describe("capture is part of the writer's transaction", () => {
     it.db.exec(insert('a'));
     it.db.exec("UPDATE items SET name = 'x' WHERE id = 'kept'");
     it.db.exec("DELETE FROM items WHERE id = 'kept'");
-    expect(captured(it.db).length).toBe(4);
+    expect(new Set(ops(it.db))).toEqual(new Set(['INSERT kept', 'INSERT a', 'UPDATE kept', 'DELETE kept']));
     it.db.exec('ROLLBACK');
     expect(ops(it.db)).toEqual(['INSERT kept']);
     expect(it.all('SELECT * FROM _tombstones')).toEqual([]);
@@ -754,7 +754,8 @@ describe('several connections and processes on one file', () => {
     expect([...ids].filter((id) => id.startsWith('child-'))).toHaveLength(60);
     expect([...ids].filter((id) => id.startsWith('ours-'))).toHaveLength(written);
     expect([...ids].filter((id) => id.startsWith('theirs-'))).toEqual([]);
-    expect(seen.filter(({ op, row_id }) => op === 'DELETE' && String(row_id).startsWith('child-'))).toHaveLength(20);
+    const deleted = seen.filter(({ op, row_id }) => op === 'DELETE' && String(row_id).startsWith('child-'));
+    expect(new Set(deleted.map(({ row_id }) => row_id)).size).toBe(20);
     it.db.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
     it.db.exec("DELETE FROM items WHERE id LIKE 'theirs-%'");
     it.db.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
