@@ -369,7 +369,7 @@ describe('a backlog', () => {
     return texts;
   }
   const looksThroughIt = (sql: string): boolean =>
-    sql.startsWith('UPDATE main."items"') && sql.includes('FROM main._changes');
+    sql.startsWith('INSERT INTO main._stamps') && sql.includes('FROM main._changes');
 
   test('is not looked through again where the schema is as it was', async () => {
     expect((await statementsOfNextAttach(() => {})).filter(looksThroughIt)).toEqual([]);

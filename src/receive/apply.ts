@@ -7,6 +7,7 @@
  */
 
 import type { Registry } from '../capture/registry.ts';
+import { RESET_SYNCING, SET_SYNCING } from '../capture/versions.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
 import { type Connection, TransactionLost } from '../sqlite/connection.ts';
@@ -44,7 +45,6 @@ export class Applier {
   /** Applies a request body; throws a RowcastError that says why when it is not a batch at all, and then changes nothing. */
   apply(body: string | Uint8Array, delivery: Delivery): Applied {
     const document = this.#read(body, delivery);
-    this.#registry.refresh();
     const merged = this.#merge(document, delivery);
     return {
       ack: {
@@ -72,12 +72,23 @@ export class Applier {
    * ever sees it set, and a crash takes it back.
    */
   syncing<T>(fn: () => T): T {
+    let done: { result: T } | undefined;
+    // Another process may write between the two; then there are rows whose version is not the one that is compared.
+    while (!done) {
+      this.#registry.refresh();
+      done = this.#trySyncing(fn);
+    }
+    return done.result;
+  }
+
+  #trySyncing<T>(fn: () => T): { result: T } | undefined {
     return this.#db.transaction(
       () => {
+        if (!this.#registry.isCurrent()) return undefined;
         this.#db.run(SET_SYNCING);
         const result = fn();
         this.#db.run(RESET_SYNCING);
-        return result;
+        return { result };
       },
       // The acknowledgement promises that the changes survive a power cut, whatever the application's own setting is. A
       // child may come before its parent, so foreign keys wait; where there are none, the pragma is spared, because it
@@ -133,6 +144,3 @@ export class Applier {
     return String(this.#db.get('SELECT json(?) AS text', json)?.text);
   }
 }
-
-const SET_SYNCING = "INSERT INTO _meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
-const RESET_SYNCING = "UPDATE _meta SET value = 0 WHERE key = 'syncing'";

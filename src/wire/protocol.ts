@@ -73,7 +73,9 @@ export function acknowledges(ack: unknown, batchId: number): boolean {
   return ack === batchId || ack === String(batchId);
 }
 
-/** 2200-01-01: a time above it is a mistake, and would stand above every honest write for ever. */
-export const TIMESTAMP_MAX = 7_258_118_400_000;
-/** The least time of a JavaScript Date. */
+/**
+ * The times that are versions, in milliseconds: from the beginning of a JavaScript Date to the year 2200. The ceiling is the
+ * same for all nodes. Without one, a time in microseconds would freeze its row: nothing could be written above it.
+ */
 export const TIMESTAMP_MIN = -8_640_000_000_000_000;
+export const TIMESTAMP_MAX = 7_258_118_400_000;

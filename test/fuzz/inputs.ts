@@ -169,7 +169,7 @@ const FOREIGN = [
   '_peer_state',
   '_dead_letter',
   '_dead_letter_info',
-  '_floors',
+  '_stamps',
   '_replaced',
   '_rowcast_stage',
   'sqlite_master',

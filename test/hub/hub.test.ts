@@ -638,8 +638,8 @@ test('a SQLite without JSONB gives the same answers', async () => {
   const [fast, slow] = await Promise.all(
     [true, false].map(async (jsonb) => {
       const db = new Connection(await database('SELECT 1'));
-      const limits = { bodyBytes: 1_000_000, batchChanges: 100 };
-      const store = new SqliteHubStore(db, { clock: systemClock, limits, jsonb });
+      const maxBodyBytes = 1_000_000;
+      const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes, jsonb });
       await store.open();
       return { db, store };
     }),
@@ -842,8 +842,8 @@ describe('shipping', () => {
 
   test('a batch that is no longer what it was is not handed out again', async () => {
     const db = new Connection(await database('SELECT 1'));
-    const limits = { bodyBytes: 100_000, batchChanges: 100 };
-    const store = new SqliteHubStore(db, { clock: systemClock, limits });
+    const maxBodyBytes = 100_000;
+    const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes });
     await store.open();
     const limit = { changes: 10, bytes: 100_000 };
     const fanOut = new FanOut(store, limit);
@@ -931,8 +931,8 @@ describe('shipping', () => {
 
 test('rows of 100 KiB are measured by their lengths: a batch is read for what fits into it, and no more', async () => {
   const db = new Connection(await database('SELECT 1'));
-  const limits = { bodyBytes: 64 * 1024 * 1024, batchChanges: 1_000 };
-  const store = new SqliteHubStore(db, { clock: systemClock, limits });
+  const maxBodyBytes = 64 * 1024 * 1024;
+  const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes });
   await store.open();
   const large = Array.from({ length: 60 }, (_, i) => live(`r${i}`, T, { name: 'x'.repeat(100 * 1024) }));
   await store.receive(JSON.stringify({ batch_id: 1, changes: large }), { from: 'a', plain: false });

@@ -16,6 +16,7 @@ function tableNamed(name: string, columns: string[]): Table {
     rowKey: 'rowid',
     uniques: [],
     writers: 0,
+    generated: [],
     warnings: [],
   };
 }
