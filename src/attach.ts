@@ -58,6 +58,8 @@ export interface Manager {
     discard(id: number): void;
   };
   readonly id: string;
+  /** The largest body that it takes: the limit of `rowcast/http` too, unless that is given one of its own. */
+  readonly maxBodyBytes: number;
 }
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
@@ -67,6 +69,7 @@ export function attach(db: Database, config: Config, tables: string[]): Manager 
 
 class Attached implements Manager {
   readonly id: string;
+  readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
   readonly #db: Connection;
   readonly #clock: Clock;
@@ -87,6 +90,7 @@ class Attached implements Manager {
 
   constructor(db: Connection, config: CheckedConfig, tables: string[]) {
     this.id = config.id;
+    this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
     this.#config = config;
     this.#clock = config.clock ?? systemClock;

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { createHub, type HubConfig } from '../src/hub/hub.ts';
 import { attach, type Config, type Database, type Manager, RowcastError, type Statement } from '../src/index.ts';
 import { openDatabase, type TestDatabase } from './support/lane.ts';
 import { captured, cleanUp, database, ITEMS, node, rowsOf, scratchFolder, serveManager } from './support/nodes.ts';
@@ -117,6 +118,43 @@ describe('configuration', () => {
     const db = await database();
     const error = refusal(() => attach(db, { id: 'node', peers: [], batchms: 1 } as Config, ['items']));
     expect(error.hint).toContain('batchMs');
+    expect(error.message).toContain('did you mean batchMs?');
+  });
+
+  test.each([
+    ['nothing', undefined, /config must be an object \{id, edges, \.\.\.\}/],
+    ['no edges', { id: 'hub' }, /"edges" must be an array/],
+    ['peers instead of edges', { id: 'hub', edges: [], peers: [] }, /unknown option "peers"/],
+    ['a misspelt option', { id: 'hub', edges: [], batchsize: 1 }, /did you mean batchSize\? .*id, edges, batchMs/],
+    ['a get that is no function', { id: 'hub', edges: [], get: 'x' }, /"get" must be a function/],
+  ])('the options of a hub are checked by the same table: %s', async (_, config, message) => {
+    const db = await database('PRAGMA user_version');
+    expect(refusal(() => createHub(db, config as HubConfig)).message).toMatch(message);
+    expect(schemaOf(db)).toEqual([]);
+  });
+
+  test('a body is as large over HTTP as attach was told', async () => {
+    const { manager } = await node({ maxBodyBytes: 2_000 });
+    const url = await serveManager(manager);
+    const post = async (bytes: number): Promise<number> => {
+      const body = '{"batch_id":1,"changes":[]}'.padEnd(bytes);
+      return (await fetch(`${url}/sync`, { method: 'POST', headers: { 'content-type': 'application/json' }, body }))
+        .status;
+    };
+    expect([await post(2_000), await post(2_001)]).toEqual([200, 413]);
+  });
+
+  test.each([
+    ['an event that does not exist', 'peer-dwon', () => {}, /no event "peer-dwon"; did you mean peer-down\?/],
+    ['no event', undefined, () => {}, /no event undefined/],
+    ['the name of an inherited property', 'toString', () => {}, /no event "toString"/],
+    ['no function', 'acked', undefined, /the listener for "acked" must be a function, not undefined/],
+  ])('on() with %s is refused, and the events are listed', async (_, name, listener, message) => {
+    const { manager } = await node();
+    const error = refusal(() => manager.on(name as 'acked', listener as () => void));
+    expect(error.code).toBe('INVALID_OPTION');
+    expect(error.message).toMatch(message);
+    if (listener) expect(error.hint).toContain('applied, acked, peer-up, peer-down, dead-letter, warning, error');
   });
 
   test.each([

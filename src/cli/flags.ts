@@ -4,6 +4,8 @@
  * A command describes its flags once; parsing, checking and the help text all come from that description.
  */
 
+import { suggest } from '../suggest.ts';
+
 /** What one flag means. `parse` returns the value or throws a UsageError that says what is allowed. */
 export interface Flag<T> {
   /** Stands for the value in the help text: `-peer <url>`. */
@@ -99,16 +101,6 @@ export function describeFlags(flags: Flags): string {
     .join('\n');
 }
 
-/** `; did you mean ...?` where one of the known words is near. */
-export function suggest(word: string, known: readonly string[]): string {
-  const near = known
-    .map((candidate) => ({ candidate, distance: editDistance(word.toLowerCase(), candidate) }))
-    .filter(({ candidate, distance }) => distance <= 2 && distance < candidate.length)
-    .sort((a, b) => a.distance - b.distance)[0];
-  const longer = near ?? known.map((candidate) => ({ candidate })).find(({ candidate }) => candidate.startsWith(word));
-  return longer ? `; did you mean ${longer.candidate}?` : '';
-}
-
 function readValue(key: string, flag: Flag<unknown>, given: string[] | undefined, env: Environment): unknown {
   const variable = env[envName(key)];
   // An empty variable is an unset one: shells and service files make no difference either.
@@ -153,17 +145,4 @@ function flagName(key: string): string {
 
 function envName(key: string): string {
   return `ROWCAST_${flagName(key).replaceAll('-', '_').toUpperCase()}`;
-}
-
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const change = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min(change, (row[j] as number) + 1, (next[j - 1] as number) + 1));
-    }
-    row = next;
-  }
-  return row[b.length] as number;
 }

@@ -1,7 +1,6 @@
 /** What every program needs: a log and a port to begin with, an answer whatever happens, an orderly end, and to say what went wrong. */
 
 import { systemClock } from '../clock.ts';
-import { normalisePeer } from '../config.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
@@ -54,7 +53,7 @@ export async function begin(flags: { id: string; listen: Listen; clientTimeoutMs
 }
 
 /** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
-export async function wind(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {
+export async function shutDown(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {
   const started = systemClock.now();
   const drained = await within(stopMs / 2, server.stop());
   server.cut();
@@ -118,19 +117,6 @@ export function stopSignal(log: Log): Promise<void> {
       });
     }
   });
-}
-
-export function parseId(value: string): string {
-  if (/^[\x21-\x7e]{1,200}$/.test(value)) return value;
-  throw new UsageError('must be at most 200 printable ASCII characters without spaces');
-}
-
-export function parsePeer(value: string): string {
-  try {
-    return normalisePeer(value);
-  } catch (error) {
-    throw new UsageError(messageOf(error).replace(/^peer /, ''));
-  }
 }
 
 /** Mistakes that a person can mend are told in a line; anything else is a bug, and then the stack is what helps. */

@@ -8,6 +8,7 @@ import {
   ACCEPT_HEADER,
   ANY_ORDER_HEADER,
   APPLY_MS_HEADER,
+  BODY_BYTES_DEFAULT,
   encodeAck,
   HEALTH_PATH,
   NODE_ID_HEADER,
@@ -20,16 +21,17 @@ import type { Incoming, Outgoing } from './bridge.ts';
 export interface Replica {
   receive(body: Uint8Array, options: { from?: string | undefined; sendAgain?: string | undefined }): Received;
   health(): object;
+  /** The largest body that it takes. */
+  readonly maxBodyBytes?: number;
 }
 
 export interface HttpOptions {
-  /** Largest body that is read at all. Default 64 MiB, as for `attach`. */
+  /** Largest body that is read at all. Default: as the manager was told. */
   maxBodyBytes?: number;
   /** A prefix before `/sync` and `/health`, such as `/replication`. */
   prefix?: string;
 }
 
-const MAX_BODY_BYTES = 64 * 1024 * 1024;
 const JSON_TYPE = { 'content-type': 'application/json' };
 
 export async function respond(manager: Replica, options: HttpOptions, incoming: Incoming): Promise<Outgoing> {
@@ -40,7 +42,11 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
   // Every answer says it: the sender of the next batch may compress it.
-  const { headers, ...answer } = await sync(manager, options.maxBodyBytes ?? MAX_BODY_BYTES, incoming);
+  const { headers, ...answer } = await sync(
+    manager,
+    options.maxBodyBytes ?? manager.maxBodyBytes ?? BODY_BYTES_DEFAULT,
+    incoming,
+  );
   return { ...answer, headers: { ...headers, [ACCEPT_HEADER]: 'gzip' } };
 }
 

@@ -32,6 +32,8 @@ export type HubEventName = Exclude<EventName, 'applied'>;
 
 export interface Hub {
   readonly id: string;
+  /** The largest body that it takes. */
+  readonly maxBodyBytes: number;
   receive(body: string | Uint8Array, options?: { from?: string | undefined }): Received;
   health(): HubHealth;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
@@ -58,6 +60,7 @@ export function createHub(db: Database, config: HubConfig): Hub {
 
 class Relay implements Hub {
   readonly id: string;
+  readonly maxBodyBytes: number;
   readonly deadLetters: Hub['deadLetters'];
   readonly fanOut: FanOut;
   readonly #db: Connection;
@@ -73,9 +76,10 @@ class Relay implements Hub {
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(db: Connection, { edges: urls, ...rest }: HubConfig) {
-    const config = checkConfig({ ...rest, peers: urls });
+  constructor(db: Connection, given: HubConfig) {
+    const config = checkConfig(given, 'hub');
     this.id = config.id;
+    this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
     this.#clock = config.clock ?? systemClock;
     requireVersion(db);

@@ -46,6 +46,9 @@ export type LetterCode = RejectionCode | 'refused';
 /** The specification's ceiling for one batch, on both sides of the wire. */
 export const BATCH_CHANGES_MAX = 10_000;
 
+/** The largest body that is read where nobody has said otherwise. */
+export const BODY_BYTES_DEFAULT = 64 * 1024 * 1024;
+
 export const SYNC_PATH = '/sync';
 export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { choice, describeFlags, type Environment, integer, parseFlags, text } from '../../src/cli/flags.ts';
+import { HUB_FLAGS } from '../../src/cli/hub.ts';
 import { SERVE_FLAGS, SERVE_HELP } from '../../src/cli/serve.ts';
+import { SETTINGS } from '../../src/config.ts';
 
 const FLAGS = {
   id: text('name', 'Who.'),
@@ -121,6 +123,21 @@ describe('help', () => {
       expect(SERVE_HELP).toContain(`\n  -${key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)} <`);
     }
   });
+});
+
+test('every setting of the library is a flag of both programs, with its default and its range', () => {
+  for (const flags of [SERVE_FLAGS, HUB_FLAGS]) {
+    for (const [name, { default: otherwise, min, max }] of Object.entries(SETTINGS)) {
+      const flag = flags[name as keyof typeof SETTINGS];
+      expect([name, flag.default, flag.parse(String(min)), flag.parse(String(max))]).toEqual([
+        name,
+        String(otherwise),
+        min,
+        max,
+      ]);
+      expect(() => flag.parse(String(max + 1))).toThrow(`from ${min} to ${max}`);
+    }
+  }
 });
 
 describe('the flags of serve', () => {

@@ -271,7 +271,7 @@ describe('an ordinary mistake is told in a line, without a stack', () => {
     const table = await fails(node(folder));
     expect(table).toEqual({
       code: 1,
-      said: expect.stringMatching(/has not the columns id, .*; name the tables .* -table/),
+      said: expect.stringMatching(/lacks one of the columns id, .*; name the tables .* -table/),
     });
     const columns = 'NULL AS id, NULL AS name, NULL AS value, NULL AS created_at, NULL AS updated_at';
     db.exec(`DROP TABLE items; CREATE VIEW items AS SELECT ${columns}`);
