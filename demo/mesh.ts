@@ -121,7 +121,7 @@ export class Mesh {
         const asked = node.state === 'running' ? ask('GET', node.port, '/health', undefined, HEALTH_MS) : undefined;
         const answer = await asked?.catch(() => undefined);
         // It may have been killed while it was asked.
-        if (answer?.status === 200 && node.state === 'running') this.health.set(node.id, answer.json);
+        if (answer?.json?.node_id !== undefined && node.state === 'running') this.health.set(node.id, answer.json);
         else this.health.delete(node.id);
       }),
     );

@@ -12,6 +12,8 @@ import { asFailure, type Received, receiving } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Replayer, type RetryResult } from './receive/retry.ts';
 import { Attachment } from './send/attachment.ts';
+import { BacklogAge } from './send/backlog-age.ts';
+import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { enrolPeers } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
@@ -20,7 +22,7 @@ import { defaultTransport, givenTransport, type Transport } from './send/transpo
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import type { Ack, Change } from './wire/protocol.ts';
+import { type Ack, type Change, NODE_ID_HEADER } from './wire/protocol.ts';
 
 export interface FlushResult {
   /** Peers that have acknowledged everything that was pending. */
@@ -80,6 +82,8 @@ class Attached implements Manager {
   readonly #applier: Applier;
   readonly #replayer: Replayer;
   readonly #counter: RowCounter;
+  readonly #age: BacklogAge;
+  readonly #oneWay: OneWay;
   readonly #shippers: Shipper[];
   readonly #transport: Transport;
   readonly #stopped = new AbortController();
@@ -94,6 +98,7 @@ class Attached implements Manager {
     this.#db = db;
     this.#config = config;
     this.#clock = config.clock ?? systemClock;
+    this.#oneWay = new OneWay(config.id, config.peers, (code, message) => this.#warn(code, message));
     this.#registry = new Registry(db, {
       tables,
       warn: (code, message) => this.#warn(code, message),
@@ -116,6 +121,8 @@ class Attached implements Manager {
     this.#registry.install();
     enrolPeers(db, this.#registry, this.#attachment);
     this.#requests = new Requests(db, this.#clock);
+    this.#age = new BacklogAge(db, this.#clock);
+    this.#age.note();
     this.#replayer.replayUnknown();
 
     this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
@@ -150,7 +157,16 @@ class Attached implements Manager {
 
   health(): Health {
     this.#refuseIfStopped();
-    return health(this.id, this.#db, this.#registry, this.#letters, this.#shippers, this.#counter, this.#clock.now());
+    return health({
+      nodeId: this.id,
+      db: this.#db,
+      registry: this.#registry,
+      letters: this.#letters,
+      shippers: this.#shippers,
+      counter: this.#counter,
+      age: this.#age,
+      now: this.#clock.now(),
+    });
   }
 
   async flush(): Promise<FlushResult> {
@@ -186,6 +202,7 @@ class Attached implements Manager {
 
   #apply(body: string | Uint8Array, from: string | undefined): Ack {
     const { ack, event, letters } = this.#applier.apply(body, from, this.#events.has('applied'));
+    this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
     return ack;
@@ -203,7 +220,11 @@ class Attached implements Manager {
       nodeId: id,
       peer,
       outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment),
-      fetch: this.#transport.fetch,
+      fetch: async (url, init) => {
+        const answer = await this.#transport.fetch(url, init);
+        this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
+        return answer;
+      },
       get: this.#config.get ?? this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
@@ -242,6 +263,7 @@ class Attached implements Manager {
 
   /** A few look-ups, as long as nobody has touched anything. */
   #tick(): void {
+    this.#age.tick();
     this.#registry.refresh();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);

@@ -53,6 +53,7 @@ export type EventName = keyof RowcastEvents;
 const EVENTS: Record<EventName, true> = {
   applied: true,
   acked: true,
+  attempt: true,
   'peer-up': true,
   'peer-down': true,
   'dead-letter': true,

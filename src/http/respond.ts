@@ -21,6 +21,8 @@ import type { Incoming, Outgoing } from './bridge.ts';
 export interface Replica {
   receive(body: Uint8Array, options: { from?: string | undefined; sendAgain?: string | undefined }): Received;
   health(): object;
+  /** Told to whoever sends to it. */
+  readonly id?: string;
   /** The largest body that it takes. */
   readonly maxBodyBytes?: number;
 }
@@ -41,13 +43,14 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
     return healthOf(manager);
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
-  // Every answer says it: the sender of the next batch may compress it.
+  // Every answer says who answers, and that the next batch may be compressed.
   const { headers, ...answer } = await sync(
     manager,
     options.maxBodyBytes ?? manager.maxBodyBytes ?? BODY_BYTES_DEFAULT,
     incoming,
   );
-  return { ...answer, headers: { ...headers, [ACCEPT_HEADER]: 'gzip' } };
+  const self = manager.id === undefined ? {} : { [NODE_ID_HEADER]: manager.id };
+  return { ...answer, headers: { ...headers, ...self, [ACCEPT_HEADER]: 'gzip' } };
 }
 
 async function sync(manager: Replica, max: number, incoming: Incoming): Promise<Outgoing> {
@@ -79,10 +82,11 @@ async function sync(manager: Replica, max: number, incoming: Incoming): Promise<
   };
 }
 
-/** A stopped manager has no health to report; a load balancer reads 503 as "not here". */
+/** A load balancer reads 503 as "not here": for a node that is not well, and for a stopped one, which has no health. */
 function healthOf(manager: Replica): Outgoing {
   try {
-    return { status: 200, headers: JSON_TYPE, body: JSON.stringify(manager.health()) };
+    const health: { ok?: unknown } = manager.health();
+    return { status: health.ok === false ? 503 : 200, headers: JSON_TYPE, body: JSON.stringify(health) };
   } catch (error) {
     return refused(503, messageOf(error));
   }

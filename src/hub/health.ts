@@ -69,7 +69,7 @@ export function hubHealth(
     node_id: id,
     item_count: read(0, () => counter.count('_hub_live', 'seq')),
     pending_changes: Math.max(0, ...states.map(({ pending }) => pending)),
-    dead_letter: read(0, () => letters.count()),
+    dead_letter: read(0, () => letters.count(counter)),
     peers: links.map(({ edge }) => edge.url),
     peer_states: states,
     lag_ms: Math.max(0, ...states.map(({ lag_ms }) => lag_ms)),

@@ -56,7 +56,7 @@ test('a snapshot that has not begun counts every row and every tombstone', async
     snapshot: true,
     pending: 4_990 + 1 + 9 + 1,
     exact: true,
-    behindSince: clock.now(),
+    snapshotSince: clock.now(),
   });
   expect(manager.health().peer_states).toMatchObject([{ url: PEER, pending: 5_001, snapshot: true }]);
 });
@@ -78,7 +78,7 @@ test('it goes down page by page to nothing, and what is written meanwhile is cou
   await manager.flush();
   expect(seen.slice(0, 2)).toEqual([100, 100]);
   expect(seen.some((n) => n > 0 && n < 50)).toBe(true);
-  expect(progress(db)).toMatchObject({ snapshot: false, pending: 0, exact: true, behindSince: null });
+  expect(progress(db)).toMatchObject({ snapshot: false, pending: 0, exact: true, snapshotSince: null });
   expect(db.prepare("SELECT count(*) AS n FROM _meta WHERE key LIKE 'snapshot%'").get()).toMatchObject({ n: 0 });
 });
 
@@ -98,18 +98,18 @@ test('since when it is behind outlives the process; without a snapshot it is the
   await first.manager.stop();
   const later = start(db, [PEER], connectionError, { batchMs: 1_000 });
   await later.clock.advance(5_000);
-  expect(progress(db).behindSince).toBe(since);
+  expect(progress(db).snapshotSince).toBe(since);
   await later.manager.stop();
   const well = start(db, [PEER], acknowledged);
   await well.manager.flush();
   await well.manager.stop();
   start(db, [PEER], connectionError);
   db.exec("INSERT INTO items VALUES ('new', 'x', 1, 10, 4000), ('newer', 'x', 1, 10, 5000)");
-  expect(progress(db)).toMatchObject({ snapshot: false, pending: 2, behindSince: 4_000 });
+  expect(progress(db)).toMatchObject({ snapshot: false, pending: 2, snapshotSince: null });
 });
 
 test('a peer that nobody has heard of is behind by nothing that could be told', async () => {
   const db = await database(`${ITEMS}; ${OTHER}`);
   start(db, [], acknowledged);
-  expect(progress(db)).toEqual({ lastAcked: 0, snapshot: false, pending: 0, exact: true, behindSince: null });
+  expect(progress(db)).toEqual({ lastAcked: 0, snapshot: false, pending: 0, exact: true, snapshotSince: null });
 });
