@@ -15,6 +15,8 @@ export interface Flag<T> {
   /** As text, the way a user would write it. A flag without one is required, or, when repeatable, empty. */
   default?: string;
   repeatable?: boolean;
+  /** Stands alone: to name it is to say yes. */
+  toggle?: boolean;
 }
 
 export type Flags = Record<string, Flag<unknown>>;
@@ -49,6 +51,14 @@ export function integer(help: string, range: { default: number; min: number; max
   };
 }
 
+export function toggle(help: string) {
+  return {
+    ...choice(['false', 'true'], help),
+    toggle: true,
+    parse: (value: string): boolean => choice(['false', 'true'], help).parse(value) === 'true',
+  };
+}
+
 export function choice<const C extends string>(choices: readonly C[], help: string) {
   return {
     placeholder: choices.join('|'),
@@ -75,7 +85,7 @@ export function parseFlags<F extends Flags>(flags: F, args: string[], env: Envir
     if (name === undefined) throw new UsageError(`unexpected argument ${JSON.stringify(arg)}: every option is a flag`);
     const key = names.get(name);
     if (key === undefined) throw unknownFlag(name, [...names.keys()]);
-    const value = inline ?? args[++i];
+    const value = inline ?? (flags[key]?.toggle ? 'true' : args[++i]);
     if (value === undefined || (inline === undefined && isFlag(value, names))) {
       throw new UsageError(`-${name} needs a value: -${name} <${flags[key]?.placeholder}>`);
     }
@@ -91,14 +101,19 @@ export function parseFlags<F extends Flags>(flags: F, args: string[], env: Envir
 export function describeFlags(flags: Flags): string {
   return Object.entries(flags)
     .map(([key, flag]) => {
-      const notes = [
-        flag.default !== undefined ? `default ${flag.default}` : flag.repeatable ? 'repeatable' : 'required',
-        `env ${envName(key)}${flag.repeatable ? ', comma separated' : ''}`,
-      ];
-      const lines = `${flag.help}\n(${notes.join('; ')})`.split('\n');
-      return `  -${flagName(key)} <${flag.placeholder}>\n${lines.map((line) => `        ${line}`).join('\n')}`;
+      const lines = `${flag.help}\n(${notesOf(key, flag).join('; ')})`.split('\n');
+      const value = flag.toggle ? '' : ` <${flag.placeholder}>`;
+      return `  -${flagName(key)}${value}\n${lines.map((line) => `        ${line}`).join('\n')}`;
     })
     .join('\n');
+}
+
+function notesOf(key: string, flag: Flag<unknown>): string[] {
+  if (flag.toggle) return [`env ${envName(key)}=true`];
+  return [
+    flag.default !== undefined ? `default ${flag.default}` : flag.repeatable ? 'repeatable' : 'required',
+    `env ${envName(key)}${flag.repeatable ? ', comma separated' : ''}`,
+  ];
 }
 
 function readValue(key: string, flag: Flag<unknown>, given: string[] | undefined, env: Environment): unknown {

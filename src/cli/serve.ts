@@ -77,7 +77,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     manager = attach(opened.db, { id: flags.id, peers: flags.peer, ...settings }, tables);
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
-    store = routed ? new ItemStore(opened.db, systemClock) : undefined;
+    store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
     await manager?.stop();

@@ -8,7 +8,15 @@ import { RowcastError } from '../../src/errors.ts';
 import { Emitter } from '../../src/events.ts';
 import { lane } from '../support/lane.ts';
 import { cleanUp, database, exactRows, rowsOf, scratchFolder, serve as serveHttp, until } from '../support/nodes.ts';
-import { freePort, MAIN, type Parsed, type Program, runProgram, startNode as start } from '../support/programs.ts';
+import {
+  freePort,
+  MAIN,
+  type Parsed,
+  type Program,
+  runProgram,
+  startNode as start,
+  started,
+} from '../support/programs.ts';
 
 const run = (args: string[], env: Record<string, string> = {}, wrapper: string[] = []): Program =>
   runProgram(MAIN, args, { env, wrapper });
@@ -397,6 +405,26 @@ describe('stopping', () => {
     const db = await database('PRAGMA user_version', a.db);
     expect(rowsOf(db, 'SELECT op FROM _changes')).toEqual([{ op: 'INSERT' }]);
   });
+
+  test.each([
+    ['serve', ['-db', ':memory:']],
+    ['hub', ['-db', ':memory:']],
+  ])(
+    '%s does not end with SIGHUP where there is no terminal: it says that there is nothing to reload',
+    async (command, args) => {
+      const program = run([command, '-id', 'a', '-listen', '127.0.0.1:0', ...args]);
+      const { url } = await started(program);
+      program.child.kill('SIGHUP');
+      await until('it has said so', () => program.lines('reload-ignored').length === 1);
+      expect(program.lines('reload-ignored')[0]).toMatchObject({
+        signal: 'SIGHUP',
+        message: expect.stringMatching(/nothing to reload/),
+      });
+      expect((await fetch(`${url}/health`)).status).toBe(200);
+      program.child.kill('SIGTERM');
+      expect(await program.ended).toBe(0);
+    },
+  );
 
   test('ends at once with the second signal', async () => {
     const peer = await silentPeer();

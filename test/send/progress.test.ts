@@ -89,7 +89,7 @@ test('counting ends at ten thousand and says that there may be more', async () =
   expect(progress(db)).toMatchObject({ pending: PROGRESS_COUNT_MAX, exact: false });
 });
 
-test('since when it is behind outlives the process; without a snapshot it is the time of the oldest change', async () => {
+test('since when a snapshot is under way outlives the process', async () => {
   const db = await database(`${ITEMS}; ${OTHER}`);
   insert(db, 3);
   const first = start(db, [PEER], connectionError);
