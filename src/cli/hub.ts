@@ -30,9 +30,9 @@ export const HUB_HELP = `rowcast hub (also rowcast-hub): relay between any numbe
   rowcast serve -id a -db a.db -listen 127.0.0.1:9001 -peer http://127.0.0.1:9100
   rowcast serve -id b -db b.db -listen 127.0.0.1:9002 -peer http://127.0.0.1:9100
 
-To a node the hub is an ordinary peer. It keeps the newest version of every row, and sends it to every edge but the one it
-came from; an edge that was away, or is new, gets the present state. Edges are added and removed by a restart with other
-flags. Two hubs may be edges of each other.
+To a node the hub is an ordinary peer. It keeps the newest version of every row, and sends it to every edge but the one
+it came from; an edge that was away, or is new, gets the present state. Edges are added and removed by a restart with
+other flags. Two hubs may be edges of each other.
 
 ${FLAGS_HELP}
 

@@ -25,8 +25,8 @@ Standard output is a log of one JSON object per line, written when a state chang
 dead-letter, warning, error, reload-ignored, stopping, stopped. Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
-closed. A second signal ends the program at once. SIGHUP does the same where a terminal has closed; elsewhere it is logged
-and ignored, because flags are read at the start alone.
+closed. A second signal ends the program at once. SIGHUP stops too where the program runs in a terminal; elsewhere it is
+logged and ignored, because flags are read at the start alone.
 A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.
 Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 `;

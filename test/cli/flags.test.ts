@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { choice, describeFlags, type Environment, integer, parseFlags, text } from '../../src/cli/flags.ts';
-import { HUB_FLAGS } from '../../src/cli/hub.ts';
+import { HUB_FLAGS, HUB_HELP } from '../../src/cli/hub.ts';
 import { SERVE_FLAGS, SERVE_HELP } from '../../src/cli/serve.ts';
 import { SETTINGS } from '../../src/config.ts';
 
@@ -117,8 +117,8 @@ describe('help', () => {
     expect(describeFlags(FLAGS)).toContain('(required; env ROWCAST_ID)');
   });
 
-  test('of serve fits a terminal of 120 columns and names every flag', () => {
-    for (const line of SERVE_HELP.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
+  test('of both programs fits a terminal of 120 columns and names every flag', () => {
+    for (const line of `${SERVE_HELP}${HUB_HELP}`.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
     for (const key of Object.keys(SERVE_FLAGS)) {
       expect(SERVE_HELP).toContain(`\n  -${key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)} <`);
     }
