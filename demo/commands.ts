@@ -2,7 +2,7 @@
 import { systemClock } from '../src/clock.ts';
 import { messageOf } from '../src/errors.ts';
 import { ask } from './client.ts';
-import { type Mesh, NODE_IDS, type Written } from './mesh.ts';
+import { type Mesh, NODE_IDS } from './mesh.ts';
 import type { ClusterNode } from './nodes.ts';
 import { SCENES, type Scene } from './scenes.ts';
 
@@ -135,14 +135,14 @@ async function verify(mesh: Mesh, say: (text: string) => void): Promise<void> {
 
 /** Writes, and then looks for the last row on the others: the time is what a reader there would have waited. */
 async function writeAndWatch(node: ClusterNode, count: number, mesh: Mesh, say: (text: string) => void): Promise<void> {
-  let written: Written;
+  let ids: string[];
   try {
-    written = await mesh.write(node, count);
+    ids = await mesh.write(node, count);
   } catch (error) {
     return say(`writing on ${node.id} failed: ${messageOf(error)}`);
   }
   const from = systemClock.now();
-  const last = written.ids.at(-1) as string;
+  const last = ids.at(-1) as string;
   const others = mesh.nodes.filter((other) => other !== node);
   const news = await Promise.all(others.map((other) => arrival(last, from, node, other, mesh)));
   say(`${count} rows on ${node.id}: ${news.join(', ')}`);

@@ -11,7 +11,7 @@ export interface Scene {
   word: string;
   /** What it shows, in half a line. */
   summary: string;
-  play(mesh: Mesh, nodes: ClusterNode[], say: (text: string) => void, showMs?: number): Promise<void>;
+  play(mesh: Mesh, nodes: ClusterNode[], say: (text: string) => void): Promise<void>;
 }
 
 export const SCENES: Scene[] = [
@@ -28,19 +28,14 @@ interface Item {
 }
 
 /** Two edits of one row, neither knowing of the other; then the link is healed, and one of them is everywhere. */
-async function conflict(
-  mesh: Mesh,
-  nodes: ClusterNode[],
-  say: (text: string) => void,
-  showMs = SHOW_MS,
-): Promise<void> {
+async function conflict(mesh: Mesh, nodes: ClusterNode[], say: (text: string) => void): Promise<void> {
   const [one, other] = nodes.filter(({ state }) => state === 'running');
   if (!one || !other) return say('a conflict needs two running nodes');
   const link = mesh.link(one.id, other.id);
   // The row has to be on both before they part.
   link?.heal();
-  const { ids } = await mesh.write(one, 1);
-  const path = `/api/items/${ids[0]}`;
+  const [id] = await mesh.write(one, 1);
+  const path = `/api/items/${id}`;
   const shown = (node: ClusterNode): Promise<Item | undefined> => itemOn(node, path);
   if (!(await eventually(async () => (await shown(other)) !== undefined)))
     return say(`the row does not arrive on ${other.id}: no conflict this time`);
@@ -56,7 +51,7 @@ async function conflict(
     edits.set(node, json);
     say(`${node.id} shows "${json.name}" (updated_at ${json.updated_at})`);
   }
-  await systemClock.sleep(showMs);
+  await systemClock.sleep(SHOW_MS);
   link?.heal();
   say(`link ${link?.name} is healed`);
   const agreed = await eventually(async () => {

@@ -156,6 +156,15 @@ describe('while another connection writes', () => {
   });
 });
 
+test('health answers in the middle of a query of the application', async () => {
+  const { db, manager } = await node();
+  fill(db, 1, 3);
+  const statement = db.prepare('SELECT id FROM items') as unknown as { iterate(): Iterable<unknown> };
+  const seen: unknown[] = [];
+  for (const _ of statement.iterate()) seen.push(manager.health().ok, manager.health().item_count);
+  expect(seen).toEqual([true, 3, true, 3, true, 3]);
+});
+
 describe('lag_ms', () => {
   const config = (clock: VirtualClock): Partial<Config> => ({ peers: [PEER], fetch: noNetwork, clock });
 

@@ -1,4 +1,5 @@
 /** Looking at a database that others may be writing to, without waiting for them. */
+import { messageOf } from '../errors.ts';
 import { type Connection, isNestedTransaction } from './connection.ts';
 import { isCode } from './result-codes.ts';
 
@@ -6,7 +7,12 @@ import { isCode } from './result-codes.ts';
 export function waitingAtMost<T>(db: Connection, ms: number, fn: () => T): T {
   const before = Number(Object.values(db.get('PRAGMA busy_timeout') ?? {})[0] ?? 0);
   if (before <= ms) return fn();
-  db.exec(`PRAGMA busy_timeout = ${ms}`);
+  try {
+    db.exec(`PRAGMA busy_timeout = ${ms}`);
+  } catch (error) {
+    if (isReading(error)) return fn();
+    throw error;
+  }
   try {
     return fn();
   } finally {
@@ -24,7 +30,7 @@ export function writeIfFree(db: Connection, fn: () => void = () => {}): 'done' |
       db.exec('BEGIN IMMEDIATE');
     } catch (error) {
       if (isNestedTransaction(error)) return 'open';
-      if (isCode(error, 'BUSY', 'LOCKED')) return 'busy';
+      if (isCode(error, 'BUSY', 'LOCKED') || isReading(error)) return 'busy';
       throw error;
     }
     try {
@@ -43,7 +49,7 @@ export function readAtOnce<T>(db: Connection, fn: () => T): T {
   try {
     db.exec('BEGIN');
   } catch (error) {
-    if (isNestedTransaction(error)) return fn();
+    if (isNestedTransaction(error) || isReading(error)) return fn();
     throw error;
   }
   try {
@@ -51,4 +57,10 @@ export function readAtOnce<T>(db: Connection, fn: () => T): T {
   } finally {
     db.exec('ROLLBACK');
   }
+}
+
+/** better-sqlite3 lets nothing but reads through while the application is in the middle of an iterate(). */
+function isReading(error: unknown): boolean {
+  const { code } = error as { code?: unknown };
+  return code === 'DATABASE_BUSY' || /busy executing a query/.test(messageOf(error));
 }

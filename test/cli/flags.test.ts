@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { choice, describeFlags, type Environment, integer, parseFlags, text } from '../../src/cli/flags.ts';
+import { choice, describeFlags, type Environment, integer, parseFlags, text, toggle } from '../../src/cli/flags.ts';
 import { HUB_FLAGS, HUB_HELP } from '../../src/cli/hub.ts';
 import { SERVE_FLAGS, SERVE_HELP } from '../../src/cli/serve.ts';
 import { SETTINGS } from '../../src/config.ts';
@@ -49,6 +49,17 @@ describe('a flag', () => {
   test('keeps a value with = or a dash in it', () => {
     expect(parse(['-id', '-5', '-peer=http://h/?a=b'])).toEqual({ ...DEFAULTS, id: '-5', peer: ['http://h/?a=b'] });
   });
+});
+
+test('a toggle stands alone, and may be said with a value or in the environment', () => {
+  const read = (args: string[], env: Environment = {}): unknown =>
+    parseFlags({ once: toggle('Once.'), dir: text('folder', 'Where.', { default: 'x' }) }, args, env);
+  expect(read([])).toEqual({ once: false, dir: 'x' });
+  expect(read(['--once', '-dir', 'y'])).toEqual({ once: true, dir: 'y' });
+  expect(read(['-once=false'], { ROWCAST_ONCE: 'true' })).toEqual({ once: false, dir: 'x' });
+  expect(read([], { ROWCAST_ONCE: 'true' })).toEqual({ once: true, dir: 'x' });
+  expect(() => read(['-once', '-once'])).toThrow('-once is given twice');
+  expect(() => read(['-once=yes'])).toThrow('-once must be one of false, true, not "yes"');
 });
 
 describe('the environment', () => {
