@@ -154,7 +154,8 @@ describe('configuration', () => {
     const error = refusal(() => manager.on(name as 'acked', listener as () => void));
     expect(error.code).toBe('INVALID_OPTION');
     expect(error.message).toMatch(message);
-    if (listener) expect(error.hint).toContain('applied, acked, peer-up, peer-down, dead-letter, warning, error');
+    if (listener)
+      expect(error.hint).toContain('applied, acked, attempt, peer-up, peer-down, dead-letter, warning, error');
   });
 
   test.each([
