@@ -111,7 +111,7 @@ function look(subject: Subject, isOpen: boolean, problems: string[]): Figures {
   const tables = registry.list();
   const states = read('_peer_state', [], () => {
     age.note();
-    return shippers.map((shipper) => peerHealth(subject, shipper));
+    return shippers.map((shipper) => peerHealth(subject, shipper, problems));
   });
   const kept = shippers.length > 0 ? undefined : read('_changes', 0, () => changesAfter(db, 0));
   return {
@@ -132,8 +132,14 @@ function captureProblems(registry: Registry): string[] {
   return lost.map((name) => `the synced table "${name}" is gone: its changes are dead letters until it is back`);
 }
 
-function peerHealth({ db, registry, age, now }: Subject, shipper: Shipper): PeerHealth {
-  const { pending, snapshot, lastAcked, snapshotSince } = peerProgress(db, registry.list(), shipper.peer);
+function peerHealth({ db, registry, age, now }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
+  const progress = peerProgress(db, registry.list(), shipper.peer);
+  const { pending, snapshot, lastAcked, snapshotSince } = progress;
+  if (progress.toBeAsked) {
+    problems.push(
+      `writes may have gone unseen while triggers were missing, and ${shipper.peer} does not know of it yet`,
+    );
+  }
   const lag = Math.max(elapsed(age.sinceAfter(lastAcked), now), elapsed(snapshotSince ?? undefined, now));
   return {
     url: shipper.peer,

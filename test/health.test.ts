@@ -341,3 +341,28 @@ test('a synced table that is gone is named, and /health is then 503', async () =
   expect(ok).toBe(false);
   expect(problems.join()).toMatch(/the synced table "items" is gone/);
 });
+
+test('a gap in the capture is a problem until every peer was asked for its own rows', async () => {
+  const clock = new VirtualClock();
+  let isUp = false;
+  const { db, manager } = await node({
+    peers: [PEER],
+    clock,
+    fetch: async (_, { body }) => {
+      if (!isUp) throw new Error('connection refused');
+      const { batch_id: ack, changes } = JSON.parse(new TextDecoder().decode(body));
+      return { status: 200, text: async () => JSON.stringify({ applied: changes.length, ack }) };
+    },
+  });
+  db.exec("INSERT INTO items (id) VALUES ('a')");
+  db.exec('DROP TRIGGER _rowcast_items_update');
+  expect(manager.health()).toMatchObject({ ok: false, problems: [expect.stringMatching(/triggers are missing/)] });
+  await clock.advance(5_000);
+  expect(manager.health()).toMatchObject({
+    ok: false,
+    problems: [expect.stringMatching(/may have gone unseen.*peer\.test/)],
+  });
+  isUp = true;
+  await clock.advance(60_000);
+  expect(manager.health()).toMatchObject({ ok: true, problems: [], pending_changes: 0 });
+});

@@ -111,6 +111,8 @@ export interface PeerProgress {
   exact: boolean;
   /** When the snapshot began; null where there is none. */
   snapshotSince: number | null;
+  /** Writes here may have gone unseen, and the peer has not yet been asked to send its own rows of those tables. */
+  toBeAsked: boolean;
 }
 
 /**
@@ -131,6 +133,7 @@ export function peerProgress(db: Connection, tables: Table[], peer: string): Pee
     pending: changes + rows,
     exact: rows < PROGRESS_COUNT_MAX,
     snapshotSince: typeof since === 'number' ? since : null,
+    toBeAsked: state.asks !== null,
   };
 }
 

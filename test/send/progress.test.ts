@@ -57,6 +57,7 @@ test('a snapshot that has not begun counts every row and every tombstone', async
     pending: 4_990 + 1 + 9 + 1,
     exact: true,
     snapshotSince: clock.now(),
+    toBeAsked: false,
   });
   expect(manager.health().peer_states).toMatchObject([{ url: PEER, pending: 5_001, snapshot: true }]);
 });
@@ -78,7 +79,13 @@ test('it goes down page by page to nothing, and what is written meanwhile is cou
   await manager.flush();
   expect(seen.slice(0, 2)).toEqual([100, 100]);
   expect(seen.some((n) => n > 0 && n < 50)).toBe(true);
-  expect(progress(db)).toMatchObject({ snapshot: false, pending: 0, exact: true, snapshotSince: null });
+  expect(progress(db)).toMatchObject({
+    snapshot: false,
+    pending: 0,
+    exact: true,
+    snapshotSince: null,
+    toBeAsked: false,
+  });
   expect(db.prepare("SELECT count(*) AS n FROM _meta WHERE key LIKE 'snapshot%'").get()).toMatchObject({ n: 0 });
 });
 
@@ -111,5 +118,12 @@ test('since when a snapshot is under way outlives the process', async () => {
 test('a peer that nobody has heard of is behind by nothing that could be told', async () => {
   const db = await database(`${ITEMS}; ${OTHER}`);
   start(db, [], acknowledged);
-  expect(progress(db)).toEqual({ lastAcked: 0, snapshot: false, pending: 0, exact: true, snapshotSince: null });
+  expect(progress(db)).toEqual({
+    lastAcked: 0,
+    snapshot: false,
+    pending: 0,
+    exact: true,
+    snapshotSince: null,
+    toBeAsked: false,
+  });
 });
