@@ -15,6 +15,8 @@ export default defineConfig({
       // Programs run in processes of their own, where nothing is counted.
       exclude: ['src/cli/**'],
       reporter: ['text'],
+      // A figure of what has run, whether or not it was right.
+      reportOnFailure: true,
     },
   },
 });

@@ -3,7 +3,7 @@ import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
 import type { Fetch, Get } from './send/transport.ts';
 import { suggest } from './suggest.ts';
-import { BATCH_CHANGES_MAX, BODY_BYTES_DEFAULT, SYNC_PATH } from './wire/protocol.ts';
+import { BATCH_CHANGES_MAX, SYNC_PATH } from './wire/protocol.ts';
 
 export interface Config {
   /** This node's id, sent with every batch. */
@@ -54,7 +54,7 @@ export const SETTINGS = {
     max: 512 * MIB,
     help: 'Most bytes in one batch sent; a single larger change still goes, alone.',
   },
-  maxBodyBytes: { default: BODY_BYTES_DEFAULT, min: 1_024, max: 512 * MIB, help: 'Largest body that /sync reads.' },
+  maxBodyBytes: { default: 64 * MIB, min: 1_024, max: 512 * MIB, help: 'Largest body that /sync reads.' },
   requestTimeoutMs: { default: 30_000, min: 1, max: HOUR_MS, help: 'How long a peer may take to answer.' },
 } as const satisfies Record<string, Setting>;
 

@@ -13,6 +13,15 @@ export interface RowRef {
 export interface RowcastEvents {
   /** A received batch is committed; `rows` are those it decided. */
   applied: { from: string | undefined; applied: number; rows: RowRef[] };
+  /** A batch was answered, whatever the answer; `applied` is as in the answer, `ms` how long it took. */
+  received: {
+    from: string | undefined;
+    changes: number;
+    applied: number;
+    bytes: number;
+    ms: number;
+    status: number;
+  };
   /** A peer acknowledged a batch and the watermark moved. */
   acked: { peer: string; batchId: number; changes: number };
   /**
@@ -34,7 +43,7 @@ export interface RowcastEvents {
   'peer-down': { peer: string; reason: string };
   /**
    * A change is kept in `_dead_letter`. `out`: the peer with that URL refused it for good. `in`: it came from the node with
-   * that id, where known, and could not be applied here.
+   * that id, where known, and could not be applied here. Rows that lack the same columns here are told together.
    */
   'dead-letter': {
     direction: 'in' | 'out';
@@ -54,6 +63,7 @@ const EVENTS: Record<EventName, true> = {
   applied: true,
   acked: true,
   attempt: true,
+  received: true,
   'peer-up': true,
   'peer-down': true,
   'dead-letter': true,

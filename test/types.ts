@@ -3,6 +3,7 @@ import type { Database as BunDatabase } from 'bun:sqlite';
 import type BetterSqlite3 from 'better-sqlite3';
 import { expectTypeOf } from 'vitest';
 import { createHandler, createListener } from '../src/http/index.ts';
+import { createHub, type Hub, type HubConfig, type HubHealth } from '../src/hub/index.ts';
 import {
   attach,
   type Change,
@@ -35,6 +36,25 @@ interface DatabaseSync {
 
 declare const config: Config;
 declare const manager: Manager;
+declare const hubConfig: HubConfig;
+declare const hub: Hub;
+
+export function theHubTakesTheSameDatabases(
+  better: BetterSqlite3.Database,
+  bun: BunDatabase,
+  node: DatabaseSync,
+): void {
+  expectTypeOf(createHub(better, hubConfig)).toEqualTypeOf<Promise<Hub>>();
+  expectTypeOf(createHub(bun, hubConfig)).toEqualTypeOf<Promise<Hub>>();
+  expectTypeOf(createHub(fromNodeSqlite(node), hubConfig)).toEqualTypeOf<Promise<Hub>>();
+  expectTypeOf(hub.health()).toEqualTypeOf<Promise<HubHealth>>();
+  createListener(hub);
+  createHandler(hub);
+  // @ts-expect-error a hub has no tables, so nothing is applied
+  hub.on('applied', () => {});
+  // @ts-expect-error its peers are edges
+  hubConfig.peers;
+}
 
 export function acceptsEveryBinding(better: BetterSqlite3.Database, bun: BunDatabase, node: DatabaseSync): void {
   expectTypeOf(attach(better, config, ['items'])).toEqualTypeOf<Manager>();
@@ -149,9 +169,9 @@ export function typesEvents(): void {
 
 export function typesTheHttpEdge(): void {
   expectTypeOf(createHandler(manager)).toEqualTypeOf<(request: Request) => Promise<Response>>();
-  createListener(manager, { prefix: '/replication', maxBodyBytes: 1_000 });
+  createListener(manager, { prefix: '/replication' });
   // @ts-expect-error misspelt
-  createHandler(manager, { maxBodyByte: 1_000 });
+  createHandler(manager, { prefixes: '/replication' });
   // @ts-expect-error a manager, not a database
   createHandler({});
 }

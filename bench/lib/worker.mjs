@@ -149,7 +149,7 @@ const commands = {
       const body = makeBody(kind, from, Math.min(batch, rows - from), shape);
       const before = process.cpuUsage();
       const began = performance.now();
-      const { status, body: answer } = manager.receive(body, { from: 'bench' });
+      const { status, body: answer } = manager.receive(body, { from: 'bench', said: 'id=bench' });
       seconds += since(began);
       cpu += cpuSince(before);
       if (status !== 200 || answer.rejected) throw new Error(`refused: ${status} ${JSON.stringify(answer)}`);

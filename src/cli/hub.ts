@@ -3,7 +3,7 @@
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
-import { createHub, type Hub } from '../hub/hub.ts';
+import { createHub, type Hub } from '../hub/index.ts';
 import { describeFlags, type Environment, parseFlags, text } from './flags.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
@@ -56,7 +56,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
     const settings = { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs };
-    relay = createHub(opened.db, { id, edges, ...settings });
+    relay = await createHub(opened.db, { id, edges, ...settings });
   } catch (error) {
     server.cut();
     opened?.close();

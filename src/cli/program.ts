@@ -13,7 +13,7 @@ import { OpenError } from './open.ts';
 /** A node's manager, or a hub. */
 interface Shipping {
   flush(): Promise<FlushResult>;
-  health(): { pending_changes: number };
+  health(): { pending_changes: number } | Promise<{ pending_changes: number }>;
   stop(): Promise<void>;
 }
 
@@ -61,15 +61,15 @@ export async function shutDown(server: Server, manager: Shipping, stopMs: number
   server.cut();
   const left = Math.max(0, stopMs - (systemClock.now() - started));
   const flushed = await within(left, manager.flush());
-  const pending = pendingChanges(manager);
+  const pending = await pendingChanges(manager);
   await manager.stop();
   return { requests: drained ? 'finished' : 'cut off', shipped: flushed?.unreachable.length === 0, pending };
 }
 
 /** A database that cannot be read any more must not keep the program from stopping. */
-function pendingChanges(manager: Shipping): number | null {
+async function pendingChanges(manager: Shipping): Promise<number | null> {
   try {
-    return manager.health().pending_changes;
+    return (await manager.health()).pending_changes;
   } catch {
     return null;
   }

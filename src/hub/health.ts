@@ -1,11 +1,9 @@
 /** The hub's health: the specification's six fields, where the peers are the edges, and how far each edge is. */
 
-import type { DeadLetters } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
 import type { PeerCondition, Shipper } from '../send/shipper.ts';
-import type { Connection } from '../sqlite/connection.ts';
-import type { RowCounter } from '../sqlite/row-counter.ts';
 import type { Edge } from './edges.ts';
+import type { Counts, HubStore } from './store.ts';
 
 export interface EdgeHealth {
   url: string;
@@ -35,67 +33,48 @@ export interface HubHealth {
   problems: string[];
 }
 
-const COUNT_AT_ONCE = 10_000;
-
-export function hubHealth(
+export async function hubHealth(
   id: string,
-  db: Connection,
-  letters: DeadLetters,
+  store: HubStore,
   links: { edge: Edge; shipper: Shipper }[],
-  counter: RowCounter,
   now: number,
-): HubHealth {
-  const problems: string[] = [];
-  const read = <T>(otherwise: T, query: () => T): T => {
-    try {
-      return query();
-    } catch (error) {
-      problems.push(`the database cannot be read: ${messageOf(error)}`);
-      return otherwise;
-    }
-  };
-  try {
-    db.transaction(() => {});
-  } catch (error) {
-    if ((error as { code?: string }).code !== 'DATABASE_BUSY')
-      problems.push(`the database cannot be written: ${messageOf(error)}`);
-  }
-  const states = read<EdgeHealth[]>([], () => {
-    const latest = Number(db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
-    return links.map(({ edge, shipper }) => edgeHealth(db, edge, shipper, latest, now));
+): Promise<HubHealth> {
+  // As they are at this moment: while the store counts, an edge may advance.
+  const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownId }));
+  const counts = await store.counts(asked).catch(
+    (error): Counts => ({
+      rows: 0,
+      letters: 0,
+      edges: asked.map(() => ({ pending: 0, oldest: undefined })),
+      problems: [`the database cannot be read: ${messageOf(error)}`],
+    }),
+  );
+  const states = links.map(({ edge, shipper }, i): EdgeHealth => {
+    const { pending, oldest } = counts.edges[i] as Counts['edges'][number];
+    return {
+      url: edge.url,
+      node_id: edge.nodeId ?? null,
+      state: shipper.condition,
+      pending,
+      last_acked: asked[i]?.position as number,
+      lag_ms: oldest === undefined ? 0 : Math.max(0, now - oldest),
+      last_acked_at: shipper.lastAckedAt ?? null,
+      last_error: shipper.lastError ?? null,
+    };
   });
   return {
-    ok: problems.length === 0,
+    ok: counts.problems.length === 0,
     node_id: id,
-    item_count: read(0, () => counter.count('_hub_live', 'seq')),
-    pending_changes: Math.max(0, ...states.map(({ pending }) => pending)),
-    dead_letter: read(0, () => letters.count(counter)),
+    item_count: counts.rows,
+    pending_changes: greatest(states.map(({ pending }) => pending)),
+    dead_letter: counts.letters,
     peers: links.map(({ edge }) => edge.url),
     peer_states: states,
-    lag_ms: Math.max(0, ...states.map(({ lag_ms }) => lag_ms)),
-    problems: [...new Set(problems)],
+    lag_ms: greatest(states.map(({ lag_ms }) => lag_ms)),
+    problems: counts.problems,
   };
 }
 
-function edgeHealth(db: Connection, edge: Edge, shipper: Shipper, latest: number, now: number): EdgeHealth {
-  const { position } = edge;
-  const oldest = db.get<{ n: number; t: number | null }>(
-    'SELECT count(*) AS n, (SELECT updated_at FROM _hub_rows WHERE seq > ? AND origin IS NOT ? ORDER BY seq LIMIT 1) AS t FROM ' +
-      `(SELECT 1 FROM _hub_rows WHERE seq > ? AND origin IS NOT ? LIMIT ${COUNT_AT_ONCE})`,
-    position,
-    edge.ownId ?? '',
-    position,
-    edge.ownId ?? '',
-  );
-  const counted = oldest?.n ?? 0;
-  return {
-    url: edge.url,
-    node_id: edge.nodeId ?? null,
-    state: shipper.condition,
-    pending: counted < COUNT_AT_ONCE ? counted : latest - position,
-    last_acked: position,
-    lag_ms: typeof oldest?.t === 'number' ? Math.max(0, now - oldest.t) : 0,
-    last_acked_at: shipper.lastAckedAt ?? null,
-    last_error: shipper.lastError ?? null,
-  };
+function greatest(numbers: number[]): number {
+  return numbers.reduce((most, n) => Math.max(most, n), 0);
 }

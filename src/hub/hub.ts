@@ -2,25 +2,24 @@
 
 import { randomInt } from 'node:crypto';
 import { type Clock, systemClock } from '../clock.ts';
-import { type Config, checkConfig } from '../config.ts';
-import { type DeadLetter, DeadLetters } from '../dead-letters.ts';
+import { type CheckedConfig, type Config, checkConfig } from '../config.ts';
+import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
-import { receiving } from '../receive/answer.ts';
+import { type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { Shipper } from '../send/shipper.ts';
 import { defaultTransport, givenTransport } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
-import { featuresOf, requireVersion } from '../sqlite/features.ts';
-import { RowCounter } from '../sqlite/row-counter.ts';
-import { Census, type Edge, enrolEdges } from './edges.ts';
+import { type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
 import { type HubHealth, hubHealth } from './health.ts';
+import { EdgeIdentities } from './identities.ts';
 import { EdgeOutbox } from './outbox.ts';
 import { retryLetter } from './retry.ts';
-import { HubStore } from './store.ts';
-import { prepareHubDatabase } from './tables.ts';
+import { SqliteHubStore } from './sqlite-store.ts';
+import type { HubStore } from './store.ts';
 
 export interface HubConfig extends Omit<Config, 'peers'> {
   /** Base URLs of the nodes to serve. */
@@ -32,19 +31,19 @@ export type HubEventName = Exclude<EventName, 'applied'>;
 
 export interface Hub {
   readonly id: string;
-  /** The largest body that it takes. */
+  receive(body: string | Uint8Array, options?: ReceiveOptions): Promise<Received>;
+  /** The largest body that `receive` takes. */
   readonly maxBodyBytes: number;
-  receive(body: string | Uint8Array, options?: { from?: string | undefined }): Received;
-  health(): HubHealth;
+  health(): Promise<HubHealth>;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
   flush(): Promise<FlushResult>;
   /** Ends the loops; when it resolves, no timer, socket or statement is left. */
   stop(): Promise<void>;
   on<E extends HubEventName>(event: E, listener: Listener<E>): () => void;
   readonly deadLetters: {
-    list(options?: { limit?: number; after?: number }): DeadLetter[];
-    retry(id: number): RetryResult;
-    discard(id: number): void;
+    list(options?: { limit?: number; after?: number }): Promise<DeadLetter[]>;
+    retry(id: number): Promise<RetryResult>;
+    discard(id: number): Promise<void>;
   };
   /** How many batches were read from the database, and how many were handed to edges: the difference was shared. */
   readonly fanOut: { readonly reads: number; readonly served: number };
@@ -53,9 +52,21 @@ export interface Hub {
 /** What comes in together goes out together: edges are woken at once, and then share one batch. */
 const LINGER_MS = 5;
 
+/** Longer than an id may be: nobody's, and not worth keeping with every row. */
+const ID_LENGTH_MAX = 200;
+
 /** Relays between nodes. The database must be the hub's own; it is refused where it holds anything else. */
-export function createHub(db: Database, config: HubConfig): Hub {
-  return new Relay(new Connection(db), config);
+export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
+  const config = checkConfig(given, 'hub');
+  const clock = config.clock ?? systemClock;
+  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes: config.maxBodyBytes });
+  try {
+    await store.open();
+    return new Relay(store, await enrolEdges(store, config.peers), { ...config, clock });
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
 }
 
 class Relay implements Hub {
@@ -63,33 +74,22 @@ class Relay implements Hub {
   readonly maxBodyBytes: number;
   readonly deadLetters: Hub['deadLetters'];
   readonly fanOut: FanOut;
-  readonly #db: Connection;
   readonly #clock: Clock;
   readonly #events = new Emitter();
-  readonly #letters: DeadLetters;
   readonly #store: HubStore;
-  readonly #counter: RowCounter;
-  readonly #census: Census;
+  readonly #identities: EdgeIdentities;
   readonly #links: { edge: Edge; shipper: Shipper }[];
   readonly #closeTransport: () => void;
   readonly #stopped = new AbortController();
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(db: Connection, given: HubConfig) {
-    const config = checkConfig(given, 'hub');
+  constructor(store: HubStore, edges: Edge[], config: CheckedConfig & { clock: Clock }) {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
-    this.#db = db;
-    this.#clock = config.clock ?? systemClock;
-    requireVersion(db);
-    prepareHubDatabase(db);
-    this.#letters = new DeadLetters(db, this.#clock);
-    this.#counter = new RowCounter(db, this.#clock);
-    const limits = { bodyBytes: config.maxBodyBytes, batchChanges: Number.MAX_SAFE_INTEGER };
-    this.#store = new HubStore(db, this.#letters, limits, featuresOf(db).jsonb);
-    this.fanOut = new FanOut(db, { changes: config.batchSize, bytes: config.maxBatchBytes });
-    const edges = enrolEdges(db, config.peers);
+    this.#store = store;
+    this.#clock = config.clock;
+    this.fanOut = new FanOut(store, { changes: config.batchSize, bytes: config.maxBatchBytes });
     const transport = defaultTransport();
     this.#closeTransport = transport.close;
     const sending = config.fetch ? givenTransport(config.fetch, config.get) : transport;
@@ -98,7 +98,7 @@ class Relay implements Hub {
       shipper: new Shipper({
         nodeId: config.id,
         peer: edge.url,
-        outbox: new EdgeOutbox(db, this.#letters, this.fanOut, edge),
+        outbox: new EdgeOutbox(store, this.fanOut, edge),
         fetch: sending.fetch,
         get: config.get ?? sending.get,
         untilSent: sending.untilSent,
@@ -111,39 +111,45 @@ class Relay implements Hub {
         requestTimeoutMs: config.requestTimeoutMs,
       }),
     }));
-    this.#census = new Census(edges, {
+    const shippers = new Map(this.#links.map(({ edge, shipper }) => [edge, shipper]));
+    this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: config.get ?? transport.get,
       clock: this.#clock,
       events: this.#events,
-      onAsked: (edge) => this.#links.find((link) => link.edge === edge)?.shipper.nudge(),
+      onAsked: (edge) => shippers.get(edge)?.nudge(),
     });
     this.deadLetters = {
-      list: (options) => this.#letters.list(options),
-      retry: (id) => this.#retry(id),
-      discard: (id) => this.#letters.discard(id),
+      list: (options) => store.letters.list(options),
+      retry: (id) => retryLetter(store, id),
+      discard: async (id) => {
+        await store.letters.get(id);
+        await store.letters.remove(id);
+      },
     };
-    this.#events.on('peer-up', ({ peer }) => this.#census.askAgain(peer));
+    store.onAdvance(() => {
+      this.#waking ??= this.#wakeAll();
+    });
+    this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
     for (const { shipper } of this.#links) shipper.start();
-    this.#census.start();
+    this.#identities.start();
   }
 
-  receive(body: string | Uint8Array, options: { from?: string | undefined } = {}): Received {
+  receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
     const self = { events: this.#events, clock: this.#clock, anyOrder: () => true };
-    return receiving(self, () => {
+    return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
-      // Longer than an id may be: nobody's, and not worth keeping with every row.
-      const from = options.from !== undefined && options.from.length <= 200 ? options.from : undefined;
-      const { ack, advanced, letters } = this.#store.receive(body, from);
+      const { from, said } = options;
+      const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
+      const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });
       for (const one of letters) this.#events.emit('dead-letter', one);
-      if (advanced) this.#waking ??= this.#wakeAll();
-      return ack;
+      return { ack, changes };
     });
   }
 
-  health(): HubHealth {
+  async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
-    return hubHealth(this.id, this.#db, this.#letters, this.#links, this.#counter, this.#clock.now());
+    return hubHealth(this.id, this.#store, this.#links, this.#clock.now());
   }
 
   async flush(): Promise<FlushResult> {
@@ -167,12 +173,6 @@ class Relay implements Hub {
     return this.#events.on(event, listener);
   }
 
-  #retry(id: number): RetryResult {
-    const result = retryLetter(this.#db, this.#store, this.#letters, id);
-    if (result.outcome !== 'kept') this.#waking ??= this.#wakeAll();
-    return result;
-  }
-
   async #wakeAll(): Promise<void> {
     await this.#clock.sleep(LINGER_MS, this.#stopped.signal);
     this.#waking = undefined;
@@ -180,15 +180,10 @@ class Relay implements Hub {
   }
 
   async #end(): Promise<void> {
-    this.#counter.stop();
     this.#stopped.abort();
-    await Promise.all([this.#waking, this.#census.stop(), ...this.#links.map(({ shipper }) => shipper.stop())]);
+    await Promise.all([this.#waking, this.#identities.stop(), ...this.#links.map(({ shipper }) => shipper.stop())]);
     this.#closeTransport();
-    try {
-      this.#db.release();
-    } catch {
-      // The caller has closed the database already: then there is nothing left to let go of.
-    }
+    await this.#store.close();
   }
 
   #refuseIfStopped(): void {

@@ -1,70 +1,55 @@
 /** What the ship loop of one edge sends: everything above its position that it did not bring itself. */
-
-import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
-import { setAsideChanges, singleChange } from '../send/set-aside.ts';
-import type { Outbox, Shipment } from '../send/shipment.ts';
-import type { Connection } from '../sqlite/connection.ts';
+import type { Outbox } from '../send/shipment.ts';
 import type { BatchLimit } from '../wire/body.ts';
 import type { Edge } from './edges.ts';
-import type { FanOut, RowPosition } from './fan-out.ts';
+import type { FanOut } from './fan-out.ts';
+import type { EdgeEnd, EdgeShipment, HubStore } from './store.ts';
 
-/**
- * An answer may come from a node that has meanwhile been replaced by another: it says nothing of how far that one is.
- */
-interface EdgePosition extends RowPosition {
-  generation: number;
-}
-
-type EdgeShipment = Shipment<EdgePosition>;
-
-export class EdgeOutbox implements Outbox<EdgePosition> {
-  readonly #db: Connection;
-  readonly #letters: DeadLetters;
+export class EdgeOutbox implements Outbox<EdgeEnd> {
+  readonly #store: HubStore;
   readonly #fanOut: FanOut;
   readonly #edge: Edge;
 
-  constructor(db: Connection, letters: DeadLetters, fanOut: FanOut, edge: Edge) {
-    this.#db = db;
-    this.#letters = letters;
+  constructor(store: HubStore, fanOut: FanOut, edge: Edge) {
+    this.#store = store;
     this.#fanOut = fanOut;
     this.#edge = edge;
   }
 
   /** Everything here was flushed to disk before it was acknowledged to its sender; there is nothing left to flush. */
-  next(limit: BatchLimit, previous?: EdgeShipment, acked?: EdgeShipment): EdgeShipment | undefined {
-    if (acked) this.ack(acked);
+  async next(limit: BatchLimit, previous?: EdgeShipment, acked?: EdgeShipment): Promise<EdgeShipment | undefined> {
+    if (acked) await this.ack(acked);
     const { asked, ownId, generation } = this.#edge;
     if (!asked) return undefined;
-    const from = previous?.end.generation === generation ? previous.end.seq : this.#skipOwn(ownId);
-    const shipment = this.#fanOut.next(from, limit, ownId);
-    return shipment && { ...shipment, end: { ...shipment.end, generation } };
+    const end = previous?.end;
+    const from = end?.generation === generation ? end.seq : await this.#skipOwn(ownId, generation);
+    const portion = await this.#fanOut.next(from, limit, ownId);
+    if (!portion) return undefined;
+    const { body, count } = portion;
+    return { batchId: portion.end, body, count, end: { seq: portion.end, generation } };
   }
 
-  ack(shipment: EdgeShipment): void {
-    this.#db.transaction(() => this.#advance(shipment));
+  async ack(shipment: EdgeShipment): Promise<void> {
+    await this.#edge.advance(shipment.end);
   }
 
-  setAside(shipment: EdgeShipment, reason: string, attempts: number): RowRef[] {
-    return this.#db.transaction(() => {
-      const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#edge.url, reason, attempts });
-      this.#advance(shipment);
-      return rows;
-    });
+  /** The letters first: what the position has passed would not be found again. */
+  async setAside(shipment: EdgeShipment, reason: string, attempts: number): Promise<RowRef[]> {
+    const rows = await this.#store.letters.setAside(shipment, { peer: this.#edge.url, reason, attempts });
+    await this.#edge.advance(shipment.end);
+    return rows;
   }
 
-  single(shipment: EdgeShipment, index: number): EdgeShipment {
-    return singleChange(this.#db, shipment, index);
+  single(shipment: EdgeShipment, index: number): Promise<EdgeShipment> {
+    return this.#store.single(shipment, index);
   }
 
-  #skipOwn(ownId: string | undefined): number {
+  async #skipOwn(ownId: string | undefined, generation: number): Promise<number> {
     const { position } = this.#edge;
-    const from = this.#fanOut.skip(position, ownId);
-    if (from > position) this.#db.transaction(() => this.#edge.advance(from));
-    return from;
-  }
-
-  #advance({ end: { seq, generation } }: EdgeShipment): void {
-    if (generation === this.#edge.generation) this.#edge.advance(seq);
+    if (ownId === undefined) return position;
+    const seq = await this.#fanOut.skip(position, ownId);
+    await this.#edge.advance({ seq, generation });
+    return seq;
   }
 }

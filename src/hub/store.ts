@@ -1,212 +1,143 @@
-/** What the hub does with a received batch: merge it into the newest versions, set aside what is no change, commit, count. */
+/**
+ * What a hub keeps, and what it may rely on. The hub itself knows no database: SQLite is one store, and every store
+ * has to pass the same tests (test/hub/store-conformance.ts). The rules that they hold a store to are numbered here.
+ *
+ * **I1** `receive` resolves after a flush of everything that its acknowledgement speaks of.
+ * **I2** A row's state is the greatest version received, whoever brought it, merged as the protocol's M1 to M4 and M7
+ *        say.
+ * **I3** Once `read` has returned a segment that ends at E, no row ever appears at or below E: an edge's position
+ *        passes E for good.
+ * **I4** Reading from 0 until there is nothing more gives the newest version of every row. A row leaves its place only
+ *        by taking a higher one.
+ * **I5** One entry per row, deletions included. Nothing is trimmed, and nothing of a deleted row is kept but its id and
+ *        its version.
+ * **I6** A stored position never leads what (url, generation) has acknowledged. It may lag, or go back.
+ * **I7** Nothing here depends on who else uses the store: what is sent twice, or by two, changes nothing.
+ *
+ * A store that several hubs share also has to say who else is alive, and when it may have gone back (a failover that
+ * lost the latest commits). Both are further methods beside these; none of these would change.
+ */
+import type { DeadLetter } from '../dead-letters.ts';
+import type { RowcastEvents, RowRef } from '../events.ts';
+import type { Shipment } from '../send/shipment.ts';
+import type { BatchLimit, Body } from '../wire/body.ts';
+import type { Ack } from '../wire/protocol.ts';
 
-import type { DeadLetters } from '../dead-letters.ts';
-import type { RowcastEvents } from '../events.ts';
-import { planChange, type Staged } from '../receive/plan.ts';
-import type { Connection } from '../sqlite/connection.ts';
-import type { Table } from '../sqlite/schema.ts';
-import { fold } from '../sqlite/sql.ts';
-import type { Ack, Op, Rejection, RejectionCode } from '../wire/protocol.ts';
-import { type BatchDocument, type BatchLimits, readBatch } from '../wire/read-batch.ts';
-import { CANONICAL_ID } from '../wire/values.ts';
-import { changesSql, mergeSql, ONE_CHANGE, tallySql } from './merge.ts';
+/** A place in the order in which rows advanced. Every advance takes a higher one. */
+export type Seq = number;
+
+export interface HubStore {
+  /** Creates what is missing. Rejects with INVALID_DATABASE where there is anything but a hub's data. */
+  open(): Promise<void>;
+  /** Lets go of everything; what it was given to use is the caller's to close. */
+  close(): Promise<void>;
+
+  /** Merges a batch (I1, I2). Rejects with a RowcastError that says why, and has then changed nothing. */
+  receive(body: string | Uint8Array, sender: Sender): Promise<Stored>;
+  /** Calls `hint` when a row may have advanced. It may come late, twice, or for nothing. */
+  onAdvance(hint: () => void): void;
+  /**
+   * Gives a row's newest version the next place, so that it goes to every edge again. False where the row is not
+   * known.
+   */
+  touch(table: string, rowId: string): Promise<boolean>;
+
+  /** The next changes after a place, without those that `except` brought (I3, I4). Undefined where there are none. */
+  read(after: Seq, limit: BatchLimit, except?: string): Promise<Segment | undefined>;
+  /**
+   * How many rows have their place after `after` and not after `upTo`: fewer than a segment had, and it is outdated.
+   */
+  countBetween(after: Seq, upTo: Seq): Promise<number>;
+  /** Where to go on after whole slices of `slice` rows that `origin` alone brought. */
+  skipOwn(after: Seq, origin: string, slice: number): Promise<Seq>;
+  /** A shipment made of a segment, reduced to its change number `index`. */
+  single(shipment: EdgeShipment, index: number): Promise<EdgeShipment>;
+
+  edges(): Promise<EdgeRow[]>;
+  /** New ones begin at 0, with a generation of their own; those that are there stay as they are. */
+  addEdges(urls: string[]): Promise<void>;
+  forgetEdges(urls: string[]): Promise<void>;
+  /** The node at a URL has said who it is. Another one than before begins at 0, in the next generation. */
+  identify(url: string, generation: number, nodeId: string): Promise<EdgeRow>;
+  /** Moves positions forward, of the generations named and no others (I6). Not flushed. */
+  advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void>;
+
+  readonly letters: HubLetters;
+  /** For `/health`, with bounded work. Rejects where the store cannot be read. */
+  counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts>;
+}
+
+/** What one edge is sent. */
+export type EdgeShipment = Shipment<EdgeEnd>;
+
+/** Where a shipment to an edge ends. */
+export interface EdgeEnd {
+  seq: Seq;
+  /** An answer may come from a node that another has replaced meanwhile: it says nothing of how far that one is. */
+  generation: number;
+}
+
+/** Who a batch is from. */
+export interface Sender {
+  from: string | undefined;
+  /**
+   * It is no Rowcast node, and may write one row twice in one millisecond: of two such changes in one batch the later
+   * one is its state, whatever they contain.
+   */
+  plain: boolean;
+}
 
 export interface Stored {
   ack: Ack;
-  /** Did anything change that edges have to be told of? */
-  advanced: boolean;
+  /** What was set aside. */
   letters: RowcastEvents['dead-letter'][];
+  /** How many changes the batch had. */
+  changes: number;
 }
 
-/** A change that is unusual, or none at all. */
-interface Odd extends Staged {
-  /** The row as JSON text. */
-  row: string | null;
-  change: string;
-  id: string | null;
+/** Consecutive changes as the body of a batch, whose id is where it ends. */
+export interface Segment {
+  end: Seq;
+  count: number;
+  body: Body;
+  /** Who brought which part of the body. Empty where that is not known: then nothing can be left out of it. */
+  runs: Run[];
 }
 
-/** A row of the batch and what has become of it. */
-interface Tally {
-  n: number;
-  last: number;
-  placed: boolean;
+/** Neighbouring changes that came from one node: where they are in the body. */
+export interface Run {
+  origin: string | null;
+  start: number;
+  end: number;
+  count: number;
 }
 
-export class HubStore {
-  readonly #db: Connection;
-  readonly #letters: DeadLetters;
-  readonly #limits: BatchLimits;
-  readonly #jsonb: boolean;
-  readonly #sql: { merge: string; mergeOne: string; tally: string; tallyOne: string; irregular: string };
-
-  constructor(db: Connection, letters: DeadLetters, limits: BatchLimits, jsonb: boolean) {
-    this.#db = db;
-    this.#letters = letters;
-    this.#limits = limits;
-    this.#jsonb = jsonb;
-    const changes = changesSql(jsonb);
-    this.#sql = {
-      merge: mergeSql(changes.regular),
-      mergeOne: mergeSql(ONE_CHANGE),
-      tally: tallySql(changes.regular),
-      tallyOne: tallySql(ONE_CHANGE),
-      irregular: changes.irregular,
-    };
-  }
-
-  /** When it returns, everything the acknowledgement speaks of is on disk. */
-  receive(body: string | Uint8Array, from: string | undefined): Stored {
-    const document = readBatch(this.#db, this.#jsonb, this.#limits, body);
-    return this.#db.transaction(() => this.#merge(document, from), { durable: true });
-  }
-
-  #merge(document: BatchDocument, from: string | undefined): Stored {
-    const before = this.latest();
-    this.#db.run(this.#sql.merge, before, from ?? null, document.json);
-    const ack: Ack = { applied: document.count, ack: document.batchId };
-    // Every change was regular and won: the ordinary case, and the end of it.
-    if (this.#db.changes() === document.count) return { ack, advanced: document.count > 0, letters: [] };
-
-    const tallies = new Map<string, Tally>();
-    let regular = 0;
-    for (const { tbl, id, n, last, placed } of this.#tally(this.#sql.tally, document.json)) {
-      tallies.set(`${tbl}\n${id}`, { n, last, placed: placed === 1 });
-      regular += n;
-    }
-    const odd = regular < document.count ? this.#mergeOdd(document, before, from, tallies) : [];
-    const placed = [...tallies.values()].filter((row) => row.placed);
-    ack.applied = placed.reduce((sum, row) => sum + row.n, 0);
-    if (odd.length > 0) ack.rejected = odd.map(({ rejection }) => rejection);
-    return { ack, advanced: this.latest() > before, letters: odd.map(({ event }) => event) };
-  }
-
-  /** The seq of the latest advance. */
-  latest(): number {
-    return Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
-  }
-
-  /** Looks at each change that is not regular; merges what is one all the same, and sets aside what is not. */
-  #mergeOdd(
-    document: BatchDocument,
-    before: number,
-    from: string | undefined,
-    tallies: Map<string, Tally>,
-  ): { rejection: Rejection; event: RowcastEvents['dead-letter'] }[] {
-    const changes = this.#db.all<Odd & Record<string, never>>(this.#sql.irregular, document.json) as Odd[];
-    const aside = new Map<Odd, { code: RejectionCode; reason: string }>();
-    const rowless: { change: Odd; table: string; id: string }[] = [];
-    const merged: { params: (string | number)[]; tally: Tally }[] = [];
-    const tallyOf = (table: string, id: string, idx: number): Tally => {
-      const key = `${fold(table)}\n${id}`;
-      const tally = tallies.get(key) ?? { n: 0, last: idx, placed: false };
-      tallies.set(key, tally);
-      tally.n += 1;
-      tally.last = Math.max(tally.last, idx);
-      return tally;
-    };
-    for (const change of changes) {
-      const plan = this.#plan(change);
-      if (plan.kind === 'dead-letter') {
-        aside.set(change, plan);
-        continue;
-      }
-      const table = plan.table.name;
-      const id = this.#canonicalId(plan.id);
-      const tally = tallyOf(table, id, change.idx);
-      if (plan.kind === 'delete-any') {
-        rowless.push({ change, table, id });
-        continue;
-      }
-      const params = [change.idx, plan.op, table, id, plan.updatedAt, change.row as string];
-      this.#db.run(this.#sql.mergeOne, before, from ?? null, ...params);
-      merged.push({ params, tally });
-    }
-    // They remove whatever is there, so they come last; but what the same batch says of the row later stands against them:
-    // otherwise the batch, sent again, would delete what it brought.
-    for (const { change, table, id } of rowless) {
-      const tally = tallies.get(`${fold(table)}\n${id}`) as Tally;
-      if (tally.last > change.idx || this.#deleteWhatIsThere(before + 1 + change.idx, table, id, from)) {
-        tally.placed = true;
-        continue;
-      }
-      tally.n -= 1;
-      aside.set(change, {
-        code: 'bad-row',
-        reason: 'a DELETE without a row has no version, and the row is not known here',
-      });
-    }
-    for (const { params, tally } of merged) {
-      if (this.#tally(this.#sql.tallyOne, ...params)[0]?.placed === 1) tally.placed = true;
-    }
-    return [...aside]
-      .sort(([a], [b]) => a.idx - b.idx)
-      .map(([change, { code, reason }]) => {
-        const { op, tbl: table, id: rowId, row } = change;
-        this.#letters.keepReceived({ op, table, rowId, row, change: change.change }, code, reason, from);
-        const ref = { op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' };
-        return {
-          rejection: { index: change.idx, code, message: reason },
-          event: { direction: 'in' as const, peer: from, code, reason, rows: [ref] },
-        };
-      });
-  }
-
-  /** The library's own judgement, for a table of which only the two columns are known that every table has. */
-  #plan(change: Odd): ReturnType<typeof planChange> & { updatedAt: string } {
-    let updatedAt = '';
-    const plan = planChange(change, {
-      table: (name) => (name === '' ? undefined : anyTable(name)),
-      field: (_, key) => {
-        const found = this.#field(change.row, key);
-        if (key !== undefined && fold(key) === 'updated_at') updatedAt = String(found.value);
-        return found;
-      },
-      shapes: new Map(),
-    });
-    return { ...plan, updatedAt };
-  }
-
-  #field(row: string | null, key: string | undefined): { type: string | null; value: string | null } {
-    const none = { type: null, value: null };
-    if (row === null || key === undefined) return none;
-    const sql = 'SELECT e.type AS type, CAST(e.atom AS TEXT) AS value FROM json_each(?) AS e WHERE e.key = ?';
-    return this.#db.get<{ type: string; value: string }>(sql, row, key) ?? none;
-  }
-
-  #canonicalId(id: string): string {
-    return id.startsWith('$') ? String(this.#db.get(CANONICAL_ID, id)?.id) : id;
-  }
-
-  /** Makes a tombstone of a live row, at its own version and with its own content. False where nothing is known of it. */
-  #deleteWhatIsThere(seq: number, table: string, id: string, from: string | undefined): boolean {
-    const where = 'WHERE table_name = ? AND row_id = ?';
-    const known = this.#db.get<{ op: string }>(`SELECT op FROM _hub_rows ${where}`, table, id);
-    if (known && known.op !== 'DELETE') {
-      this.#db.run(
-        `UPDATE _hub_rows SET op = 'DELETE', seq = CAST(? AS INTEGER), origin = ? ${where}`,
-        seq,
-        from ?? null,
-        table,
-        id,
-      );
-    }
-    return known !== undefined;
-  }
-
-  #tally(
-    sql: string,
-    ...params: (string | number | Uint8Array)[]
-  ): { tbl: string; id: string; n: number; last: number; placed: number }[] {
-    return this.#db.all(sql, ...params);
-  }
+export interface EdgeRow {
+  url: string;
+  position: Seq;
+  nodeId: string | undefined;
+  /** Tells apart the nodes that were at this URL one after the other. */
+  generation: number;
 }
 
-function anyTable(name: string): Table {
-  return { name, columns: KEY_COLUMNS, id: 'id', updatedAt: 'updated_at' } as Table;
+export interface HubLetters {
+  list(options?: { limit?: number; after?: number }): Promise<DeadLetter[]>;
+  /** Rejects with NO_SUCH_LETTER. */
+  get(id: number): Promise<DeadLetter>;
+  /** The change as it came, where it was kept. */
+  changeOf(id: number): Promise<string | undefined>;
+  /** Makes a letter of each change of a refused shipment; the same change and edge again is the same letter. */
+  setAside(shipment: EdgeShipment, refusal: { peer: string; reason: string; attempts: number }): Promise<RowRef[]>;
+  countRetry(id: number, code: string, reason: string): Promise<void>;
+  remove(id: number): Promise<void>;
 }
 
-const KEY_COLUMNS = [
-  { name: 'id', affinity: 'TEXT', required: true },
-  { name: 'updated_at', affinity: 'INTEGER', required: true },
-];
+export interface Counts {
+  /** Live rows. */
+  rows: number;
+  letters: number;
+  /** For each edge that was asked for: how many rows are above its position, and the updated_at of the first. */
+  edges: { pending: number; oldest: number | undefined }[];
+  /** What keeps the store from being written. */
+  problems: string[];
+}

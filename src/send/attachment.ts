@@ -70,23 +70,26 @@ export class Attachment {
     return this.#db.get(own, this.#o.nodeId, this.#peers) !== undefined;
   }
 
-  /** Looks at the others; alone, it writes nothing. */
-  watch(): void {
+  /** Looks at the others; alone, it writes nothing. True where one has gone: what was kept for it alone can go as well. */
+  watch(): boolean {
     const others = this.#db
       .all<Other>('SELECT node_id, peers, beat FROM main._attachments')
       .filter((row) => row.node_id !== this.#o.nodeId || row.peers !== this.#peers);
     const present = new Set(others.map(keyOf));
-    for (const key of this.#others.keys()) if (!present.has(key)) this.#others.delete(key);
-    if (others.length === 0) return;
+    const left = [...this.#others.keys()].filter((key) => !present.has(key));
+    for (const key of left) this.#others.delete(key);
+    if (others.length === 0) return left.length > 0;
     const now = this.#o.clock.now();
     if (Math.abs(now - this.#beatAt) >= BEAT_MS) {
       this.#beat();
       this.#beatAt = now;
     }
-    for (const other of others) this.#look(other, now);
+    const expelled = others.filter((other) => this.#look(other, now));
+    return left.length + expelled.length > 0;
   }
 
-  #look(other: Other, now: number): void {
+  /** True where it is taken for dead, and taken out. */
+  #look(other: Other, now: number): boolean {
     const key = keyOf(other);
     const seen = this.#others.get(key) ?? { beat: other.beat, since: now, told: false };
     this.#others.set(key, seen);
@@ -99,7 +102,9 @@ export class Attachment {
       const gone = 'DELETE FROM main._attachments WHERE node_id = ? AND peers = ? AND beat = ?';
       this.#db.transaction(() => this.#db.run(gone, node_id, peers, beat));
       this.#others.delete(key);
+      return true;
     }
+    return false;
   }
 
   #beat(): void {

@@ -97,7 +97,6 @@ export function pruneChanges(db: Connection, peers: string[]): void {
   const own = `peer_url IN (${peers.map(() => '?').join(', ')})`;
   const everybodyHas = `SELECT min(last_acked) FROM _peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`;
   db.run(`DELETE FROM _changes WHERE change_id <= (${everybodyHas})`, ...peers);
-  db.run('DELETE FROM _floors');
 }
 
 /** What a peer does not have yet. */

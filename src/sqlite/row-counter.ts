@@ -62,10 +62,14 @@ export class RowCounter {
     this.#stopped.abort();
   }
 
-  /** Changes with every write: `data_version` with those of other connections, `total_changes()` with our own. */
+  /**
+   * Changes with every write: `data_version` with those of other connections, `total_changes()` with our own rows, and
+   * `schema_version` with our own tables.
+   */
   #stamp(): string {
-    const others = Object.values(this.#db.get('PRAGMA data_version') ?? {})[0];
-    return `${others} ${this.#db.get('SELECT total_changes() AS n')?.n}`;
+    const pragma = (name: string): unknown => Object.values(this.#db.get(`PRAGMA main.${name}`) ?? {})[0];
+    const own = this.#db.get('SELECT total_changes() AS n')?.n;
+    return `${pragma('data_version')} ${pragma('schema_version')} ${own}`;
   }
 
   async #keepCurrent(count: Count): Promise<void> {

@@ -227,8 +227,8 @@ describe('by the files', () => {
         text: async () => '{"node_id":"edge"}',
       });
       const wire = { get, ...wiredTo(edge.manager) };
-      const hub = createHub(db, { id: 'hub', edges: ['http://edge.test'], batchMs: 1, ...wire });
-      for (const changes of batches.slice(acked)) hub.receive(JSON.stringify({ batch_id: 1, changes }));
+      const hub = await createHub(db, { id: 'hub', edges: ['http://edge.test'], batchMs: 1, ...wire });
+      for (const changes of batches.slice(acked)) await hub.receive(JSON.stringify({ batch_id: 1, changes }));
       await until(`the edge has everything, ${at}`, () => stateOf(receivedRows(edge.db)) === states.at(-1));
       await hub.stop();
       await edge.end();

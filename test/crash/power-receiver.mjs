@@ -11,7 +11,7 @@ const db = await openDatabase(path, { journal, table: kind === 'node' });
 // Small, so that checkpoints fall between the batches.
 db.exec('PRAGMA wal_autocheckpoint = 25');
 const manager =
-  kind === 'hub' ? createHub(db, { id: 'hub', edges: [] }) : attach(db, { id: 'receiver', peers: [] }, ['items']);
+  kind === 'hub' ? await createHub(db, { id: 'hub', edges: [] }) : attach(db, { id: 'receiver', peers: [] }, ['items']);
 const server = http.createServer(createListener(manager));
 server.listen(0, '127.0.0.1', () => writeSync(1, `listening ${server.address().port}\n`));
 let own = 0;

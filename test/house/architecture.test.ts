@@ -24,7 +24,10 @@ const files = new Map(
 const imports = [...files].flatMap(([from, text]) => importsOf(from, text));
 
 /** Programs are made of the library; the library knows nothing of them. */
-const isProgram = (file: string): boolean => /^(cli|hub)\//.test(file);
+const isProgram = (file: string): boolean => file.startsWith('cli/');
+
+/** The library's two halves, each with an entry of its own: a node, and the hub made of the same parts. */
+const isHub = (file: string): boolean => file.startsWith('hub/');
 
 function importsOf(from: string, text: string): Import[] {
   const statements = text.matchAll(/^\s*(import|export)\s+(type\s+)?([^;'"]*?\bfrom\s*)?'([^']+)'/gm);
@@ -91,6 +94,13 @@ describe('the direction of imports', () => {
     expect(above.map(show)).toEqual([]);
   });
 
+  test('of the hub only its store for SQLite knows SQLite', () => {
+    const users = imports.filter(
+      ({ from, to }) => from.startsWith('hub/') && !from.startsWith('hub/sqlite-') && to.startsWith('sqlite/'),
+    );
+    expect(users.map(show)).toEqual(['hub/hub.ts -> sqlite/connection.ts']);
+  });
+
   test('the composition root is imported by the public entry alone, and as a type by the HTTP edge', () => {
     const users = imports.filter(
       ({ from, to, typeOnly }) => to === 'attach.ts' && from !== 'index.ts' && !(from.startsWith('http/') && typeOnly),
@@ -98,13 +108,15 @@ describe('the direction of imports', () => {
     expect(users.map(show)).toEqual([]);
   });
 
-  test('a change and a batch are spelt in wire/body.ts, and recognised in receive/plain-body.ts', () => {
+  test('a change and a batch are spelt in wire/body.ts, and recognised in receive/regular-body.ts', () => {
     const spelling = [...files].filter(([, text]) => /"(batch_id|old_id)"|\{"op":/.test(codeOf(text)));
-    expect(spelling.map(([file]) => file).sort()).toEqual(['receive/plain-body.ts', 'wire/body.ts']);
+    expect(spelling.map(([file]) => file).sort()).toEqual(['receive/regular-body.ts', 'wire/body.ts']);
   });
 
   test('the public entry is for callers and programs, not for the library itself', () => {
-    const users = imports.filter(({ from, to }) => to === 'index.ts' && !isProgram(from));
+    const users = imports.filter(
+      ({ from, to, typeOnly }) => to === 'index.ts' && !isProgram(from) && !(isHub(from) && typeOnly),
+    );
     expect(users.map(show)).toEqual([]);
   });
 
@@ -160,6 +172,11 @@ describe('the direction of imports', () => {
 
   test('the library does not know the programs made of it', () => {
     expect(imports.filter(({ from, to }) => !isProgram(from) && isProgram(to)).map(show)).toEqual([]);
+  });
+
+  test('a node does not know the hub', () => {
+    const users = imports.filter(({ from, to }) => !isProgram(from) && !isHub(from) && isHub(to));
+    expect(users.map(show)).toEqual([]);
   });
 
   test('the library imports nothing but itself and Node built-ins, and no SQLite binding', () => {
@@ -278,6 +295,7 @@ describe('the package', () => {
     const wanted: Record<string, string> = {
       rowcast: 'attach',
       'rowcast/http': 'createHandler',
+      'rowcast/hub': 'createHub',
       'rowcast/node-sqlite': 'fromNodeSqlite',
     };
     expect(entries).toEqual(expect.arrayContaining(Object.keys(wanted)));

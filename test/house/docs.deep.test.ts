@@ -77,12 +77,31 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
 });
 
 describe.runIf(onNode20)('docs/hub.md and the README, on the hub', () => {
+  const [hubLine, ...nodeLines] = (blocks('docs/hub.md', 'sh')[0] as string).trim().split('\n') as [
+    string,
+    ...string[],
+  ];
+
   test('a hub relays between two nodes that name nobody else', async () => {
     const folder = scratchInside();
     const ports = await freePorts();
     const [hubPort] = await freePorts();
-    const lines = (blocks('docs/hub.md', 'sh')[0] as string).trim().split('\n');
     expect(blocks('README.md', 'sh').some((block) => block.includes('npx rowcast hub -id hub'))).toBe(true);
+    await relays([hubLine, ...nodeLines], ports, hubPort, folder);
+  });
+
+  test('so does the one in a program of its own', async () => {
+    const folder = scratchInside();
+    const ports = await freePorts();
+    const [hubPort] = await freePorts();
+    const [program] = blocks('docs/hub.md', 'js') as [string];
+    writeFileSync(join(folder, 'hub.mjs'), withPorts(program, ports).replaceAll('9100', String(hubPort)));
+    const hub = run('node hub.mjs', folder);
+    await relays(nodeLines, ports, hubPort, folder);
+    await until('it has said so', () => hub.output.includes(`${ports[1]} has 1 more`));
+  });
+
+  async function relays(lines: string[], ports: [number, number], hubPort: number, folder: string): Promise<void> {
     const programs = lines.map((line) => {
       const local = withPorts(line, ports).replaceAll('9100', String(hubPort));
       return run(inFolder(local, folder), root);
@@ -95,7 +114,7 @@ describe.runIf(onNode20)('docs/hub.md and the README, on the hub', () => {
     await until('the other node has it', async () =>
       (await (await fetch(items(ports[1]))).text()).includes('by way of the hub'),
     );
-  });
+  }
 });
 
 describe('docs/api.md', () => {
@@ -207,7 +226,7 @@ test('every script, file and heading that is referred to exists', () => {
     for (const [, target] of text(page).matchAll(/\]\((?!https?:)([^)#]+)/g)) {
       expect(() => readdirOrRead(join(root, page, '..', target as string)), `${page} -> ${target}`).not.toThrow();
     }
-    for (const [name] of text(page).matchAll(/(?:test|src|examples|bench)\/[\w./-]+\.(?:ts|mjs)/g)) {
+    for (const [name] of text(page).matchAll(/(?:test|src|examples|bench)\/[\w./-]+\.(?:ts|mjs|txt)(?!\.?\w)/g)) {
       expect(() => readFileSync(join(root, name)), `${page} names ${name}`).not.toThrow();
     }
   }

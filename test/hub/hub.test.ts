@@ -3,17 +3,14 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { systemClock } from '../../src/clock.ts';
-import { DeadLetters } from '../../src/dead-letters.ts';
 import { createListener } from '../../src/http/index.ts';
 import { FanOut } from '../../src/hub/fan-out.ts';
 import { createHub, type Hub, type HubConfig } from '../../src/hub/hub.ts';
-import { HubStore } from '../../src/hub/store.ts';
-import { prepareHubDatabase } from '../../src/hub/tables.ts';
-import { attach } from '../../src/index.ts';
+import { SqliteHubStore } from '../../src/hub/sqlite-store.ts';
+import { attach, type Manager } from '../../src/index.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
-import { featuresOf } from '../../src/sqlite/features.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
 import {
@@ -41,7 +38,7 @@ interface TestHub {
 
 async function hub(config: Partial<HubConfig> = {}, path = ':memory:'): Promise<TestHub> {
   const db = await database('SELECT 1', path);
-  const made = createHub(db, { id: 'hub', edges: [], batchMs: 5, ...config });
+  const made = await createHub(db, { id: 'hub', edges: [], batchMs: 5, ...config });
   cleanUp(() => made.stop());
   const rows = (): Record<string, unknown>[] =>
     rowsOf(
@@ -52,8 +49,12 @@ async function hub(config: Partial<HubConfig> = {}, path = ':memory:'): Promise<
 }
 
 /** A batch as somebody's body; returns the answer's body. */
-function deliver(to: Hub, changes: unknown[], from?: string): { applied: number; rejected?: { code: string }[] } {
-  const answer = to.receive(JSON.stringify({ batch_id: 1, changes }), { from });
+async function deliver(
+  to: { receive: Hub['receive'] | Manager['receive'] },
+  changes: unknown[],
+  from?: string,
+): Promise<{ applied: number; rejected?: { code: string }[] }> {
+  const answer = await to.receive(JSON.stringify({ batch_id: 1, changes }), { from });
   if (answer.status !== 200) throw new Error(`${answer.status} ${answer.body.error}`);
   return answer.body;
 }
@@ -117,7 +118,9 @@ async function star(n: number, config: Partial<HubConfig> = {}) {
   for (const [i, at] of doors.entries()) nodes.push(await edge(String.fromCharCode(97 + i), [center.url], at));
   const made = await hub({ edges: doors.map(({ url }) => url), ...config });
   center.open(createListener(made.hub));
-  await until('the edges are known', () => made.hub.health().peer_states.every((one) => one.node_id !== null));
+  await until('the edges are known', async () =>
+    (await made.hub.health()).peer_states.every((one) => one.node_id !== null),
+  );
   return { ...made, center, doors, nodes };
 }
 
@@ -136,10 +139,8 @@ async function quiet(hubs: Hub[], nodes: TestNode[]): Promise<void> {
   await until('all is quiet', async () => {
     for (const { manager } of nodes) await manager.flush();
     for (const one of hubs) await one.flush();
-    return (
-      nodes.every(({ manager }) => manager.health().pending_changes === 0) &&
-      hubs.every((one) => one.health().pending_changes === 0)
-    );
+    const healths = await Promise.all([...nodes.map(({ manager }) => manager), ...hubs].map((one) => one.health()));
+    return healths.every(({ pending_changes }) => pending_changes === 0);
   });
 }
 
@@ -173,7 +174,7 @@ describe('a star', () => {
     (nodes[1] as TestNode).db.exec("DELETE FROM items WHERE id = 'x'");
     await until('it is gone', () => count(nodes[0] as TestNode) === 1);
     await quiet([hub], nodes);
-    expect(hub.health()).toMatchObject({
+    expect(await hub.health()).toMatchObject({
       ok: true,
       node_id: 'hub',
       item_count: 1,
@@ -183,7 +184,7 @@ describe('a star', () => {
       lag_ms: 0,
       problems: [],
     });
-    const [first] = hub.health().peer_states;
+    const [first] = (await hub.health()).peer_states;
     expect(first).toMatchObject({ node_id: 'a', pending: 0, lag_ms: 0, last_error: null });
   });
 
@@ -200,8 +201,8 @@ describe('a star', () => {
     }
     await until('b is up to date', () => b.all("SELECT name FROM items WHERE id = 'one'")[0]?.name === 'n20');
     expect(rows()).toHaveLength(2);
-    const pending = (): number[] => hub.health().peer_states.map((state) => state.pending);
-    await until('only c is behind', () => pending().join() === '0,0,2');
+    const pending = async (): Promise<number[]> => (await hub.health()).peer_states.map((state) => state.pending);
+    await until('only c is behind', async () => (await pending()).join() === '0,0,2');
     (doors[2] as Door).bodies.length = 0;
     (doors[2] as Door).open(createListener(c.manager));
     await until('c has it', () => exactRows(c.db, 'items').join() === exactRows(a.db, 'items').join());
@@ -213,14 +214,14 @@ describe('a star', () => {
   test('a node that is added later gets the whole state, deletions included', async () => {
     const path = join(scratchFolder(), 'hub.db');
     const early = await hub({}, path);
-    deliver(early.hub, [live('x', T), live('y', T), live('z', T)], 'a');
-    deliver(early.hub, [gone('y', T)], 'a');
+    await deliver(early.hub, [live('x', T), live('y', T), live('z', T)], 'a');
+    await deliver(early.hub, [gone('y', T)], 'a');
     await early.hub.stop();
     const at = await door();
     const late = await edge('late', [], at);
-    deliver(late.manager as unknown as Hub, [live('y', T)]);
+    await deliver(late.manager, [live('y', T)]);
     const { hub: second } = await hub({ edges: [at.url] }, path);
-    await until('it has everything', () => second.health().pending_changes === 0);
+    await until('it has everything', async () => (await second.health()).pending_changes === 0);
     expect(late.all('SELECT id FROM items ORDER BY id')).toEqual([{ id: 'x' }, { id: 'z' }]);
     expect(late.all('SELECT row_id FROM _tombstones')).toEqual([{ row_id: 'y' }]);
     expect(at.syncs).toBe(1);
@@ -232,7 +233,7 @@ describe('a star', () => {
     const nodes = [await edge('left', [], left), await edge('right', [], right)];
     const edges = [left.url, right.url];
     const first = await hub({ edges }, path);
-    deliver(first.hub, [live('x', T), live('y', T)]);
+    await deliver(first.hub, [live('x', T), live('y', T)]);
     await until('both have it', () => nodes.every((one) => count(one) === 2));
     await quiet([first.hub], []);
     await first.hub.stop();
@@ -254,8 +255,8 @@ describe('a star', () => {
     const path = join(scratchFolder(), 'hub.db');
     await edge('old', [], at);
     const first = await hub({ edges: [at.url] }, path);
-    deliver(first.hub, [live('x', T)]);
-    await until('the old node has it', () => first.hub.health().pending_changes === 0);
+    await deliver(first.hub, [live('x', T)]);
+    await until('the old node has it', async () => (await first.hub.health()).pending_changes === 0);
     await first.hub.stop();
     const fresh = await edge('new', [], at);
     await hub({ edges: [at.url] }, path);
@@ -286,11 +287,11 @@ describe('a star', () => {
       await clock.advance(0);
     };
     await pass(20);
-    deliver(made, [live('x', T)]);
+    await deliver(made, [live('x', T)]);
     await pass(20);
     answers.shift()?.();
     await pass(20);
-    deliver(made, [live('y', T)]);
+    await deliver(made, [live('y', T)]);
     await pass(20);
     expect(sent).toHaveLength(2);
     id = 'new';
@@ -302,7 +303,7 @@ describe('a star', () => {
       await pass(20);
     }
     expect(sent.slice(2).flatMap((text) => JSON.parse(text).changes)).toEqual([live('x', T), live('y', T)]);
-    expect(made.health().pending_changes).toBe(0);
+    expect((await made.health()).pending_changes).toBe(0);
   });
 
   test('two edges with one id are reported and both served, with each other\u2019s changes too', async () => {
@@ -322,11 +323,95 @@ describe('a star', () => {
     expect(warnings).toEqual(['same-id']);
   });
 
+  test('an edge that is named twice, in two spellings, is one edge', async () => {
+    const bodies: string[] = [];
+    const url = await serve((request, response) => plainAck(request, response, bodies));
+    const { hub: made } = await hub({ edges: [url, `${url}/`, url.replace('http:', 'HTTP:')] });
+    expect((await made.health()).peers).toEqual([url]);
+    await deliver(made, [live('x', T)]);
+    await until('it has arrived', async () => (await made.health()).pending_changes === 0);
+    expect(bodies).toHaveLength(1);
+  });
+
+  test('ids that edges come to have in common are noticed, and that they no longer have', async () => {
+    const clock = new VirtualClock();
+    const ids: Record<string, string> = { 'http://one.test': 'a', 'http://two.test': 'b', 'http://three.test': 'c' };
+    const sent: Record<string, number> = {};
+    const { hub: made } = await hub({
+      edges: Object.keys(ids),
+      clock,
+      get: async (url) => ({
+        status: 200,
+        text: async () => JSON.stringify({ node_id: ids[url.replace('/health', '')] }),
+      }),
+      fetch: async (url, { body }) => {
+        const { batch_id: ack, changes } = JSON.parse(Buffer.from(body).toString());
+        const host = url.replace('/sync', '');
+        sent[host] = (sent[host] ?? 0) + changes.length;
+        return { status: 200, text: async () => JSON.stringify({ applied: 0, ack }) };
+      },
+    });
+    const warnings: string[] = [];
+    made.on('warning', ({ code, message }) => warnings.push(`${code} ${message.match(/http:\S+test/g)}`));
+    const pass = async (ms: number): Promise<void> => {
+      for (const step of [ms, 20, 20, 20]) await clock.advance(step);
+    };
+    await pass(50);
+    await deliver(made, [live('r1', T)], 'a');
+    await pass(50);
+    expect(sent).toEqual({ 'http://two.test': 1, 'http://three.test': 1 });
+    // Two answers as one does: each may have what the other has not.
+    ids['http://two.test'] = 'a';
+    await pass(30_000);
+    expect(warnings).toEqual(['same-id http://one.test,http://two.test']);
+    await deliver(made, [live('r2', T)], 'a');
+    await pass(50);
+    // The new one at two.test begins with the whole state.
+    expect(sent).toEqual({ 'http://one.test': 1, 'http://two.test': 3, 'http://three.test': 2 });
+    ids['http://two.test'] = 'd';
+    await pass(30_000);
+    await deliver(made, [live('r3', T)], 'a');
+    await pass(50);
+    expect(sent).toEqual({ 'http://one.test': 1, 'http://two.test': 6, 'http://three.test': 3 });
+    expect(warnings).toHaveLength(1);
+  });
+
+  test('an edge that is the hub itself is reported, and there is no end of nothing', async () => {
+    const own = await door();
+    const made = await hub({ edges: [own.url] });
+    own.open(createListener(made.hub));
+    const warnings: string[] = [];
+    made.hub.on('warning', ({ code }) => warnings.push(code));
+    await deliver(made.hub, [live('x', T)], 'a');
+    await until('it is noticed', () => warnings.length > 0);
+    await quiet([made.hub], []);
+    const { syncs } = own;
+    for (let i = 0; i < 3; i++) await quiet([made.hub], []);
+    expect([warnings, own.syncs]).toEqual([['own-id'], syncs]);
+  });
+
+  test('an edge whose answers are no JSON is not taken for one that has it, or refuses it', async () => {
+    let sane = false;
+    const bodies: string[] = [];
+    const url = await serve((request, response) => {
+      if (sane) return plainAck(request, response, bodies);
+      request.resume();
+      response.writeHead(200, { 'content-type': 'text/html' }).end('<html>sign in</html>');
+    });
+    const { hub: made } = await hub({ edges: [url] });
+    await deliver(made, [live('x', T)]);
+    await until('it was tried', async () => (await made.health()).peer_states[0]?.last_error != null);
+    expect(await made.health()).toMatchObject({ pending_changes: 1, dead_letter: 0, peer_states: [{ node_id: null }] });
+    sane = true;
+    await until('it has arrived', async () => (await made.health()).pending_changes === 0);
+    expect(bodies).toHaveLength(1);
+  });
+
   test('a peer without /health is served all the same', async () => {
     const bodies: string[] = [];
     const url = await serve((request, response) => plainAck(request, response, bodies));
     const { hub: made } = await hub({ edges: [url] });
-    deliver(made, [live('x', T)], 'somebody');
+    await deliver(made, [live('x', T)], 'somebody');
     await until('it has arrived', () => bodies.length === 1);
     expect(JSON.parse(bodies[0] as string).changes).toEqual([live('x', T)]);
   });
@@ -354,7 +439,9 @@ describe('hubs among themselves', () => {
     ] as [Hub, Hub];
     for (const [i, at] of doors.entries()) at.open(createListener(hubs[i] as Hub));
     for (const one of hubs) {
-      await until('edges are known', () => one.health().peer_states.every(({ node_id }) => node_id !== null));
+      await until('edges are known', async () =>
+        (await one.health()).peer_states.every(({ node_id }) => node_id !== null),
+      );
     }
     insert(nodes[0] as TestNode, 'x');
     await until('it went across', () => count(nodes[1] as TestNode) === 1);
@@ -372,10 +459,12 @@ describe('hubs among themselves', () => {
     }
     for (const [i, at] of doors.entries()) at.open(createListener(hubs[i] as Hub));
     for (const one of hubs) {
-      await until('edges are known', () => one.health().peer_states.every(({ node_id }) => node_id !== null));
+      await until('edges are known', async () =>
+        (await one.health()).peer_states.every(({ node_id }) => node_id !== null),
+      );
     }
     for (let round = 0; round < 3; round++) {
-      deliver(hubs[round] as Hub, [live('x', T + round), gone(`g${round}`, T)], 'writer');
+      await deliver(hubs[round] as Hub, [live('x', T + round), gone(`g${round}`, T)], 'writer');
       await quiet(hubs, []);
     }
     const syncs = doors.map((one) => one.syncs);
@@ -383,7 +472,7 @@ describe('hubs among themselves', () => {
     expect(syncs.reduce((sum, n) => sum + n, 0)).toBeLessThanOrEqual(3 * 4);
     for (let i = 0; i < 5; i++) await quiet(hubs, []);
     expect(doors.map((one) => one.syncs)).toEqual(syncs);
-    for (const one of hubs) expect(one.health()).toMatchObject({ item_count: 1, pending_changes: 0 });
+    for (const one of hubs) expect(await one.health()).toMatchObject({ item_count: 1, pending_changes: 0 });
   });
 });
 
@@ -396,18 +485,22 @@ describe('what is stored', () => {
       '{"id":"x","a":1.0,"b":9223372036854775807,"c":123456789012345678901234567890,"d":1e5,"e":"\\u0041\\ud83d\\ude00\\/","f":-0.0,' +
       '"g":"$blob:00FF","h":{"n":[1.50,null]},"i":true,"j":"9007199254740993","k":null,"\\u006b2":"","updated_at":5}';
     const body = `{"batch_id":1,"changes":[{"op":"INSERT","table":"Ite\\"ms","row":${row},"old_id":null}]}`;
-    expect(made.receive(body)).toEqual({ status: 200, body: { applied: 1, ack: 1 } });
+    expect(await made.receive(body)).toEqual({
+      status: 200,
+      body: { applied: 1, ack: 1 },
+      headers: expect.any(Object),
+    });
     await until('it has arrived', () => bodies.length === 1);
     expect(bodies[0]).toBe(body);
   });
 
   test('it knows no schema: a row keeps the columns that the sender of a newer version does not have', async () => {
     const { hub: made, rows } = await hub();
-    deliver(made, [live('x', T, { name: 'old', ratio: 0.5, N2: 1 })]);
-    expect(deliver(made, [live('x', T + 1, { name: 'new', extra: [1] })]).applied).toBe(1);
+    await deliver(made, [live('x', T, { name: 'old', ratio: 0.5, N2: 1 })]);
+    expect((await deliver(made, [live('x', T + 1, { name: 'new', extra: [1] })])).applied).toBe(1);
     expect(rows()[0]?.row_data).toBe(`{"id":"x","name":"new","extra":[1],"updated_at":${T + 1},"ratio":0.5,"N2":1}`);
-    expect(deliver(made, [live('x', T + 1, { name: 'new', extra: [1] })]).applied).toBe(1);
-    deliver(made, [live('x', T + 2, { NAME: 'newer', n2: 2 })]);
+    expect((await deliver(made, [live('x', T + 1, { name: 'new', extra: [1] })])).applied).toBe(1);
+    await deliver(made, [live('x', T + 2, { NAME: 'newer', n2: 2 })]);
     expect(JSON.parse(rows()[0]?.row_data as string)).toEqual({
       id: 'x',
       NAME: 'newer',
@@ -416,17 +509,17 @@ describe('what is stored', () => {
       extra: [1],
       ratio: 0.5,
     });
-    deliver(made, [gone('x', T + 3)]);
-    deliver(made, [live('x', T + 4, { name: 'again' })]);
+    await deliver(made, [gone('x', T + 3)]);
+    await deliver(made, [live('x', T + 4, { name: 'again' })]);
     expect(JSON.parse(rows()[0]?.row_data as string)).toEqual({ id: 'x', name: 'again', updated_at: T + 4 });
   });
 
   test('a row put together from two is nobody\u2019s: it goes back to the sender of the newer version too', async () => {
     const { hub: made, rows } = await hub();
-    deliver(made, [live('x', T, { name: 'old', extra: 'kept' })], 'a');
-    deliver(made, [live('x', T + 1, { name: 'new' })], 'b');
+    await deliver(made, [live('x', T, { name: 'old', extra: 'kept' })], 'a');
+    await deliver(made, [live('x', T + 1, { name: 'new' })], 'b');
     expect(rows()[0]).toMatchObject({ updated_at: T + 1, origin: null });
-    deliver(made, [live('x', T + 2, { name: 'whole', extra: 'again' })], 'b');
+    await deliver(made, [live('x', T + 2, { name: 'whole', extra: 'again' })], 'b');
     expect(rows()[0]).toMatchObject({ updated_at: T + 2, origin: 'b' });
   });
 
@@ -447,7 +540,7 @@ describe('what is stored', () => {
     // One that comes later is told of both.
     const c = await node({ schema: wide });
     const [kept] = made.rows();
-    deliver(c.manager as unknown as Hub, [
+    await deliver(c.manager, [
       { op: kept?.op, table: 'items', row: JSON.parse(kept?.row_data as string), old_id: null },
     ]);
     expect(exactRows(c.db, 'items')).toEqual(exactRows(b.db, 'items'));
@@ -457,16 +550,16 @@ describe('what is stored', () => {
     const bodies: string[] = [];
     const url = await serve((request, response) => plainAck(request, response, bodies));
     const { hub: made, rows } = await hub({ edges: [url] });
-    deliver(made, [live('x', T, { name: 'm' })]);
+    await deliver(made, [live('x', T, { name: 'm' })]);
     await until('it was sent', () => bodies.length === 1);
-    expect(deliver(made, [live('x', T, { name: 'm' })]).applied).toBe(1);
-    expect(deliver(made, [live('x', T, { name: 'a' })]).applied).toBe(0);
-    expect(deliver(made, [live('x', T - 1, { name: 'z' })]).applied).toBe(0);
-    expect(deliver(made, [gone('x', T - 1)]).applied).toBe(0);
+    expect((await deliver(made, [live('x', T, { name: 'm' })])).applied).toBe(1);
+    expect((await deliver(made, [live('x', T, { name: 'a' })])).applied).toBe(0);
+    expect((await deliver(made, [live('x', T - 1, { name: 'z' })])).applied).toBe(0);
+    expect((await deliver(made, [gone('x', T - 1)])).applied).toBe(0);
     await made.flush();
     expect(bodies).toHaveLength(1);
-    expect(deliver(made, [gone('x', T)]).applied).toBe(1);
-    expect(deliver(made, [gone('x', T), live('x', T, { name: 'zzz' })]).applied).toBe(2);
+    expect((await deliver(made, [gone('x', T)])).applied).toBe(1);
+    expect((await deliver(made, [gone('x', T), live('x', T, { name: 'zzz' })])).applied).toBe(2);
     await made.flush();
     expect(bodies).toHaveLength(2);
     expect(rows()).toMatchObject([{ op: 'DELETE', row_id: 'x', updated_at: T }]);
@@ -481,9 +574,9 @@ describe('what is stored', () => {
       old_id: null,
     });
     expect(
-      deliver(made, [odd('$text:$blob:', 'Items'), odd('$blob:ab', 'items'), odd('$blob:AB', 'ITEMS')]).applied,
+      (await deliver(made, [odd('$text:$blob:', 'Items'), odd('$blob:ab', 'items'), odd('$blob:AB', 'ITEMS')])).applied,
     ).toBe(3);
-    expect(deliver(made, [live('$int:5', T), live('5', T)]).applied).toBe(2);
+    expect((await deliver(made, [live('$int:5', T), live('5', T)])).applied).toBe(2);
     expect(rows().map(({ row_id }) => row_id)).toEqual(['$blob:AB', '$text:$blob:', '5']);
   });
 });
@@ -497,6 +590,9 @@ describe('agreement with nodes', () => {
     ratio: [null, 0.5, 1.5, -2.25, 1e21, 1e-7, 0.1, '9e999', '-9e999'],
     data: [null, '$blob:', '$blob:00', '$blob:FF', 'text', 7, '$int:9007199254740993', '$real:9e999', 1.5],
   };
+
+  /** A Rowcast node: of a plain sender the later change wins a tie within a batch. */
+  const SENDER = { from: 'a', said: 'id=a' };
 
   test.each([1, 2, 3, 4, 5, 6, 7, 8])(
     'random ties are decided alike by the hub and by a node (seed %i)',
@@ -516,11 +612,16 @@ describe('agreement with nodes', () => {
           return { op: pick(['INSERT', 'UPDATE']), table: pick(['items', 'items', 'Items']), row, old_id: null };
         });
         const body = JSON.stringify({ batch_id: batch, changes });
-        expect(made.hub.receive(body), body).toEqual(real.manager.receive(body));
+        const { status, body: answer } = real.manager.receive(body, SENDER);
+        expect(await made.hub.receive(body, SENDER), body).toEqual({
+          status,
+          body: answer,
+          headers: expect.any(Object),
+        });
       }
       const copy = await node({ schema: SCHEMA });
       for (const { op, row_id, row_data } of made.rows()) {
-        deliver(copy.manager as unknown as Hub, [
+        await deliver(copy.manager, [
           { op, table: 'items', row: JSON.parse(row_data as string), old_id: op === 'DELETE' ? row_id : null },
         ]);
       }
@@ -537,10 +638,10 @@ test('a SQLite without JSONB gives the same answers', async () => {
   const [fast, slow] = await Promise.all(
     [true, false].map(async (jsonb) => {
       const db = new Connection(await database('SELECT 1'));
-      prepareHubDatabase(db);
-      const letters = new DeadLetters(db, systemClock);
-      const limits = { bodyBytes: 1_000_000, batchChanges: 100 };
-      return { db, store: new HubStore(db, letters, limits, jsonb && featuresOf(db).jsonb) };
+      const maxBodyBytes = 1_000_000;
+      const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes, jsonb });
+      await store.open();
+      return { db, store };
     }),
   );
   if (!fast || !slow) throw new Error('unreachable');
@@ -555,7 +656,8 @@ test('a SQLite without JSONB gives the same answers', async () => {
       return live(id, at, { name: dice > 0.6 ? 'b' : null, ...(dice > 0.8 && { more: [dice > 0.9, 1.5] }) });
     });
     const body = JSON.stringify({ batch_id: batch, changes });
-    expect(slow.store.receive(body, 'a'), body).toEqual(fast.store.receive(body, 'a'));
+    const sender = { from: 'a', plain: batch % 2 === 0 };
+    expect(await slow.store.receive(body, sender), body).toEqual(await fast.store.receive(body, sender));
   }
   const all = 'SELECT * FROM _hub_rows ORDER BY seq';
   expect(slow.db.all(all)).toEqual(fast.db.all(all));
@@ -584,46 +686,48 @@ describe('what is no change', () => {
       [{ op: 'DELETE', table: 'items', row: null, old_id: 'never seen' }, 'bad-row'],
     ];
     const changes = [live('good', T), ...bad.map(([change]) => change), live('fine', T)];
-    const answer = deliver(made, changes, 'a');
+    const answer = await deliver(made, changes, 'a');
     expect(answer.applied).toBe(2);
     expect(answer.rejected?.map(({ code }) => code)).toEqual(bad.map(([, code]) => code));
-    expect(deliver(made, changes, 'a')).toEqual(answer);
+    expect(await deliver(made, changes, 'a')).toEqual(answer);
     expect(rows().map(({ row_id }) => row_id)).toEqual(['fine', 'good']);
-    expect(made.health().dead_letter).toBe(bad.length);
-    expect(made.deadLetters.list()[0]).toMatchObject({ direction: 'in', peer: 'a', code: 'bad-change' });
+    expect((await made.health()).dead_letter).toBe(bad.length);
+    expect((await made.deadLetters.list())[0]).toMatchObject({ direction: 'in', peer: 'a', code: 'bad-change' });
     expect(parked).toHaveLength(2 * bad.length);
     expect(rowsOf(db, 'SELECT count(*) AS n FROM _dead_letter')).toEqual([{ n: bad.length }]);
   });
 
   test('a DELETE without a row takes the version that the hub has', async () => {
     const { hub: made, rows } = await hub();
-    deliver(made, [live('x', T, { name: 'kept' }), live('y', T)], 'a');
+    await deliver(made, [live('x', T, { name: 'kept' }), live('y', T)], 'a');
     const rowless = (id: string): object => ({ op: 'DELETE', table: 'items', row: null, old_id: id });
-    expect(deliver(made, [rowless('x')], 'b')).toEqual({ applied: 1, ack: 1 });
+    expect(await deliver(made, [rowless('x')], 'b')).toEqual({ applied: 1, ack: 1 });
     expect(rows()[0]).toMatchObject({ op: 'DELETE', updated_at: T, origin: 'b' });
-    expect(JSON.parse(rows()[0]?.row_data as string).name).toBe('kept');
-    expect(deliver(made, [rowless('x')], 'b').applied).toBe(1);
+    expect(JSON.parse(rows()[0]?.row_data as string)).toEqual({ id: 'x', updated_at: T });
+    expect((await deliver(made, [rowless('x')], 'b')).applied).toBe(1);
     // What the batch says of the row later stands against it.
-    expect(deliver(made, [rowless('y'), live('y', T + 1)]).applied).toBe(2);
-    expect(deliver(made, [rowless('y'), live('y', T + 1)]).applied).toBe(2);
+    expect((await deliver(made, [rowless('y'), live('y', T + 1)])).applied).toBe(2);
+    expect((await deliver(made, [rowless('y'), live('y', T + 1)])).applied).toBe(2);
     expect(rows()[1]).toMatchObject({ op: 'UPDATE', updated_at: T + 1 });
   });
 
   test('a body that is not a batch is refused as a node refuses it, and changes nothing', async () => {
     const { hub: made, rows } = await hub({ maxBodyBytes: 2_000_000 });
-    const status = (body: string | Uint8Array): number => made.receive(body).status;
-    expect(status('nonsense')).toBe(400);
-    expect(status('[]')).toBe(400);
-    expect(status('{"batch_id":"1","changes":[]}')).toBe(400);
-    expect(status('{"batch_id":1,"changes":{}}')).toBe(400);
-    expect(status(new Uint8Array([0xff, 0xfe]))).toBe(400);
+    const status = async (body: string | Uint8Array): Promise<number> => (await made.receive(body)).status;
+    expect(await status('nonsense')).toBe(400);
+    expect(await status('[]')).toBe(400);
+    expect(await status('{"batch_id":"1","changes":[]}')).toBe(400);
+    expect(await status('{"batch_id":1,"changes":{}}')).toBe(400);
+    expect(await status(new Uint8Array([0xff, 0xfe]))).toBe(400);
     const many = Array.from({ length: 10_001 }, (_, i) => live(`r${i}`, T));
-    expect(status(JSON.stringify({ batch_id: 1, changes: many }))).toBe(413);
-    expect(status(`{"batch_id":1,"changes":[],"x":"${'x'.repeat(2_000_000)}"}`)).toBe(413);
+    const { status: ofMany } = await made.receive(JSON.stringify({ batch_id: 1, changes: many }), { said: 'id=a' });
+    expect(ofMany).toBe(413);
+    expect(await status(`{"batch_id":1,"changes":[],"x":"${'x'.repeat(2_000_000)}"}`)).toBe(413);
     expect(rows()).toEqual([]);
-    expect(made.receive('{"batch_id":9223372036854775807,"changes":[]}')).toEqual({
+    expect(await made.receive('{"batch_id":9223372036854775807,"changes":[]}')).toEqual({
       status: 200,
       body: { applied: 0, ack: '9223372036854775807' },
+      headers: expect.any(Object),
     });
     const at = await serve(createListener(made));
     const post = (type: string): Promise<Response> =>
@@ -631,7 +735,7 @@ describe('what is no change', () => {
     expect((await post('text/plain')).status).toBe(415);
     expect(await (await post('application/json')).json()).toEqual({ applied: 0, ack: 1 });
     await made.stop();
-    expect(made.receive('{"batch_id":1,"changes":[]}').status).toBe(503);
+    expect((await made.receive('{"batch_id":1,"changes":[]}')).status).toBe(503);
     expect((await fetch(`${at}/health`)).status).toBe(503);
   });
 });
@@ -658,22 +762,24 @@ describe('shipping', () => {
     const { hub: made } = await hub({ edges: urls });
     const letters: string[] = [];
     made.on('dead-letter', ({ peer, rows }) => letters.push(`${peer} ${rows.map(({ id }) => id)}`));
-    deliver(
+    await deliver(
       made,
       Array.from({ length: 20 }, (_, i) => live(`r${i}`, T)),
       'a',
     );
     await until('it is given up', () => letters.length === 1);
-    await until('the rest is delivered', () => made.health().pending_changes === 0);
+    await until('the rest is delivered', async () => (await made.health()).pending_changes === 0);
     expect(letters).toEqual([`${urls[0]} r7`]);
     const ids = (bodies: string[]): string[] => [
       ...new Set(bodies.flatMap((body) => JSON.parse(body).changes.map(({ row }: { row: { id: string } }) => row.id))),
     ];
     expect(ids(picky)).toHaveLength(19);
     expect(ids(other)).toHaveLength(20);
-    expect(made.deadLetters.list()).toMatchObject([{ direction: 'out', rowId: 'r7', peer: urls[0], code: 'refused' }]);
-    made.deadLetters.discard(made.deadLetters.list()[0]?.id as number);
-    expect(made.health().dead_letter).toBe(0);
+    expect(await made.deadLetters.list()).toMatchObject([
+      { direction: 'out', rowId: 'r7', peer: urls[0], code: 'refused' },
+    ]);
+    await made.deadLetters.discard((await made.deadLetters.list())[0]?.id as number);
+    expect((await made.health()).dead_letter).toBe(0);
   });
 
   test('a letter that is tried again goes out in the row\u2019s newest version', async () => {
@@ -681,23 +787,23 @@ describe('shipping', () => {
     let poison = 'r1';
     const url = await serve((request, response) => refusing(poison, bodies)(request, response));
     const { hub: made } = await hub({ edges: [url] });
-    deliver(made, [live('r1', T, { name: 'refused' })], 'a');
-    await until('it is given up', () => made.health().dead_letter === 1);
+    await deliver(made, [live('r1', T, { name: 'refused' })], 'a');
+    await until('it is given up', async () => (await made.health()).dead_letter === 1);
     poison = 'nothing';
-    const [letter] = made.deadLetters.list();
-    expect(made.deadLetters.retry(letter?.id as number)).toEqual({ outcome: 'queued' });
+    const [letter] = await made.deadLetters.list();
+    expect(await made.deadLetters.retry(letter?.id as number)).toEqual({ outcome: 'queued' });
     await until('it has arrived', () => bodies.length === 1);
     expect(bodies[0]).toContain('"refused"');
-    expect(made.health().dead_letter).toBe(0);
-    expect(() => made.deadLetters.retry(99)).toThrow('there is no dead letter 99');
+    expect((await made.health()).dead_letter).toBe(0);
+    await expect(made.deadLetters.retry(99)).rejects.toThrow('there is no dead letter 99');
   });
 
   test('a letter of what is no change stays one, however often it is tried', async () => {
     const { hub: made } = await hub();
-    deliver(made, [{ ...live('x', T), op: 'UPSERT' }], 'a');
-    const [letter] = made.deadLetters.list();
-    expect(made.deadLetters.retry(letter?.id as number)).toMatchObject({ outcome: 'kept' });
-    expect(made.deadLetters.list()).toMatchObject([{ id: letter?.id, retryCount: 1, code: 'bad-op' }]);
+    await deliver(made, [{ ...live('x', T), op: 'UPSERT' }], 'a');
+    const [letter] = await made.deadLetters.list();
+    expect(await made.deadLetters.retry(letter?.id as number)).toMatchObject({ outcome: 'kept' });
+    expect(await made.deadLetters.list()).toMatchObject([{ id: letter?.id, retryCount: 1, code: 'bad-op' }]);
   });
 
   test('the search for a refused change leaves out the edge\u2019s own', async () => {
@@ -708,15 +814,15 @@ describe('shipping', () => {
       inner(request, response);
     });
     const { hub: made } = await hub({ edges: [url] });
-    await until('the edge is known', () => made.health().peer_states[0]?.node_id === 'self');
+    await until('the edge is known', async () => (await made.health()).peer_states[0]?.node_id === 'self');
     for (let i = 0; i < 12; i++) {
-      deliver(made, [live(`own${i}`, T)], 'self');
-      deliver(made, [live(`r${i}`, T)], 'a');
+      await deliver(made, [live(`own${i}`, T)], 'self');
+      await deliver(made, [live(`r${i}`, T)], 'a');
     }
-    await until('all is said', () => made.health().pending_changes === 0);
+    await until('all is said', async () => (await made.health()).pending_changes === 0);
     expect(bodies.join()).not.toContain('own');
     for (let i = 0; i < 12; i++) expect(bodies.join().includes(`"r${i}"`)).toBe(i !== 7);
-    expect(made.deadLetters.list().map(({ rowId }) => rowId)).toEqual(['r7']);
+    expect((await made.deadLetters.list()).map(({ rowId }) => rowId)).toEqual(['r7']);
   });
 
   test('a batch is read once for all edges at the same position, however many they are', async () => {
@@ -724,38 +830,40 @@ describe('shipping', () => {
     const edges: string[] = [];
     for (const list of bodies) edges.push(await serve((request, response) => plainAck(request, response, list)));
     const { hub: made } = await hub({ edges, batchSize: 200 });
-    deliver(
+    await deliver(
       made,
       Array.from({ length: 1_000 }, (_, i) => live(`r${i}`, T)),
       'a',
     );
-    await until('all have it', () => made.health().pending_changes === 0);
+    await until('all have it', async () => (await made.health()).pending_changes === 0);
     expect(made.fanOut).toMatchObject({ reads: 5, served: 5 * 16 });
     for (const list of bodies) expect(list.flatMap((body) => JSON.parse(body).changes)).toHaveLength(1_000);
   });
 
   test('a batch that is no longer what it was is not handed out again', async () => {
     const db = new Connection(await database('SELECT 1'));
-    prepareHubDatabase(db);
-    const store = new HubStore(db, new DeadLetters(db, systemClock), { bodyBytes: 100_000, batchChanges: 100 }, false);
+    const maxBodyBytes = 100_000;
+    const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes });
+    await store.open();
     const limit = { changes: 10, bytes: 100_000 };
-    const fanOut = new FanOut(db, limit);
-    const send = (...changes: object[]): unknown => store.receive(JSON.stringify({ batch_id: 1, changes }), undefined);
-    const ids = (from: number): string[] => {
-      const body = fanOut.next(from, limit, undefined)?.body ?? new Uint8Array();
+    const fanOut = new FanOut(store, limit);
+    const send = (...changes: object[]): unknown =>
+      store.receive(JSON.stringify({ batch_id: 1, changes }), { from: undefined, plain: true });
+    const ids = async (from: number): Promise<string[]> => {
+      const body = (await fanOut.next(from, limit, undefined))?.body ?? new Uint8Array();
       return JSON.parse(Buffer.from(body).toString()).changes.map(({ row }: { row: { id: string } }) => row.id);
     };
-    send(live('x', T), live('y', T));
-    expect([ids(0), ids(0)]).toEqual([
+    await send(live('x', T), live('y', T));
+    expect([await ids(0), await ids(0)]).toEqual([
       ['x', 'y'],
       ['x', 'y'],
     ]);
     expect(fanOut.reads).toBe(1);
-    send(live('z', T));
+    await send(live('z', T));
     // Still exact, and what is new comes after it.
-    expect([ids(0), fanOut.reads]).toEqual([['x', 'y'], 1]);
-    send(live('x', T + 1));
-    expect([ids(0), fanOut.reads]).toEqual([['y', 'z', 'x'], 2]);
+    expect([await ids(0), fanOut.reads]).toEqual([['x', 'y'], 1]);
+    await send(live('x', T + 1));
+    expect([await ids(0), fanOut.reads]).toEqual([['y', 'z', 'x'], 2]);
   });
 
   test('edges share a batch even where their own changes are in it, and each gets it without those', async () => {
@@ -775,11 +883,11 @@ describe('shipping', () => {
     for (let n = 0; n < 60; n++) {
       const from = [...ids, undefined][n % 4];
       const name = '\u00e9'.repeat(n);
-      deliver(before.hub, [live(`r${n}.1`, T, { name }), n % 5 ? live(`r${n}.2`, T) : gone(`r${n}.2`, T)], from);
+      await deliver(before.hub, [live(`r${n}.1`, T, { name }), n % 5 ? live(`r${n}.2`, T) : gone(`r${n}.2`, T)], from);
     }
     await before.hub.stop();
     const { hub: made } = await hub({ edges }, path);
-    await until('all have it', () => made.health().pending_changes === 0);
+    await until('all have it', async () => (await made.health()).pending_changes === 0);
     expect(made.fanOut.reads).toBe(1);
     for (const [i, list] of bodies.entries()) {
       const got = list.flatMap((body) => JSON.parse(body).changes.map(({ row }: { row: { id: string } }) => row.id));
@@ -794,13 +902,13 @@ describe('shipping', () => {
     const fine = await serve((request, response) => plainAck(request, response, bodies));
     const { hub: made } = await hub({ edges: [stuck, fine], batchSize: 50 });
     for (let i = 0; i < 20; i++)
-      deliver(
+      await deliver(
         made,
         Array.from({ length: 100 }, (_, j) => live(`r${i}.${j}`, T)),
         'a',
       );
-    await until('the other has it', () => made.health().peer_states[1]?.pending === 0);
-    expect(made.health().peer_states[0]?.pending).toBe(2_000);
+    await until('the other has it', async () => (await made.health()).peer_states[1]?.pending === 0);
+    expect((await made.health()).peer_states[0]?.pending).toBe(2_000);
     await made.stop();
   });
 
@@ -811,14 +919,26 @@ describe('shipping', () => {
     const rows = [50, 4_000, 4_000, 4_000, 30_000, 50].map((n, i) =>
       live(`r${i}`, T, { name: '\u00e9'.repeat(n / 2) }),
     );
-    deliver(made, rows);
-    await until('it has arrived', () => made.health().pending_changes === 0);
+    await deliver(made, rows);
+    await until('it has arrived', async () => (await made.health()).pending_changes === 0);
     const sizes = bodies.map((body) => JSON.parse(body).changes.length);
     expect(sizes.reduce((sum, n) => sum + n, 0)).toBe(6);
     const large = bodies.filter((body) => Buffer.byteLength(body) > 10_000);
     expect(large.map((body) => JSON.parse(body).changes.length)).toEqual([1]);
     expect(sizes.length).toBeLessThanOrEqual(5);
   });
+});
+
+test('rows of 100 KiB are measured by their lengths: a batch is read for what fits into it, and no more', async () => {
+  const db = new Connection(await database('SELECT 1'));
+  const maxBodyBytes = 64 * 1024 * 1024;
+  const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes });
+  await store.open();
+  const large = Array.from({ length: 60 }, (_, i) => live(`r${i}`, T, { name: 'x'.repeat(100 * 1024) }));
+  await store.receive(JSON.stringify({ batch_id: 1, changes: large }), { from: 'a', plain: false });
+  const segment = await store.read(0, { changes: 1_000, bytes: 1024 * 1024 });
+  expect(segment?.count).toBe(10);
+  expect(segment?.body.byteLength).toBeLessThanOrEqual(1024 * 1024);
 });
 
 describe('the database', () => {
@@ -828,14 +948,14 @@ describe('the database', () => {
     const manager = attach(db, { id: 'a', peers: [] }, ['items']);
     await manager.stop();
     const before = rowsOf(db, 'SELECT name FROM sqlite_schema ORDER BY name');
-    expect(() => createHub(db, { id: 'hub', edges: [] })).toThrow(/not a hub's: it holds .*own/);
+    await expect(createHub(db, { id: 'hub', edges: [] })).rejects.toThrow(/not a hub's: it holds .*own/);
     expect(rowsOf(db, 'SELECT name FROM sqlite_schema ORDER BY name')).toEqual(before);
   });
 
   test('that is damaged is refused with a message that says so', async () => {
     const path = join(scratchFolder(), 'hub.db');
     const made = await hub({}, path);
-    deliver(
+    await deliver(
       made.hub,
       Array.from({ length: 500 }, (_, i) => live(`r${i}`, T, { name: 'x'.repeat(100) })),
     );
@@ -850,21 +970,53 @@ describe('the database', () => {
 
   test('of another version of the hub is refused', async () => {
     const db = await database('CREATE TABLE _hub_rows (seq INTEGER PRIMARY KEY)');
-    expect(() => createHub(db, { id: 'hub', edges: [] })).toThrow(/another version/);
+    await expect(createHub(db, { id: 'hub', edges: [] })).rejects.toThrow(/another version/);
+  });
+
+  test('that can no longer be read makes health say so', async () => {
+    const { hub: made, db } = await hub({ edges: ['http://127.0.0.1:9'] });
+    await deliver(made, [live('x', T)]);
+    expect((await made.health()).ok).toBe(true);
+    db.exec('DROP VIEW _hub_live');
+    const health = await made.health();
+    expect(health).toMatchObject({ ok: false, peers: ['http://127.0.0.1:9'] });
+    expect(health.problems.join()).toMatch(/cannot be read.*_hub_live/);
+  });
+
+  test('many edges are asked at once, none of them through one signal: a runtime warns of ten listeners', async () => {
+    const listening = vi.spyOn(EventTarget.prototype, 'addEventListener');
+    cleanUp(() => listening.mockRestore());
+    let asked = 0;
+    const { hub: made } = await hub({
+      edges: Array.from({ length: 30 }, (_, i) => `http://e${i}.test`),
+      get: (_, { signal }) => {
+        asked += 1;
+        return new Promise((__, reject) => signal.addEventListener('abort', reject));
+      },
+      fetch: async () => ({ status: 503, text: async () => '' }),
+    });
+    await until('all are asked', () => asked === 30);
+    const listeners = new Map<unknown, number>();
+    for (const signal of listening.mock.contexts) listeners.set(signal, (listeners.get(signal) ?? 0) + 1);
+    expect(listeners.size).toBeGreaterThan(30);
+    expect(Math.max(...listeners.values())).toBeLessThan(10);
+    await made.stop();
   });
 
   test('keeps nothing running after stop', async () => {
     const { hub: made } = await hub({ edges: ['http://127.0.0.1:9'] });
-    deliver(made, [live('x', T)]);
+    await deliver(made, [live('x', T)]);
     await made.stop();
     await made.stop();
-    expect(() => made.health()).toThrow(/stopped/);
+    await expect(made.health()).rejects.toThrow(/stopped/);
   });
 });
 
 test('options are checked by name', async () => {
   const db = await database('SELECT 1');
-  expect(() => createHub(db, { id: '', edges: [] })).toThrow(/"id"/);
-  expect(() => createHub(db, { id: 'h', edges: ['ftp://x'] })).toThrow(/ftp/);
-  expect(() => createHub(db, { id: 'h', edges: [], batchsize: 5 } as unknown as HubConfig)).toThrow(/batchsize/);
+  await expect(createHub(db, { id: '', edges: [] })).rejects.toThrow(/"id"/);
+  await expect(createHub(db, { id: 'h', edges: ['ftp://x'] })).rejects.toThrow(/ftp/);
+  await expect(createHub(db, { id: 'h', edges: [], batchsize: 5 } as unknown as HubConfig)).rejects.toThrow(
+    /batchsize/,
+  );
 });

@@ -109,6 +109,16 @@ test('one that ended without stop() is forgotten after a minute in which it gave
   expect(other.codes).toEqual([]);
 });
 
+test('what was kept for one alone goes when it goes, though nothing more is sent', async () => {
+  const { one, other } = await two();
+  write(one, 'a');
+  await other.manager.flush();
+  await other.clock.advance(1_000);
+  expect(changes(other)).toBe(1);
+  await other.clock.advance(70_000);
+  expect(changes(other)).toBe(0);
+});
+
 test('one that was only suspended, and forgotten meanwhile, loses nothing', async () => {
   const { left, one, other } = await two();
   write(one, 'a');

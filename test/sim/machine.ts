@@ -119,15 +119,23 @@ export class Machine {
     this.configured = this.peers;
     const process = new Process(this, this.#world);
     this.process = process;
-    try {
-      process.begin();
-      this.ready = true;
-      this.#world.trace(`${this.name} starts with ${this.peers.length} peers`);
-    } catch (error) {
+    const failed = (error: unknown): void => {
       if (!process.dead && !isDiskTrouble(error)) throw error;
       this.#world.trace(`${this.name} cannot start`);
-      this.crash();
+      if (this.process === process) this.crash();
       this.#world.timeline.in(500, () => this.start());
+    };
+    const begun = (): void => {
+      this.ready = true;
+      this.#world.trace(`${this.name} starts with ${this.peers.length} peers`);
+    };
+    try {
+      // A hub takes some turns to begin, a node none.
+      const beginning = process.begin();
+      if (beginning) void beginning.then(begun, failed);
+      else begun();
+    } catch (error) {
+      failed(error);
     }
   }
 
@@ -175,6 +183,7 @@ export class Process {
   readonly handle: Handle;
   readonly #world: Surroundings;
   #replica: Manager | Hub | undefined;
+  #beginning: Promise<void> | undefined;
 
   constructor(machine: Machine, world: Surroundings) {
     this.machine = machine;
@@ -182,7 +191,7 @@ export class Process {
     this.handle = new Handle(this, world);
   }
 
-  begin(): void {
+  begin(): Promise<void> | undefined {
     const { plan, network } = this.#world;
     const random = stream(plan.seed, 'process', this.machine.name, this.#world.timeline.happened);
     const common = {
@@ -196,19 +205,22 @@ export class Process {
       requestTimeoutMs: plan.requestTimeoutMs,
     };
     if (this.machine.kind === 'hub') {
-      this.#replica = createHub(this.handle, { ...common, edges: this.machine.peers });
-    } else {
-      this.#replica = attach(this.handle, { ...common, peers: this.machine.peers }, [...TABLES]);
+      this.#beginning = createHub(this.handle, { ...common, edges: this.machine.peers }).then((hub) => {
+        this.#replica = hub;
+      });
+      return this.#beginning;
     }
+    this.#replica = attach(this.handle, { ...common, peers: this.machine.peers }, [...TABLES]);
+    return undefined;
   }
 
-  get letters(): { list(): { id: number; direction: string }[]; retry(id: number): unknown } | undefined {
-    return this.#replica?.deadLetters as never;
+  get letters(): Manager['deadLetters'] | Hub['deadLetters'] | undefined {
+    return this.#replica?.deadLetters;
   }
 
-  /** A batch that comes out of nowhere; its status. */
+  /** A batch that comes to a node out of nowhere; its status. */
   receive(body: string): number | undefined {
-    return this.#replica?.receive(body).status;
+    return (this.#replica as Manager | undefined)?.receive(body).status;
   }
 
   nudge(): void {
@@ -216,6 +228,7 @@ export class Process {
   }
 
   async stop(): Promise<void> {
+    await this.#beginning?.catch(() => {});
     await this.#replica?.stop();
   }
 
@@ -227,6 +240,8 @@ export class Process {
     from: string | undefined,
   ): Promise<Outgoing & { committed: boolean }> {
     const { disk } = this.machine;
+    await this.#beginning?.catch(() => {});
+    if (!this.#replica) return { status: 503, headers: {}, body: '', committed: false };
     const before = disk.commits;
     this.machine.receiving = changes;
     const outgoing = await respond(

@@ -335,12 +335,12 @@ class World implements Surroundings {
     return () => {
       if (this.timeline.now < next) return false;
       next = this.timeline.now + LOOK_MS;
-      for (const machine of this.#machines) this.#retryLetters(machine);
+      for (const machine of this.#machines) void this.#retryLetters(machine);
       return this.#whatIsLeft() === undefined;
     };
   }
 
-  #retryLetters(machine: Machine): void {
+  async #retryLetters(machine: Machine): Promise<void> {
     const { process } = machine;
     if (
       !process ||
@@ -349,11 +349,11 @@ class World implements Surroundings {
       Number(machine.disk.all('SELECT count(*) AS n FROM _dead_letter')[0]?.n) === 0
     )
       return;
-    for (const { id, direction } of process.letters?.list() ?? []) {
+    for (const { id, direction } of (await process.letters?.list()) ?? []) {
       if (direction !== 'out') continue;
       this.#checks.retried = true;
       this.trace(`${machine.name} sends letter ${id} again`);
-      process.letters?.retry(id);
+      await process.letters?.retry(id);
     }
   }
 

@@ -40,7 +40,7 @@ export async function runParts(root, parts) {
     waiting.splice(waiting.indexOf(part), 1);
     say(`${part.name}: begins${part.what ? ` (${part.what})` : ''}`);
     const progress = join(folder, `${part.name.replaceAll(' ', '-')}.json`);
-    const job = { part, progress, output: '', since: Date.now() };
+    const job = { part, progress, output: '', since: Date.now(), said: 0 };
     running.set(part.name, job);
     job.ended = execute(root, job).then((code) => end(job, code));
   }
@@ -50,6 +50,7 @@ export async function runParts(root, parts) {
     const seconds = (Date.now() - job.since) / 1000;
     const { passed, failed, note } = part.tests ? counted(job, code) : single(code);
     outcomes.push({ name: part.name, seconds, passed, failed, note });
+    sayFailures(job);
     running.delete(part.name);
     if (failed > 0 && !part.live)
       console.log(`\n---- ${part.name} ----\n${output.trimEnd()}\n---- end of ${part.name} ----\n`);
@@ -58,8 +59,16 @@ export async function runParts(root, parts) {
   }
 
   function tick() {
+    for (const job of running.values()) sayFailures(job);
     const lines = [...running.values()].map((job) => `${job.part.name} ${stateOf(job)}`);
     if (!parts.some(({ live }) => live)) say(lines.join(' | '));
+  }
+
+  /** By name as soon as they are known; why they failed is said when the part has ended. */
+  function sayFailures(job) {
+    const failures = stateIn(job)?.failures ?? [];
+    for (const failure of failures.slice(job.said)) say(`${job.part.name}: FAILED ${failure}`);
+    job.said = failures.length;
   }
 
   function say(text) {

@@ -3,7 +3,7 @@ import { renameSync, writeFileSync } from 'node:fs';
 
 export default class Progress {
   #file = process.env.ROWCAST_PROGRESS;
-  #state = { files: 0, of: 0, passed: 0, failed: 0, running: [], slowest: [] };
+  #state = { files: 0, of: 0, passed: 0, failed: 0, failures: [], running: [], slowest: [] };
 
   onTestRunStart(specifications) {
     this.#state.of = specifications.length;
@@ -23,7 +23,9 @@ export default class Progress {
     for (const test of module.children.allTests()) {
       const outcome = test.result().state;
       if (outcome === 'passed') state.passed += 1;
-      if (outcome === 'failed') state.failed += 1;
+      if (outcome !== 'failed') continue;
+      state.failed += 1;
+      state.failures.push(`${name} > ${test.fullName}`);
     }
     state.slowest.push([name, Math.round(module.diagnostic().duration)]);
     state.slowest = state.slowest.sort((a, b) => b[1] - a[1]).slice(0, 5);

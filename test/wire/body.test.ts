@@ -63,11 +63,18 @@ describe('of large rows, only as many are spelt out as can fit', () => {
     const { db, spelt } = watched(plain);
     const { fetch, sent } = recordingFetch(acknowledged);
     const get = async () => ({ status: 200, text: async () => '{"node_id":"e"}' });
-    const hub = createHub(db, { id: 'hub', edges: ['http://e'], clock: clock(), fetch, get, maxBatchBytes: LIMIT });
+    const hub = await createHub(db, {
+      id: 'hub',
+      edges: ['http://e'],
+      clock: clock(),
+      fetch,
+      get,
+      maxBatchBytes: LIMIT,
+    });
     cleanUp(() => hub.stop());
     const row = (id: number): string =>
       writeText('INSERT', 'items', JSON.stringify({ id: `row-${id}`, name: 'x'.repeat(LARGE), updated_at: 5 }));
-    hub.receive(batchText(1, Array.from({ length: ROWS }, (_, i) => row(i)).join()), { from: 'z' });
+    await hub.receive(batchText(1, Array.from({ length: ROWS }, (_, i) => row(i)).join()), { from: 'z' });
     await until('the edge has everything', async () => {
       await hub.flush();
       return sent.flatMap(({ changes }) => changes).length >= ROWS;

@@ -61,20 +61,20 @@ async function relayed(): Promise<string[]> {
   });
   const db = await database('SELECT 1');
   const edges = ['http://a', 'http://b', 'http://c'];
-  const hub = createHub(db, { id: 'hub', edges, clock, fetch, get });
+  const hub = await createHub(db, { id: 'hub', edges, clock, fetch, get });
   cleanUp(() => hub.stop());
   const change = (op: string, id: string, row: string): string =>
     `{"op":"${op}","table":"items","row":${row},"old_id":${op === 'DELETE' ? JSON.stringify(id) : null}}`;
   const batch = (...changes: string[]): string => `{"batch_id":1,"changes":[${changes.join()}]}`;
-  hub.receive(
+  await hub.receive(
     batch(
       change('INSERT', 'one', '{"id":"one","name":"ünï \\"€\\"","updated_at":5}'),
       change('UPDATE', 'two', '{"id":"two","value":1.50,"updated_at":6}'),
     ),
     { from: 'a' },
   );
-  hub.receive(batch(change('DELETE', 'th"ree', '{"id":"th\\"ree","updated_at":7}')), { from: 'b' });
-  hub.receive(batch(change('INSERT', 'four', '{"id":"four","blob":"$blob:00FF","updated_at":8}')), { from: 'a' });
+  await hub.receive(batch(change('DELETE', 'th"ree', '{"id":"th\\"ree","updated_at":7}')), { from: 'b' });
+  await hub.receive(batch(change('INSERT', 'four', '{"id":"four","blob":"$blob:00FF","updated_at":8}')), { from: 'a' });
   await until('all edges are known and served', async () => {
     await hub.flush();
     return bodies.length >= edges.length;

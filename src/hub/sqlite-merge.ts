@@ -1,12 +1,13 @@
 /**
- * The version order of merge.ts without a schema: a row is the JSON text it came as.
+ * The version order of receive/merge.ts without a schema: a row is the JSON text it came as.
  *
- * A version is (updated_at, is_delete, content), the greater one wins. The content is computed from the wire values, which
- * are what a node computes it from as well, so hub and nodes decide a tie alike.
+ * A version is (updated_at, is_delete, content), the greater one wins. The content is computed from the wire values,
+ * which are what a node computes it from as well, so hub and nodes decide a tie alike.
  */
 
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { encode } from '../wire/values.ts';
+import { tombstone } from './sqlite-tables.ts';
 
 /**
  * Merges the changes of `source` into `_hub_rows`; bound are the last seq, the sender's id, and what the source binds.
@@ -15,10 +16,12 @@ import { encode } from '../wire/values.ts';
 export function mergeSql(source: string): string {
   return (
     'INSERT INTO _hub_rows AS t (seq, op, table_name, row_id, updated_at, origin, row_data) ' +
-    `SELECT CAST(? AS INTEGER) + 1 + s.idx, s.op, s.tbl, s.id, s.ua, ?, s.row FROM (${source}) AS s WHERE true ` +
-    'ON CONFLICT (table_name, row_id) DO UPDATE SET seq = excluded.seq, op = excluded.op, table_name = excluded.table_name, ' +
+    'SELECT CAST(? AS INTEGER) + 1 + s.idx, s.op, s.tbl, s.id, s.ua, ?, ' +
+    `iif(s.op = 'DELETE', ${tombstone('s.id', 's.ua')}, s.row) FROM (${source}) AS s WHERE true ` +
+    'ON CONFLICT (table_name, row_id) DO UPDATE SET seq = excluded.seq, op = excluded.op, ' +
+    'table_name = excluded.table_name, updated_at = excluded.updated_at, ' +
     // A row that was put together from two is news to its sender as well.
-    `updated_at = excluded.updated_at, origin = iif(${isWhole('t.row_data', 'excluded.row_data')}, excluded.origin, NULL), ` +
+    `origin = iif(${isWhole('t.row_data', 'excluded.row_data')}, excluded.origin, NULL), ` +
     `row_data = ${mergedRow('t.row_data', 'excluded.row_data')} ` +
     'WHERE excluded.updated_at > t.updated_at OR (excluded.updated_at = t.updated_at AND t.op <> ' +
     `'DELETE' AND (excluded.op = 'DELETE' OR (excluded.row_data <> t.row_data AND ` +
@@ -27,12 +30,13 @@ export function mergeSql(source: string): string {
 }
 
 /**
- * One line per row of `source`: how many changes it has, the last one's index, and whether its newest version is the one
- * that stands.
+ * One line per row of `source`: how many changes it has, the last one's index, and whether its newest version is the
+ * one that stands.
  */
 export function tallySql(source: string): string {
   return (
-    'SELECT lower(s.tbl) AS tbl, s.id AS id, count(*) AS n, max(s.idx) AS last, max(coalesce(t.updated_at = s.ua AND ' +
+    'SELECT lower(s.tbl) AS tbl, s.id AS id, count(*) AS n, max(s.idx) AS last, ' +
+    'max(coalesce(t.updated_at = s.ua AND ' +
     "iif(s.op = 'DELETE', t.op = 'DELETE', t.op <> 'DELETE' AND (t.row_data = s.row OR " +
     `${contentOf('s.row')} = ${contentWithin('t.row_data', 's.row')})), 0)) AS placed FROM (${source}) AS s ` +
     'LEFT JOIN _hub_rows AS t ON t.table_name = s.tbl AND t.row_id = s.id GROUP BY lower(s.tbl), s.id'
@@ -42,7 +46,9 @@ export function tallySql(source: string): string {
 /** The changes of a body. What is regular needs no second look; JSONB is read several times as fast as text. */
 export function changesSql(jsonb: boolean): { regular: string; irregular: string } {
   const [each, extract] = jsonb ? ['jsonb_each', 'jsonb_extract'] : ['json_each', 'json_extract'];
-  const change = `SELECT key AS idx, type AS kind, value AS whole, iif(type = 'object', value, NULL) AS c FROM ${each}(?, '$.changes') LIMIT -1`;
+  const change =
+    "SELECT key AS idx, type AS kind, value AS whole, iif(type = 'object', value, NULL) AS c " +
+    `FROM ${each}(?, '$.changes') LIMIT -1`;
   const fields =
     "SELECT idx, kind, whole, c, c ->> '$.op' AS op, c ->> '$.table' AS tbl, c ->> '$.old_id' AS old_id, " +
     `iif(json_type(c, '$.row') = 'object', ${extract}(c, '$.row'), NULL) AS r FROM (${change}) LIMIT -1`;
@@ -53,9 +59,15 @@ export function changesSql(jsonb: boolean): { regular: string; irregular: string
       "SELECT idx, kind, CAST(op AS TEXT) AS op, json_type(c, '$.op') AS op_type, CAST(tbl AS TEXT) AS tbl, " +
       "json_type(c, '$.table') AS tbl_type, json_type(c, '$.row') AS row_type, CAST(old_id AS TEXT) AS old_id, " +
       "json_type(c, '$.old_id') AS old_type, (SELECT json_group_array(key) FROM json_each(r)) AS keys, row, " +
-      "CASE WHEN kind IN ('object', 'array') THEN json(whole) WHEN kind IN ('true', 'false') THEN kind ELSE json_quote(whole) END AS change, " +
+      "CASE WHEN kind IN ('object', 'array') THEN json(whole) WHEN kind IN ('true', 'false') THEN kind " +
+      'ELSE json_quote(whole) END AS change, ' +
       `CAST(coalesce(r ->> '$.id', old_id) AS TEXT) AS id FROM (${all}) WHERE (${REGULAR}) IS NOT 1 ORDER BY idx`,
   };
+}
+
+/** `source` without the changes whose indexes are bound, after all else, as a JSON array. */
+export function exceptSql(source: string): string {
+  return `SELECT * FROM (${source}) WHERE idx NOT IN (SELECT value FROM json_each(?))`;
 }
 
 /** One change that was looked at already: index, op, table, id, updated_at and row are bound. */
@@ -63,27 +75,30 @@ export const ONE_CHANGE =
   'SELECT CAST(? AS INTEGER) AS idx, ? AS op, ? AS tbl, ? AS id, CAST(? AS INTEGER) AS ua, ? AS row';
 
 /**
- * Nested JSON reads as text that begins with a bracket, encoded ids begin with `$`, true and false read as 1 and 0: all of
- * these are looked at one by one.
+ * Nested JSON reads as text that begins with a bracket, encoded ids begin with `$`, true and false read as 1 and 0:
+ * all of these are looked at one by one.
  */
 const REGULAR =
-  `op IN ('INSERT', 'UPDATE', 'DELETE') AND ${plain('tbl')} AND tbl <> '' AND ${plain('id')} AND NOT (id >= '$' AND id < '%') ` +
+  `op IN ('INSERT', 'UPDATE', 'DELETE') AND ${scalarText('tbl')} AND tbl <> '' ` +
+  `AND ${scalarText('id')} AND NOT (id >= '$' AND id < '%') ` +
   `AND typeof(ua) = 'integer' AND (ua BETWEEN 2 AND ${TIMESTAMP_MAX} OR ua BETWEEN -${TIMESTAMP_MAX} AND -1) ` +
   "AND (op <> 'DELETE' OR old_id = id)";
 
-function plain(x: string): string {
+function scalarText(x: string): string {
   return `typeof(${x}) = 'text' AND NOT (${x} >= '[' AND ${x} < '\\') AND NOT (${x} >= '{' AND ${x} < '|')`;
 }
 
 /**
- * A row is updated in the columns that were sent; others, which the sender does not have, keep what they have. The values
- * of both are taken as they are written: `->` gives back a number or text in the very bytes it came in.
+ * A row is updated in the columns that were sent; others, which the sender does not have, keep what they have. The
+ * values of both are taken as they are written: `->` gives back a number or text in the very bytes it came in.
  */
 function mergedRow(present: string, sent: string): string {
   const missing = missingFrom(sent);
   return (
-    `CASE WHEN ${isWhole(present, sent)} THEN ${sent} ELSE substr(${sent}, 1, length(${sent}) - 1) || (SELECT group_concat(',' || json_quote(e.key) || ':' || ` +
-    `coalesce(${present} -> e.fullkey, json_quote(e.value)), '') FROM json_each(${present}) AS e WHERE ${missing}) || '}' END`
+    `CASE WHEN ${isWhole(present, sent)} THEN ${sent} ELSE substr(${sent}, 1, length(${sent}) - 1) || ` +
+    "(SELECT group_concat(',' || json_quote(e.key) || ':' || " +
+    `coalesce(${present} -> e.fullkey, json_quote(e.value)), '') FROM json_each(${present}) AS e WHERE ${missing}) ` +
+    "|| '}' END"
   );
 }
 

@@ -1,0 +1,139 @@
+/** Which node answers at an edge's address, learnt from its `/health`. */
+import type { Clock } from '../clock.ts';
+import { messageOf, RowcastError } from '../errors.ts';
+import type { Emitter } from '../events.ts';
+import { askHealth, nodeIdIn } from '../send/request.ts';
+import type { Get } from '../send/transport.ts';
+import type { Edge } from './edges.ts';
+
+/** How long a `/health` may take, and the pauses before the next: while the edge is not known, and once it is. */
+const ANSWER_MS = 5_000;
+const UNKNOWN_MS = 1_000;
+const UNKNOWN_MS_MAX = 30_000;
+const KNOWN_MS = 30_000;
+
+export interface IdentityOptions {
+  hubId: string;
+  get: Get;
+  clock: Clock;
+  events: Emitter;
+  /** An edge was asked: it may be shipped to now. */
+  onAsked(edge: Edge): void;
+}
+
+/** Asks the edges who they are: at the start, after they were down, and now and then. */
+export class EdgeIdentities {
+  readonly #edges: Edge[];
+  readonly #o: IdentityOptions;
+  readonly #stop = new AbortController();
+  /** By the edge's URL: aborted to ask it before the pause is over. */
+  readonly #wake = new Map<string, AbortController>();
+  /** What is being asked. Each has a signal of its own: one for all would have a listener per edge. */
+  readonly #requests = new Set<AbortController>();
+  /** The edges that have said they are the node of that id; mostly one. */
+  readonly #byId = new Map<string, Set<Edge>>();
+  /** What was said already, so that it is said once. */
+  readonly #reported = new Set<string>();
+  #running: Promise<unknown> | undefined;
+
+  constructor(edges: Edge[], options: IdentityOptions) {
+    this.#edges = edges;
+    this.#o = options;
+    for (const edge of edges) this.#note(edge, undefined);
+  }
+
+  start(): void {
+    this.#running ??= Promise.all(this.#edges.map((edge) => this.#watch(edge)));
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    for (const running of [...this.#wake.values(), ...this.#requests]) running.abort();
+    await this.#running;
+  }
+
+  /** The edge is up again: it may be another one. */
+  askAgain(url: string): void {
+    this.#wake.get(url)?.abort();
+  }
+
+  async #watch(edge: Edge): Promise<void> {
+    let pause = UNKNOWN_MS;
+    while (!this.#stop.signal.aborted) {
+      const known = await this.#ask(edge);
+      if (this.#stop.signal.aborted) return;
+      if (!edge.asked) {
+        edge.asked = true;
+        this.#o.onAsked(edge);
+      }
+      pause = known ? UNKNOWN_MS : Math.min(2 * pause, UNKNOWN_MS_MAX);
+      const wake = new AbortController();
+      this.#wake.set(edge.url, wake);
+      await this.#o.clock.sleep(known ? KNOWN_MS : pause, wake.signal);
+    }
+  }
+
+  async #ask(edge: Edge): Promise<boolean> {
+    const id = await this.#nodeIdOf(edge.url);
+    if (id === undefined || this.#stop.signal.aborted) return false;
+    try {
+      const before = edge.nodeId;
+      await edge.identify(id);
+      this.#note(edge, before);
+      return true;
+    } catch (error) {
+      this.#o.events.emit('error', new RowcastError('DATABASE_FAILED', messageOf(error), { cause: error }));
+      return false;
+    }
+  }
+
+  /** Undefined where it cannot be learnt; the edge is then sent its own changes as well, which harms nothing. */
+  async #nodeIdOf(url: string): Promise<string | undefined> {
+    const request = new AbortController();
+    this.#requests.add(request);
+    try {
+      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
+      const { status, body } = await askHealth(this.#o.get, url, options);
+      // 503 is what a node answers that is not well; it is still that node.
+      return status === 200 || status === 503 ? nodeIdIn(body) : undefined;
+    } catch {
+      return undefined;
+    } finally {
+      this.#requests.delete(request);
+    }
+  }
+
+  /** Compares the edge with those of the same id alone, however many others there are. */
+  #note(edge: Edge, before: string | undefined): void {
+    const { nodeId } = edge;
+    if (nodeId === undefined || nodeId === before) return;
+    if (before !== undefined) this.#regroup(before, (group) => group.delete(edge));
+    this.#regroup(nodeId, (group) => group.add(edge));
+    const group = this.#byId.get(nodeId) as Set<Edge>;
+    if (group.size > 1) {
+      const urls = this.#edges.filter((one) => group.has(one)).map(({ url }) => url);
+      const id = JSON.stringify(nodeId);
+      this.#report('same-id', `edges ${urls.join(', ')} have the same id ${id}; all are served`);
+    }
+    if (nodeId === this.#o.hubId) {
+      this.#report('own-id', `edge ${edge.url} has the hub's own id ${JSON.stringify(this.#o.hubId)}`);
+    }
+  }
+
+  #regroup(nodeId: string, change: (group: Set<Edge>) => void): void {
+    const group = this.#byId.get(nodeId) ?? new Set();
+    const members = new Set(group);
+    change(group);
+    for (const edge of group) members.add(edge);
+    for (const edge of members) edge.shared = group.has(edge) && group.size > 1;
+    if (group.size === 0) this.#byId.delete(nodeId);
+    else this.#byId.set(nodeId, group);
+  }
+
+  #report(code: string, message: string): void {
+    if (this.#reported.has(message)) return;
+    this.#reported.add(message);
+    // Nobody can listen before the hub is returned to its caller.
+    queueMicrotask(() => this.#o.events.emit('warning', { code, message }));
+  }
+}

@@ -1,0 +1,223 @@
+/** The hub's store in one SQLite file, for one process. Everything is done when its promise is made. */
+import type { Clock } from '../clock.ts';
+import { DeadLetters } from '../dead-letters.ts';
+import { messageOf, RowcastError } from '../errors.ts';
+import { setAsideChanges, singleChange } from '../send/set-aside.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { featuresOf, requireVersion } from '../sqlite/features.ts';
+import { RowCounter } from '../sqlite/row-counter.ts';
+import type { BatchLimit } from '../wire/body.ts';
+import { SegmentReader } from './sqlite-read.ts';
+import { BatchMerger } from './sqlite-receive.ts';
+import { prepareHubDatabase } from './sqlite-tables.ts';
+import type { Counts, EdgeRow, EdgeShipment, HubLetters, HubStore, Segment, Sender, Seq, Stored } from './store.ts';
+
+/** Rows that an edge has not acknowledged are counted up to here. */
+const COUNTED_EXACTLY = 10_000;
+
+export interface SqliteStoreOptions {
+  clock: Clock;
+  /** The largest body that is read. */
+  maxBodyBytes: number;
+  /** Whether to read bodies as JSONB; by default where this SQLite can. */
+  jsonb?: boolean;
+}
+
+export class SqliteHubStore implements HubStore {
+  readonly letters: HubLetters;
+  readonly #db: Connection;
+  readonly #letters: DeadLetters;
+  readonly #merger: BatchMerger;
+  readonly #reader: SegmentReader;
+  readonly #counter: RowCounter;
+  readonly #hints = new Set<() => void>();
+  /**
+   * Of the edges by URL. They need not outlast the process: what was under way when it ended is never answered. A
+   * number never comes again, so that an edge which was forgotten is a new one when it is named again.
+   */
+  readonly #generations = new Map<string, number>();
+  #lastGeneration = 0;
+
+  constructor(db: Connection, { clock, maxBodyBytes, jsonb = true }: SqliteStoreOptions) {
+    this.#db = db;
+    this.#letters = new DeadLetters(db, clock);
+    this.#merger = new BatchMerger(db, this.#letters, maxBodyBytes, jsonb && featuresOf(db).jsonb);
+    this.#reader = new SegmentReader(db);
+    this.#counter = new RowCounter(db, clock);
+    this.letters = lettersOf(db, this.#letters);
+  }
+
+  async open(): Promise<void> {
+    requireVersion(this.#db);
+    prepareHubDatabase(this.#db);
+  }
+
+  async close(): Promise<void> {
+    this.#counter.stop();
+    try {
+      this.#db.release();
+    } catch {
+      // The caller has closed the database already: then there is nothing left to let go of.
+    }
+  }
+
+  async receive(body: string | Uint8Array, sender: Sender): Promise<Stored> {
+    const { advanced, ...stored } = this.#merger.receive(body, sender);
+    if (advanced) this.#advanced();
+    return stored;
+  }
+
+  onAdvance(hint: () => void): void {
+    this.#hints.add(hint);
+  }
+
+  async touch(table: string, rowId: string): Promise<boolean> {
+    const known = this.#db.transaction(() => {
+      this.#db.run(
+        'UPDATE _hub_rows SET seq = (SELECT max(seq) + 1 FROM _hub_rows), origin = NULL ' +
+          'WHERE table_name = ? AND row_id = ?',
+        table,
+        rowId,
+      );
+      return this.#db.changes() > 0;
+    });
+    if (known) this.#advanced();
+    return known;
+  }
+
+  async read(after: Seq, limit: BatchLimit, except?: string): Promise<Segment | undefined> {
+    return this.#reader.read(after, limit, except);
+  }
+
+  async countBetween(after: Seq, upTo: Seq): Promise<number> {
+    return this.#reader.countBetween(after, upTo);
+  }
+
+  async skipOwn(after: Seq, origin: string, slice: number): Promise<Seq> {
+    return this.#reader.skipOwn(after, origin, slice);
+  }
+
+  async single(shipment: EdgeShipment, index: number): Promise<EdgeShipment> {
+    return singleChange(this.#db, shipment, index);
+  }
+
+  async edges(): Promise<EdgeRow[]> {
+    const rows = this.#db.all<StoredEdge>(`${EDGES} ORDER BY url`);
+    return rows.map((row) => this.#edge(row));
+  }
+
+  async addEdges(urls: string[]): Promise<void> {
+    this.#db.transaction(() => {
+      for (const url of urls) this.#db.run('INSERT INTO _hub_edges (url) VALUES (?) ON CONFLICT DO NOTHING', url);
+    });
+  }
+
+  async forgetEdges(urls: string[]): Promise<void> {
+    this.#db.transaction(() => {
+      for (const url of urls) this.#db.run('DELETE FROM _hub_edges WHERE url = ?', url);
+    });
+    for (const url of urls) this.#generations.delete(url);
+  }
+
+  async identify(url: string, generation: number, nodeId: string): Promise<EdgeRow> {
+    const row = this.#db.get<StoredEdge>(`${EDGES} WHERE url = ?`, url);
+    if (!row) throw new RowcastError('INVALID_PEER', `${url} is no edge of this hub`);
+    if (row.node_id === nodeId || generation !== this.#generationOf(url)) return this.#edge(row);
+    // Another node has nothing of what the one before it had.
+    const position = row.node_id === null ? row.position : 0;
+    this.#db.transaction(() =>
+      this.#db.run(
+        'UPDATE _hub_edges SET node_id = ?, position = CAST(? AS INTEGER) WHERE url = ?',
+        nodeId,
+        position,
+        url,
+      ),
+    );
+    if (row.node_id !== null) this.#generations.delete(url);
+    return this.#edge({ url, position, node_id: nodeId });
+  }
+
+  async advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void> {
+    this.#db.transaction(() => {
+      for (const { url, generation, position } of moves) {
+        if (this.#generations.get(url) !== generation) continue;
+        this.#db.run(
+          'UPDATE _hub_edges SET position = CAST(? AS INTEGER) WHERE url = ? AND position < ?',
+          position,
+          url,
+          position,
+        );
+      }
+    });
+  }
+
+  async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
+    const problems = this.#writeProblems();
+    const latest = Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
+    return {
+      rows: this.#counter.count('_hub_live', 'seq'),
+      letters: this.#letters.count(this.#counter),
+      edges: edges.map(({ position, except }) => this.#pending(position, except, latest)),
+      problems,
+    };
+  }
+
+  #advanced(): void {
+    for (const hint of this.#hints) hint();
+  }
+
+  #edge({ url, position, node_id: nodeId }: StoredEdge): EdgeRow {
+    return { url, position, nodeId: nodeId ?? undefined, generation: this.#generationOf(url) };
+  }
+
+  #generationOf(url: string): number {
+    const known = this.#generations.get(url) ?? ++this.#lastGeneration;
+    this.#generations.set(url, known);
+    return known;
+  }
+
+  /** Exact up to COUNTED_EXACTLY; beyond that the width of what is left, which is never less. */
+  #pending(position: Seq, except: string | undefined, latest: Seq): Counts['edges'][number] {
+    const above = 'FROM _hub_rows WHERE seq > ? AND origin IS NOT ?';
+    const found = this.#db.get<{ n: number; t: number | null }>(
+      `SELECT count(*) AS n, (SELECT updated_at ${above} ORDER BY seq LIMIT 1) AS t ` +
+        `FROM (SELECT 1 ${above} LIMIT ${COUNTED_EXACTLY})`,
+      position,
+      except ?? '',
+      position,
+      except ?? '',
+    );
+    const counted = found?.n ?? 0;
+    return { pending: counted < COUNTED_EXACTLY ? counted : latest - position, oldest: found?.t ?? undefined };
+  }
+
+  /** Takes the write lock and gives it back. */
+  #writeProblems(): string[] {
+    try {
+      this.#db.transaction(() => {});
+      return [];
+    } catch (error) {
+      const busy = error instanceof RowcastError && error.code === 'DATABASE_BUSY';
+      return busy ? [] : [`the database cannot be written: ${messageOf(error)}`];
+    }
+  }
+}
+
+interface StoredEdge {
+  url: string;
+  position: Seq;
+  node_id: string | null;
+}
+
+const EDGES = 'SELECT url, position, node_id FROM _hub_edges';
+
+function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
+  return {
+    list: async (options) => letters.list(options),
+    get: async (id) => letters.get(id),
+    changeOf: async (id) => letters.changeOf(id)?.change,
+    setAside: async (shipment, refusal) => db.transaction(() => setAsideChanges(db, letters, shipment, refusal)),
+    countRetry: async (id, code, reason) => db.transaction(() => letters.countRetry(id, code, reason)),
+    remove: async (id) => db.transaction(() => letters.remove(id)),
+  };
+}

@@ -1,0 +1,95 @@
+/** The hub's own database: the newest version of every row, how far each edge is, and nobody else's tables. */
+import { LETTER_TABLES } from '../dead-letters.ts';
+import { messageOf, RowcastError } from '../errors.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { isCode } from '../sqlite/result-codes.ts';
+
+/**
+ * A row's newest version takes a new `seq` each time it advances. Everything above an edge's position, in this order,
+ * is therefore the latest changes for one that keeps up, the catch-up of one that was away, and the whole state for a
+ * new one. `seq` is the rowid, so what is sent together lies together; it never comes again, because no row is ever
+ * removed. Names of tables are the same in any case, as they are for SQLite.
+ */
+const DEFINITIONS: Record<string, string> = {
+  _hub_rows:
+    'CREATE TABLE _hub_rows (seq INTEGER PRIMARY KEY, op TEXT NOT NULL, table_name TEXT NOT NULL COLLATE NOCASE, ' +
+    'row_id TEXT NOT NULL, updated_at INTEGER NOT NULL, origin TEXT, row_data TEXT NOT NULL, ' +
+    'UNIQUE (table_name, row_id))',
+  _hub_live: "CREATE VIEW _hub_live AS SELECT seq FROM _hub_rows WHERE op <> 'DELETE'",
+  _hub_edges: 'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT)',
+};
+
+/** In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. */
+const FORMAT = 1;
+
+/**
+ * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
+ * tables are: damage among the rows then shows where it is met, as an error, a 503 and a problem in health.
+ */
+const CHECKED_BYTES = 64 * 1024 * 1024;
+
+/** What a deletion leaves of its row, given the expressions of its id and its version. */
+export function tombstone(id: string, updatedAt: string): string {
+  return `json_object('id', ${id}, 'updated_at', ${updatedAt})`;
+}
+
+/** Creates what is missing. Throws a RowcastError where the file is damaged, or holds anything but a hub. */
+export function prepareHubDatabase(db: Connection): void {
+  const found = guarded(() => {
+    const schema = db.all<{ name: string; sql: string | null }>(
+      "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
+    );
+    checkForDamage(
+      db,
+      schema.map(({ name }) => name),
+    );
+    return schema;
+  });
+  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !(name in LETTER_TABLES));
+  if (foreign.length > 0) {
+    const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
+    throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
+  }
+  const format = pragma(db, 'user_version');
+  if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
+  const other = found.find(({ name, sql }) => DEFINITIONS[name] !== undefined && DEFINITIONS[name] !== sql);
+  if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
+  db.transaction(() => {
+    for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
+    for (const [name, columns] of Object.entries(LETTER_TABLES))
+      db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
+    // An earlier hub kept deleted rows with all that was in them.
+    if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
+    if (format < FORMAT) db.exec(`PRAGMA user_version = ${FORMAT}`);
+  });
+}
+
+function checkForDamage(db: Connection, names: string[]): void {
+  const small = pragma(db, 'page_count') * pragma(db, 'page_size') <= CHECKED_BYTES;
+  const tables = names.filter((name) => name === '_hub_edges' || name in LETTER_TABLES);
+  for (const check of small ? ['quick_check(1)'] : tables.map((name) => `quick_check("${name}")`)) {
+    const verdict = String(Object.values(db.get(`PRAGMA ${check}`) ?? {})[0]).replace(/\s+/g, ' ');
+    if (verdict !== 'ok') throw refused(`is damaged: ${verdict}`);
+  }
+}
+
+function pragma(db: Connection, name: string): number {
+  return Number(Object.values(db.get(`PRAGMA ${name}`) ?? {})[0]);
+}
+
+function guarded<T>(read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof RowcastError) throw error;
+    if (isCode(error, 'NOTADB')) throw refused('is not a SQLite database', error);
+    throw refused(`is damaged: ${messageOf(error)}`, error);
+  }
+}
+
+function refused(problem: string, cause?: unknown): RowcastError {
+  return new RowcastError('INVALID_DATABASE', `the database ${problem}`, {
+    hint: 'give the hub a file of its own; a new one is filled by its edges',
+    ...(cause !== undefined && { cause }),
+  });
+}

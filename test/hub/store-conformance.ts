@@ -1,0 +1,465 @@
+/**
+ * What every store of a hub has to keep, whatever it is made of: the rules I1 to I7 of src/hub/store.ts, and what its
+ * methods say of themselves. A store runs through it by calling `storeConformance` with a way to make one.
+ */
+import { describe, expect, test } from 'vitest';
+import type { EdgeRow, HubStore, Segment, Sender, Stored } from '../../src/hub/store.ts';
+import type { BatchLimit } from '../../src/wire/body.ts';
+import { Random } from '../support/model.ts';
+
+export interface StoreUnderTest {
+  /** Open, and empty. */
+  store: HubStore;
+  /** How often it has flushed to disk so far. */
+  flushes(): number;
+  /** The process has ended; another one opens the same data. */
+  reopen(): Promise<HubStore>;
+}
+
+const T = 4_000_000_000_000;
+const ALL: BatchLimit = { changes: 1_000, bytes: 1_000_000 };
+const ROWCAST: Sender = { from: 'a', plain: false };
+const PLAIN: Sender = { from: 'a', plain: true };
+
+interface WireChange {
+  op: string;
+  table: string;
+  row: Record<string, unknown>;
+  old_id: string | null;
+}
+
+export function storeConformance(name: string, make: () => Promise<StoreUnderTest>): void {
+  describe(`${name}: what is received`, () => {
+    test('I1: it is flushed before it is acknowledged; positions are not', async () => {
+      const { store, flushes } = await make();
+      const before = flushes();
+      expect((await receive(store, [live('x', T)])).ack).toEqual({ applied: 1, ack: 7 });
+      expect(flushes()).toBeGreaterThan(before);
+      // One that is merged in a second attempt, too.
+      const again = flushes();
+      await receive(store, [live('y', T, { name: 'b' }), live('y', T, { name: 'a' })], PLAIN);
+      expect(flushes()).toBeGreaterThan(again);
+      await store.addEdges(['http://e']);
+      const [edge] = (await store.edges()) as [EdgeRow];
+      const unmoved = flushes();
+      await store.advance([{ url: edge.url, generation: edge.generation, position: 1 }]);
+      expect(flushes()).toBe(unmoved);
+    });
+
+    test('I1: it is there for the next process', async () => {
+      const { store, reopen } = await make();
+      await receive(store, [live('x', T), gone('y', T)]);
+      expect(await stateOf(await reopen())).toEqual(await stateOf(store));
+    });
+
+    test('I2: the greatest version stands, in whatever order and however often they come', async () => {
+      for (let seed = 1; seed <= 5; seed++) {
+        const random = new Random(seed);
+        const pick = <V>(from: V[]): V => from[Math.floor(random.next() * from.length)] as V;
+        const changes = Array.from({ length: 40 }, () => {
+          const id = pick(['p', 'q', 'r']);
+          const at = T + pick([0, 1, 2]);
+          return random.next() < 0.2
+            ? gone(id, at)
+            : live(id, at, { name: pick([null, 'a', 'b']), n: pick([1, 10, 9]) });
+        });
+        const shuffled = changes.map((change) => ({ change, key: random.next() })).sort((a, b) => a.key - b.key);
+        const [one, two] = [(await make()).store, (await make()).store];
+        for (let i = 0; i < changes.length; i += 4) await receive(one, changes.slice(i, i + 4));
+        for (const { change } of [...shuffled, ...shuffled]) await receive(two, [change]);
+        expect(await stateOf(two)).toEqual(await stateOf(one));
+      }
+    });
+
+    test('I2: the newer one wins, a deletion beats a write of its time, the greater content decides a tie', async () => {
+      const { store } = await make();
+      await receive(store, [live('x', T, { name: 'b' })]);
+      expect((await receive(store, [live('x', T, { name: 'a' })])).ack.applied).toBe(0);
+      expect((await receive(store, [live('x', T - 1, { name: 'z' })])).ack.applied).toBe(0);
+      expect((await receive(store, [live('x', T, { name: 'c' })])).ack.applied).toBe(1);
+      expect((await receive(store, [gone('x', T)])).ack.applied).toBe(1);
+      expect((await receive(store, [live('x', T, { name: 'd' })])).ack.applied).toBe(0);
+      expect((await receive(store, [live('x', T + 1, { name: 'e' })])).ack.applied).toBe(1);
+      expect(await stateOf(store)).toEqual([live('x', T + 1, { name: 'e' })]);
+    });
+
+    test('I2: columns that a sender does not have keep what they have, and the row is then nobody\u2019s', async () => {
+      const { store } = await make();
+      await receive(store, [live('x', T, { name: 'old', more: 1 })], { from: 'a', plain: false });
+      await receive(store, [live('x', T + 1, { name: 'new' })], { from: 'b', plain: false });
+      const [row] = await stateOf(store);
+      expect(row?.row).toEqual({ id: 'x', name: 'new', updated_at: T + 1, more: 1 });
+      expect(await store.read(0, ALL, 'b')).toBeDefined();
+    });
+
+    test('of two writes of a plain sender in one millisecond the later in the batch is its state', async () => {
+      const { store } = await make();
+      const batch = [live('x', T, { name: 'b' }), live('y', T), live('x', T, { name: 'a' })];
+      expect((await receive(store, batch, PLAIN)).ack).toEqual({ applied: 3, ack: 7 });
+      expect(nameOf(await stateOf(store), 'x')).toBe('a');
+      // The same batch again changes nothing, and nothing has to go out again.
+      const end = (await store.read(0, ALL))?.end as number;
+      expect((await receive(store, batch, PLAIN)).ack.applied).toBe(3);
+      expect(await store.read(end, ALL)).toBeUndefined();
+      // Across two batches the order of versions decides, as for everybody.
+      expect((await receive(store, [live('x', T, { name: 'b' })], PLAIN)).ack.applied).toBe(1);
+      expect((await receive(store, batch, PLAIN)).ack.applied).toBe(1);
+      expect(nameOf(await stateOf(store), 'x')).toBe('b');
+      // However the keys are spelt: such a change is looked at by itself.
+      const odd = { op: 'UPDATE', table: 'ITEMS', row: { ID: 'z', name: 'b', updated_at: T }, old_id: null };
+      await receive(store, [odd, live('z', T, { name: 'a' })], PLAIN);
+      expect(nameOf(await stateOf(store), 'z')).toBe('a');
+      await receive(store, [live('w', T, { name: 'b' }), { ...odd, row: { ...odd.row, ID: 'w', name: 'a' } }], PLAIN);
+      expect(nameOf(await stateOf(store), 'w')).toBe('a');
+    });
+
+    test('of a Rowcast node\u2019s the greater content decides there, too', async () => {
+      const { store } = await make();
+      await receive(store, [live('x', T, { name: 'b' }), live('x', T, { name: 'a' })], ROWCAST);
+      expect(nameOf(await stateOf(store), 'x')).toBe('b');
+    });
+
+    test('what is no batch is refused and changes nothing; what is no change is set aside', async () => {
+      const { store } = await make();
+      await expect(store.receive('nonsense', ROWCAST)).rejects.toMatchObject({ code: 'INVALID_BATCH' });
+      await expect(store.receive('x'.repeat(300_000), ROWCAST)).rejects.toMatchObject({ code: 'BODY_TOO_LARGE' });
+      expect(await stateOf(store)).toEqual([]);
+      const { ack, letters } = await receive(store, [live('x', T), { op: 'UPSERT' } as never]);
+      expect(ack).toMatchObject({ applied: 1, rejected: [{ index: 1, code: 'bad-op' }] });
+      expect(letters).toMatchObject([{ direction: 'in', peer: 'a', code: 'bad-op' }]);
+      const [letter] = await store.letters.list();
+      expect(letter).toMatchObject({ direction: 'in', code: 'bad-op', retryCount: 0 });
+      const { id } = letter as { id: number };
+      expect(JSON.parse((await store.letters.changeOf(id)) as string)).toEqual({ op: 'UPSERT' });
+      await store.letters.countRetry(id, 'bad-row', 'still none');
+      expect(await store.letters.get(id)).toMatchObject({ code: 'bad-row', reason: 'still none', retryCount: 1 });
+      await store.letters.remove(id);
+      expect(await store.letters.list()).toEqual([]);
+      await expect(store.letters.get(id)).rejects.toMatchObject({ code: 'NO_SUCH_LETTER' });
+    });
+  });
+
+  describe(`${name}: the order`, () => {
+    test('I3: nothing appears at or below the end of what was read', async () => {
+      const { store } = await make();
+      const random = new Random(3);
+      const placesOf = async (): Promise<number[]> => (await followFrom(store, 0)).map(({ end }) => end);
+      let places: number[] = [];
+      for (let i = 0; i < 40; i++) {
+        const id = `r${Math.floor(random.next() * 5)}`;
+        await receive(store, [live(`${id}'`, T + i), live(id, T + i)]);
+        if (random.next() < 0.3) await store.touch('items', id);
+        const passed = places.at(-1) ?? 0;
+        const now = await placesOf();
+        expect(now.filter((place) => place <= passed && !places.includes(place))).toEqual([]);
+        expect(now.at(-1)).toBeGreaterThan(passed);
+        places = now;
+      }
+    });
+
+    test('I3, I4: whoever follows, however slowly, ends with the newest version of every row', async () => {
+      const { store } = await make();
+      const random = new Random(4);
+      const followers = [1, 2, 5].map((changes) => ({ changes, position: 0, rows: new Map<string, WireChange>() }));
+      const follow = async (one: (typeof followers)[number]): Promise<boolean> => {
+        const segment = await store.read(one.position, { changes: one.changes, bytes: 1_000_000 });
+        if (!segment) return false;
+        for (const change of changesOf(segment)) one.rows.set(String(change.row.id), change);
+        one.position = segment.end;
+        return true;
+      };
+      for (let i = 0; i < 200; i++) {
+        const id = `r${Math.floor(random.next() * 10)}`;
+        await receive(store, [random.next() < 0.2 ? gone(id, T + i) : live(id, T + i, { name: `v${i}` })]);
+        const who = followers[Math.floor(random.next() * 3)] as (typeof followers)[number];
+        if (random.next() < 0.6) await follow(who);
+      }
+      const state = await stateOf(store);
+      for (const one of followers) {
+        while (await follow(one));
+        const rows = [...one.rows.values()].sort(byId);
+        expect(rows).toEqual(state);
+      }
+    });
+
+    test('I4: a row is in one place, and leaves it by taking a higher one', async () => {
+      const { store } = await make();
+      await receive(store, [live('x', T), live('y', T), live('z', T)]);
+      const first = (await store.read(0, ALL)) as Segment;
+      expect(await store.countBetween(0, first.end)).toBe(3);
+      await receive(store, [live('x', T + 1)]);
+      expect(await store.countBetween(0, first.end)).toBe(2);
+      const next = (await store.read(first.end, ALL)) as Segment;
+      expect(changesOf(next)).toEqual([live('x', T + 1)]);
+      expect(idsOf((await store.read(0, ALL)) as Segment)).toEqual(['y', 'z', 'x']);
+    });
+
+    test('I5: one entry per row, and of a deleted one its id and version alone', async () => {
+      const { store, reopen } = await make();
+      for (let i = 0; i < 20; i++) await receive(store, [live('x', T + i, { name: 'v' }), live('y', T + i)]);
+      const deletion = {
+        op: 'DELETE',
+        table: 'items',
+        row: { id: 'x', name: 'secret', updated_at: T + 30 },
+        old_id: 'x',
+      };
+      await receive(store, [deletion]);
+      await receive(store, [{ op: 'DELETE', table: 'items', row: null as never, old_id: 'y' }]);
+      // Another deletion at the same version is the same one.
+      const end = (await store.read(0, ALL))?.end as number;
+      const other = { ...deletion, row: { id: 'x', name: 'zzz', updated_at: T + 30 } };
+      expect((await receive(store, [other])).ack.applied).toBe(1);
+      expect(await store.read(end, ALL)).toBeUndefined();
+      for (const one of [store, await reopen()]) {
+        expect(await stateOf(one)).toEqual([gone('x', T + 30), gone('y', T + 19)]);
+      }
+    });
+
+    test('a segment has what fits, at least one change, and says who brought which part of it', async () => {
+      const { store } = await make();
+      const name = '\u00e9'.repeat(400);
+      await receive(store, [live('a"1', T, { name }), gone('a\\2', T)], { from: 'a', plain: false });
+      await receive(store, [live('b1', T, { name })], { from: 'b', plain: false });
+      await receive(store, [live('n1', T)], { from: undefined, plain: false });
+      const whole = (await store.read(0, ALL)) as Segment;
+      expect(whole.runs.map(({ origin, count }) => [origin, count])).toEqual([
+        ['a', 2],
+        ['b', 1],
+        [null, 1],
+      ]);
+      const parts = whole.runs.map(({ start, end }) => JSON.parse(`[${text(whole.body.subarray(start, end))}]`));
+      expect(parts.flat()).toEqual(changesOf(whole));
+      for (let bytes = 60; bytes < whole.body.byteLength + 60; bytes += 7) {
+        const segment = (await store.read(0, { changes: 1_000, bytes })) as Segment;
+        expect(segment.count).toBeGreaterThan(0);
+        if (segment.count > 1) expect(segment.body.byteLength).toBeLessThanOrEqual(bytes);
+        const one = (await store.read(0, { changes: segment.count + 1, bytes: 1_000_000 })) as Segment;
+        // What was left out would have been too much, but for the room that is left for the envelope.
+        if (one.count > segment.count) expect(one.body.byteLength + 50).toBeGreaterThan(bytes);
+      }
+      expect(idsOf((await store.read(0, ALL, 'a')) as Segment)).toEqual(['b1', 'n1']);
+      expect(idsOf((await store.read(0, { changes: 2, bytes: 1_000_000 })) as Segment)).toEqual(['a"1', 'a\\2']);
+      const shipment = {
+        batchId: whole.end,
+        body: whole.body,
+        count: whole.count,
+        end: { seq: whole.end, generation: 1 },
+      };
+      const single = await store.single(shipment, 2);
+      expect(JSON.parse(text(single.body))).toEqual({ batch_id: whole.end, changes: [live('b1', T, { name })] });
+      expect(single).toMatchObject({ count: 1, end: shipment.end });
+    });
+
+    test('whole slices of one\u2019s own are skipped, and nothing of anybody else\u2019s', async () => {
+      const { store } = await make();
+      await receive(store, [live('a1', T), live('a2', T), live('a3', T), live('a4', T), live('a5', T)]);
+      await receive(store, [live('b1', T)], { from: 'b', plain: false });
+      const from = await store.skipOwn(0, 'a', 2);
+      expect(idsOf((await store.read(from, ALL)) as Segment)).toEqual(['a5', 'b1']);
+      expect(await store.skipOwn(0, 'b', 2)).toBe(0);
+    });
+
+    test('a row that is touched goes to everybody again, in its newest version', async () => {
+      const { store } = await make();
+      await receive(store, [live('x', T), live('y', T)]);
+      const { end } = (await store.read(0, ALL)) as Segment;
+      expect(await store.touch('ITEMS', 'x')).toBe(true);
+      expect(changesOf((await store.read(end, ALL, 'a')) as Segment)).toEqual([live('x', T)]);
+      expect(await store.touch('items', 'nobody')).toBe(false);
+      expect(await store.touch('nothing', 'x')).toBe(false);
+    });
+
+    test('it hints when a row has advanced', async () => {
+      const { store } = await make();
+      let hints = 0;
+      store.onAdvance(() => (hints += 1));
+      await receive(store, [live('x', T)]);
+      expect(hints).toBeGreaterThan(0);
+      const seen = hints;
+      await store.touch('items', 'x');
+      expect(hints).toBeGreaterThan(seen);
+    });
+  });
+
+  describe(`${name}: the edges`, () => {
+    const URLS = ['http://a', 'http://b'];
+    const edgeOf = async (store: HubStore, url: string): Promise<EdgeRow> =>
+      (await store.edges()).find((edge) => edge.url === url) as EdgeRow;
+
+    test('are added once, keep their place, and begin anew when they were forgotten', async () => {
+      const { store, reopen } = await make();
+      await store.addEdges(URLS);
+      const a = await edgeOf(store, 'http://a');
+      expect(a).toMatchObject({ position: 0, nodeId: undefined });
+      await store.advance([{ url: a.url, generation: a.generation, position: 5 }]);
+      await store.addEdges([...URLS, 'http://c']);
+      expect((await store.edges()).map(({ url, position }) => [url, position])).toEqual([
+        ['http://a', 5],
+        ['http://b', 0],
+        ['http://c', 0],
+      ]);
+      const next = await reopen();
+      expect(await edgeOf(next, 'http://a')).toMatchObject({ position: 5 });
+      const before = await edgeOf(next, 'http://a');
+      await next.forgetEdges(['http://a', 'http://nobody']);
+      expect((await next.edges()).map(({ url }) => url)).toEqual(['http://b', 'http://c']);
+      await next.addEdges(['http://a']);
+      const again = await edgeOf(next, 'http://a');
+      expect(again.position).toBe(0);
+      expect(again.generation).not.toBe(before.generation);
+      // An answer that was under way to the one that was forgotten.
+      await next.advance([{ url: 'http://a', generation: before.generation, position: 9 }]);
+      expect((await edgeOf(next, 'http://a')).position).toBe(0);
+    });
+
+    test('I6: a position moves forward, and by its own generation alone', async () => {
+      const { store } = await make();
+      await store.addEdges(URLS);
+      const [a, b] = [await edgeOf(store, 'http://a'), await edgeOf(store, 'http://b')];
+      await store.advance([
+        { url: a.url, generation: a.generation, position: 5 },
+        { url: b.url, generation: b.generation, position: 7 },
+      ]);
+      await store.advance([{ url: a.url, generation: a.generation, position: 3 }]);
+      expect((await store.edges()).map(({ position }) => position)).toEqual([5, 7]);
+      await store.advance([{ url: a.url, generation: a.generation + 1_000, position: 9 }]);
+      await store.advance([{ url: 'http://nobody', generation: a.generation, position: 9 }]);
+      expect((await store.edges()).map(({ position }) => position)).toEqual([5, 7]);
+    });
+
+    test('I6: another node at an address has acknowledged nothing of what the one before it had', async () => {
+      const { store, reopen } = await make();
+      await store.addEdges(URLS);
+      const first = await edgeOf(store, 'http://a');
+      await store.advance([{ url: first.url, generation: first.generation, position: 5 }]);
+      // Who it is was not known: it is the same one.
+      const known = await store.identify(first.url, first.generation, 'one');
+      expect(known).toMatchObject({ position: 5, nodeId: 'one', generation: first.generation });
+      expect(await store.identify(first.url, known.generation, 'one')).toEqual(known);
+      const second = await store.identify(first.url, known.generation, 'two');
+      expect(second).toMatchObject({ position: 0, nodeId: 'two' });
+      expect(second.generation).not.toBe(known.generation);
+      await store.advance([{ url: first.url, generation: known.generation, position: 6 }]);
+      expect(await edgeOf(store, 'http://a')).toEqual(second);
+      // What somebody has to say of an earlier generation is over.
+      expect(await store.identify(first.url, known.generation, 'three')).toEqual(second);
+      await store.advance([{ url: first.url, generation: second.generation, position: 4 }]);
+      expect(await edgeOf(await reopen(), 'http://a')).toMatchObject({ position: 4, nodeId: 'two' });
+      await expect(store.identify('http://nobody', 1, 'x')).rejects.toMatchObject({ code: 'INVALID_PEER' });
+    });
+
+    test('I7: what is done twice, or by two, changes nothing', async () => {
+      const { store } = await make();
+      await receive(store, [live('x', T), gone('y', T)]);
+      const { end } = (await store.read(0, ALL)) as Segment;
+      expect((await receive(store, [live('x', T), gone('y', T)], { from: 'b', plain: false })).ack.applied).toBe(2);
+      expect(await store.read(end, ALL)).toBeUndefined();
+      const shipment = {
+        batchId: end,
+        body: (await store.read(0, ALL))?.body as never,
+        count: 2,
+        end: undefined as never,
+      };
+      for (let i = 0; i < 2; i++) {
+        const refusal = { peer: 'http://a', reason: 'no', attempts: 5 };
+        expect((await store.letters.setAside(shipment, refusal)).map(({ id }) => id)).toEqual(['x', 'y']);
+      }
+      expect(await store.letters.list()).toMatchObject([
+        { direction: 'out', rowId: 'x', peer: 'http://a', code: 'refused', retryCount: 5 },
+        { direction: 'out', rowId: 'y' },
+      ]);
+      await store.letters.setAside(shipment, { peer: 'http://b', reason: 'no', attempts: 5 });
+      expect(await store.letters.list()).toHaveLength(4);
+    });
+
+    test('are counted: what each has not acknowledged, but for its own, and how old that is', async () => {
+      const { store } = await make();
+      await receive(store, [live('x', T + 1), live('y', T + 2), gone('z', T)]);
+      await receive(store, [live('w', T + 3)], { from: 'b', plain: false });
+      const { end } = (await store.read(0, { changes: 1, bytes: 1_000_000 })) as Segment;
+      await receive(store, [{ op: 'UPSERT' } as never]);
+      const asked = [
+        { position: 0, except: undefined },
+        { position: end, except: undefined },
+        { position: 0, except: 'a' },
+        { position: Number.MAX_SAFE_INTEGER, except: undefined },
+      ];
+      expect(await store.counts(asked)).toEqual({
+        rows: 3,
+        letters: 1,
+        edges: [
+          { pending: 4, oldest: T + 1 },
+          { pending: 3, oldest: T + 2 },
+          { pending: 1, oldest: T + 3 },
+          { pending: 0, oldest: undefined },
+        ],
+        problems: [],
+      });
+    });
+
+    test('are counted right at the first call, however many rows there are', async () => {
+      const { store } = await make();
+      for (let i = 0; i < 12_000; i += 1_000) {
+        await receive(
+          store,
+          Array.from({ length: 1_000 }, (_, j) => live(`r${i + j}`, T)),
+        );
+      }
+      const { rows, edges } = await store.counts([{ position: 0, except: undefined }]);
+      expect([rows, edges[0]?.pending]).toEqual([12_000, 12_000]);
+    });
+  });
+}
+
+function live(id: string, updatedAt: number, more: Record<string, unknown> = { name: 'n' }): WireChange {
+  return { op: 'UPDATE', table: 'items', row: { id, ...more, updated_at: updatedAt }, old_id: null };
+}
+
+function gone(id: string, updatedAt: number): WireChange {
+  return { op: 'DELETE', table: 'items', row: { id, updated_at: updatedAt }, old_id: id };
+}
+
+function receive(store: HubStore, changes: WireChange[], sender: Sender = ROWCAST): Promise<Stored> {
+  return store.receive(JSON.stringify({ batch_id: 7, changes }), sender);
+}
+
+function text(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes);
+}
+
+function changesOf({ body, end, count }: Segment): WireChange[] {
+  const batch = JSON.parse(text(body)) as { batch_id: number; changes: WireChange[] };
+  expect([batch.batch_id, batch.changes.length]).toEqual([end, count]);
+  return batch.changes;
+}
+
+function idsOf(segment: Segment): unknown[] {
+  return changesOf(segment).map(({ row }) => row.id);
+}
+
+function byId(a: WireChange, b: WireChange): number {
+  return String(a.row.id) < String(b.row.id) ? -1 : 1;
+}
+
+function nameOf(state: WireChange[], id: string): unknown {
+  return state.find(({ row }) => (row.id ?? row.ID) === id)?.row.name;
+}
+
+/** Every change from a place on, and where the one-change segment that it came in ends. */
+async function followFrom(store: HubStore, from: number): Promise<{ change: WireChange; end: number }[]> {
+  const found: { change: WireChange; end: number }[] = [];
+  for (let at = from; ; ) {
+    const segment = await store.read(at, { changes: 1, bytes: 1_000_000 });
+    if (!segment) return found;
+    for (const change of changesOf(segment)) found.push({ change, end: segment.end });
+    at = segment.end;
+  }
+}
+
+/** The newest version of every row, by id. Each row is there once (I4, I5). */
+async function stateOf(store: HubStore): Promise<WireChange[]> {
+  const rows = (await followFrom(store, 0)).map(({ change }) => change);
+  const ids = rows.map(({ row }) => row.id ?? row.ID);
+  expect(new Set(ids).size).toBe(ids.length);
+  return rows.sort(byId);
+}
