@@ -13,6 +13,8 @@ import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
 import { Attachment } from './send/attachment.ts';
+import { BacklogAge } from './send/backlog-age.ts';
+import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { enrolPeers } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
@@ -21,7 +23,7 @@ import { defaultTransport, givenTransport, type Transport } from './send/transpo
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import type { Change } from './wire/protocol.ts';
+import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
 
 export interface FlushResult {
   /** Peers that have acknowledged everything that was pending. */
@@ -54,7 +56,7 @@ export interface Manager {
     discard(id: number): void;
   };
   readonly id: string;
-  /** The largest body that `receive` takes. */
+  /** The largest body that it takes: the limit of `rowcast/http` too, unless that is given one of its own. */
   readonly maxBodyBytes: number;
 }
 
@@ -77,6 +79,8 @@ class Attached implements Manager {
   readonly #retry: Retry;
   readonly #retrying: RetryLoop;
   readonly #counter: RowCounter;
+  readonly #age: BacklogAge;
+  readonly #oneWay: OneWay;
   readonly #shippers: Shipper[];
   readonly #transport: Transport;
   readonly #stopped = new AbortController();
@@ -91,6 +95,7 @@ class Attached implements Manager {
     this.#db = db;
     this.#config = config;
     this.#clock = config.clock ?? systemClock;
+    this.#oneWay = new OneWay(config.id, config.peers, (code, message) => this.#warn(code, message));
     this.#registry = new Registry(db, {
       tables,
       warn: (code, message) => this.#warn(code, message),
@@ -111,6 +116,8 @@ class Attached implements Manager {
     this.#registry.install();
     enrolPeers(db, this.#registry, this.#attachment);
     this.#requests = new Requests(db, this.#clock);
+    this.#age = new BacklogAge(db, this.#clock);
+    this.#age.note();
     this.#retrying.schemaChanged();
 
     this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
@@ -143,7 +150,16 @@ class Attached implements Manager {
 
   health(): Health {
     this.#refuseIfStopped();
-    return health(this.id, this.#db, this.#registry, this.#letters, this.#shippers, this.#counter, this.#clock.now());
+    return health({
+      nodeId: this.id,
+      db: this.#db,
+      registry: this.#registry,
+      letters: this.#letters,
+      shippers: this.#shippers,
+      counter: this.#counter,
+      age: this.#age,
+      now: this.#clock.now(),
+    });
   }
 
   async flush(): Promise<FlushResult> {
@@ -186,6 +202,7 @@ class Attached implements Manager {
       wantLetters: this.#events.has('dead-letter'),
     });
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
+    this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
     return { ack, changes };
@@ -203,7 +220,11 @@ class Attached implements Manager {
       nodeId: id,
       peer,
       outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment),
-      fetch: this.#transport.fetch,
+      fetch: async (url, init) => {
+        const answer = await this.#transport.fetch(url, init);
+        this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
+        return answer;
+      },
       get: this.#config.get ?? this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
@@ -242,6 +263,7 @@ class Attached implements Manager {
 
   /** A few look-ups, as long as nobody has touched anything. */
   #tick(): void {
+    this.#age.tick();
     this.#registry.refresh();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     const left = this.#attachment.watch();

@@ -8,6 +8,7 @@ import { createHash } from 'node:crypto';
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
 import type { Connection, Value } from './sqlite/connection.ts';
+import type { RowCounter } from './sqlite/row-counter.ts';
 import type { RejectionCode } from './wire/protocol.ts';
 
 export interface DeadLetter {
@@ -80,9 +81,8 @@ export class DeadLetters {
     return letter;
   }
 
-  /** Exact up to 20,000, and bounded work beyond: nobody acts on the difference. */
-  count(): number {
-    return Number(this.#db.get('SELECT count(*) AS n FROM (SELECT 1 FROM _dead_letter LIMIT 20000)')?.n);
+  count(counter: RowCounter, uncommitted = false): number {
+    return counter.count('_dead_letter', 'dead_id', uncommitted);
   }
 
   discard(id: number): void {

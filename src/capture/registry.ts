@@ -220,6 +220,14 @@ export class Registry {
     );
   }
 
+  /** The configured tables that are not there. */
+  missing(): string[] {
+    const there = (name: string): boolean =>
+      this.#db.get("SELECT 1 AS n FROM sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE", name) !==
+      undefined;
+    return this.#options.tables.filter((name) => !this.get(name) || !there(name));
+  }
+
   uninstall(): void {
     this.#db.transaction(() => {
       for (const { name } of this.#ownTriggers()) this.#db.exec(`DROP TRIGGER ${inMain(name)}`);

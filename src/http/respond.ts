@@ -18,6 +18,8 @@ import type { Incoming, Outgoing } from './bridge.ts';
 export interface Replica {
   receive(body: Uint8Array, options: ReceiveOptions): Received | Promise<Received>;
   health(): { ok: boolean } | Promise<{ ok: boolean }>;
+  /** Told to whoever sends to it. */
+  readonly id?: string;
   /** The largest body that it takes; a request is not read any further. */
   readonly maxBodyBytes: number;
 }
@@ -37,7 +39,8 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
   const { headers, ...answer } = await sync(manager, incoming);
-  return { ...answer, headers: { ...SYNC_HEADERS, ...headers } };
+  const self = manager.id === undefined ? {} : { [NODE_ID_HEADER]: manager.id };
+  return { ...answer, headers: { ...SYNC_HEADERS, ...self, ...headers } };
 }
 
 async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {

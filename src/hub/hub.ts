@@ -56,8 +56,8 @@ const LINGER_MS = 5;
 const ID_LENGTH_MAX = 200;
 
 /** Relays between nodes. The database must be the hub's own; it is refused where it holds anything else. */
-export async function createHub(db: Database, { edges: urls, ...rest }: HubConfig): Promise<Hub> {
-  const config = checkConfig({ ...rest, peers: urls });
+export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
+  const config = checkConfig(given, 'hub');
   const clock = config.clock ?? systemClock;
   const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes: config.maxBodyBytes });
   try {

@@ -156,7 +156,7 @@ export class SqliteHubStore implements HubStore {
     const latest = Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
     return {
       rows: this.#counter.count('_hub_live', 'seq'),
-      letters: this.#letters.count(),
+      letters: this.#letters.count(this.#counter),
       edges: edges.map(({ position, except }) => this.#pending(position, except, latest)),
       problems,
     };

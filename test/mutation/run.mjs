@@ -20,7 +20,10 @@ const GROUPS = [
     tests: 'receive/apply,receive/bad-input,receive/regular-body,fuzz/found,receive/fast',
     files: ['src/receive/plan.ts', 'src/receive/apply.ts', 'src/receive/fast.ts', 'src/receive/careful.ts'],
   },
-  { tests: 'receive/merge,receive/apply,receive/regular-body,fuzz/found,receive/fast', files: ['src/receive/merge.ts'] },
+  {
+    tests: 'receive/merge,receive/apply,receive/regular-body,fuzz/found,receive/fast',
+    files: ['src/receive/merge.ts'],
+  },
   {
     tests: 'send/shipper,send/isolate,send/peers,send/snapshot,send/pipeline',
     files: ['src/send/outbox.ts', 'src/send/peers.ts', 'src/send/isolate.ts'],
