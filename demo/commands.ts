@@ -2,13 +2,15 @@
 import { systemClock } from '../src/clock.ts';
 import { messageOf } from '../src/errors.ts';
 import { ask } from './client.ts';
-import { type Mesh, NODE_IDS, type Written } from './mesh.ts';
+import { type Mesh, NODE_IDS } from './mesh.ts';
 import type { ClusterNode } from './nodes.ts';
+import { SCENES, type Scene } from './scenes.ts';
 
 export type Command =
   | { kind: 'write'; count: number; node?: string }
   | { kind: 'kill' | 'start'; node: string }
   | { kind: 'cut' | 'heal'; one: string; other: string }
+  | { kind: 'scene'; scene: Scene; nodes: string[] }
   | { kind: 'stream' | 'verify' | 'status' | 'help' | 'quit' }
   | { kind: 'wrong'; message: string };
 
@@ -16,6 +18,7 @@ export const LINES = [
   'write 10      10 rows on each running node (write 10 b: on b alone)',
   'kill b        kill -9; start b brings it back',
   'cut a b       cuts the link between a and b; heal a b mends it',
+  ...SCENES.map(({ word, summary }) => `${word.padEnd(13)} ${summary} (${word} a b: on those)`),
   'verify        compares every row of the three databases',
   'status        rows, pending changes, lag and peers of each node',
   'quit          stops the nodes and ends',
@@ -32,6 +35,8 @@ export function fromKey(key: string, mesh: Mesh): Command | undefined {
   if (key === 'w') return { kind: 'write', count: 10 };
   if (key === 'r') return { kind: 'stream' };
   if (key === 'v') return { kind: 'verify' };
+  const scene = SCENES.find((one) => one.key === key);
+  if (scene) return { kind: 'scene', scene, nodes: NODE_IDS };
   const node = mesh.node(key);
   if (node) return { kind: node.state === 'running' ? 'kill' : 'start', node: key };
   const link = mesh.links[Number.parseInt(key, 10) - 1];
@@ -55,8 +60,18 @@ export function fromLine(line: string): Command | undefined {
     if (NODE_IDS.includes(one) && NODE_IDS.includes(other) && one !== other) return { kind: word, one, other };
     return { kind: 'wrong', message: `${word} which link? Name its two nodes: ${word} a b` };
   }
+  const scene = SCENES.find((one) => one.word === word);
+  if (scene) return sceneCommand(scene, first, second);
   if (word === 'verify' || word === 'status' || word === 'help' || word === 'quit') return { kind: word };
   return { kind: 'wrong', message: `there is no command "${word}"; help lists them` };
+}
+
+/** Two nodes, or the first two that run. */
+function sceneCommand(scene: Scene, one: string | undefined, other: string | undefined): Command {
+  if (one === undefined) return { kind: 'scene', scene, nodes: NODE_IDS };
+  if (other !== undefined && one !== other && NODE_IDS.includes(one) && NODE_IDS.includes(other))
+    return { kind: 'scene', scene, nodes: [one, other] };
+  return { kind: 'wrong', message: `${scene.word} between which nodes? Name two: ${scene.word} a b` };
 }
 
 function writeCommand(count: string, node: string | undefined): Command {
@@ -81,6 +96,10 @@ export async function perform(command: Command, mesh: Mesh, say: (text: string) 
     const link = mesh.link(command.one, command.other);
     link?.[command.kind]();
     say(command.kind === 'cut' ? `link ${link?.name} is cut` : `link ${link?.name} is healed`);
+  }
+  if (command.kind === 'scene') {
+    const nodes = command.nodes.map((id) => mesh.node(id)).filter((node) => node !== undefined);
+    await command.scene.play(mesh, nodes, say);
   }
   if (command.kind === 'verify') await verify(mesh, say);
   if (command.kind === 'wrong') say(command.message);
@@ -116,14 +135,14 @@ async function verify(mesh: Mesh, say: (text: string) => void): Promise<void> {
 
 /** Writes, and then looks for the last row on the others: the time is what a reader there would have waited. */
 async function writeAndWatch(node: ClusterNode, count: number, mesh: Mesh, say: (text: string) => void): Promise<void> {
-  let written: Written;
+  let ids: string[];
   try {
-    written = await mesh.write(node, count);
+    ids = await mesh.write(node, count);
   } catch (error) {
     return say(`writing on ${node.id} failed: ${messageOf(error)}`);
   }
   const from = systemClock.now();
-  const last = written.ids.at(-1) as string;
+  const last = ids.at(-1) as string;
   const others = mesh.nodes.filter((other) => other !== node);
   const news = await Promise.all(others.map((other) => arrival(last, from, node, other, mesh)));
   say(`${count} rows on ${node.id}: ${news.join(', ')}`);

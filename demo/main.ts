@@ -1,16 +1,19 @@
-/** `npm start`: three nodes as real processes, to write to, to kill, to cut off, and to watch. */
+/** `rowcast demo`, and `npm start`: three nodes as real processes, to write to, to kill, to cut off, and to watch. */
 import { mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { describeFlags, integer, parseFlags, text, UsageError } from '../src/cli/flags.ts';
+import { describeFlags, type Environment, integer, parseFlags, text, toggle } from '../src/cli/flags.ts';
 import { openDatabase } from '../src/cli/open.ts';
-import { messageOf } from '../src/errors.ts';
 import { runLines, runScreen } from './live.ts';
 import { Mesh } from './mesh.ts';
 import { choosePorts, PORT_BASE } from './ports.ts';
 import { once } from './script.ts';
 
 const FLAGS = {
+  once: toggle(
+    'No view: writes on all three, kills one, cuts a link, mends everything, compares the files\n' +
+      'row by row, and exits 0 when they are equal',
+  ),
   dir: text('folder', 'where the database files a.db, b.db and c.db go; files that are there are used again', {
     default: 'temporary',
   }),
@@ -21,41 +24,26 @@ const FLAGS = {
   }),
 };
 
-const HELP = `npm start -- [flags]
+const HELP = `rowcast demo [flags]   (in a clone of the repository: npm start -- [flags])
 
 Three Rowcast nodes as three processes, each with its own SQLite file, every one
 linked to every other. A live view shows writes spreading; keys write rows, kill
-and restart nodes, cut and heal links. Without a terminal it takes lines: help.
+and restart nodes, cut and heal links, make a conflict. Without a terminal it takes lines: help.
 
-  --once
-        No view: writes on all three, kills one, cuts a link, mends everything,
-        compares the files row by row, and exits 0 when they are equal
 ${describeFlags(FLAGS)}
 `;
 
-// Standard input may still be open, and would keep the process.
-process.exit(await main(process.argv.slice(2)));
-
-async function main(args: string[]): Promise<number> {
-  const scripted = args.some(isOnce);
-  try {
-    const flags = parseFlags(
-      FLAGS,
-      args.filter((arg) => !isOnce(arg)),
-      process.env,
-    );
-    if (flags === 'help') {
-      process.stdout.write(HELP);
-      return 0;
-    }
-    return await run(flags, scripted);
-  } catch (error) {
-    process.stderr.write(`${messageOf(error)}\n`);
-    return error instanceof UsageError ? 2 : 1;
+/** Resolves to the exit code. */
+export async function demo(args: string[], env: Environment): Promise<number> {
+  const flags = parseFlags(FLAGS, args, env);
+  if (flags === 'help') {
+    process.stdout.write(HELP);
+    return 0;
   }
+  return run(flags);
 }
 
-async function run({ dir, port }: { dir: string; port: number }, scripted: boolean): Promise<number> {
+async function run({ dir, port, once: scripted }: { dir: string; port: number; once: boolean }): Promise<number> {
   const folder = dir === FLAGS.dir.default ? mkdtempSync(join(tmpdir(), 'rowcast-')) : resolve(dir);
   mkdirSync(folder, { recursive: true });
   const listeners = new Set<(text: string) => void>();
@@ -72,7 +60,7 @@ async function run({ dir, port }: { dir: string; port: number }, scripted: boole
       for (const listener of listeners) listener(text);
     },
   });
-  // Whatever ends this process: on a crash or a signal here, and in the nodes themselves (leash.ts) when even this is skipped.
+  // Whatever ends this process: on a crash or a signal here, and in the nodes themselves (die-with-parent.ts) when even this is skipped.
   process.on('exit', () => mesh.killNow());
   const interrupted = new Promise<number>((end) => {
     for (const [signal, code] of [
@@ -96,8 +84,4 @@ async function runOnce(mesh: Mesh, listeners: Set<(text: string) => void>): Prom
   listeners.add(say);
   await mesh.startAll();
   return (await once(mesh, say)) ? 0 : 1;
-}
-
-function isOnce(arg: string): boolean {
-  return /^--?once$/.test(arg);
 }

@@ -18,11 +18,6 @@ export interface MeshOptions {
   say(text: string): void;
 }
 
-export interface Written {
-  node: string;
-  ids: string[];
-}
-
 const HEALTH_MS = 1_000;
 /** Rows per request; the rest of a larger write follows in the next one. */
 const ROWS_PER_REQUEST = 500;
@@ -99,8 +94,8 @@ export class Mesh {
     return this.running.length === this.nodes.length && !this.links.some((link) => link.isCut);
   }
 
-  /** Creates rows on one node. What it returns was acknowledged with 201. */
-  async write(node: ClusterNode, count: number): Promise<Written> {
+  /** Creates rows on one node. The ids that it returns were acknowledged with 201. */
+  async write(node: ClusterNode, count: number): Promise<string[]> {
     const ids: string[] = [];
     while (ids.length < count) {
       const items = Array.from({ length: Math.min(ROWS_PER_REQUEST, count - ids.length) }, () => {
@@ -111,7 +106,7 @@ export class Mesh {
       if (status !== 201) throw new Error(`node ${node.id} answered ${status}: ${JSON.stringify(json)}`);
       ids.push(...json.items.map((item: { id: string }) => item.id));
     }
-    return { node: node.id, ids };
+    return ids;
   }
 
   /** Asks every node how it is; one that does not answer soon has no health. */
@@ -121,7 +116,7 @@ export class Mesh {
         const asked = node.state === 'running' ? ask('GET', node.port, '/health', undefined, HEALTH_MS) : undefined;
         const answer = await asked?.catch(() => undefined);
         // It may have been killed while it was asked.
-        if (answer?.status === 200 && node.state === 'running') this.health.set(node.id, answer.json);
+        if (answer?.json?.node_id !== undefined && node.state === 'running') this.health.set(node.id, answer.json);
         else this.health.delete(node.id);
       }),
     );

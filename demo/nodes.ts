@@ -24,7 +24,7 @@ const STOP_MS = 3_000;
 const OWN_WORDS = 'rowcast serve: ';
 
 const program = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
-const leash = fileURLToPath(new URL('./leash.js', import.meta.url));
+const dieWithParent = fileURLToPath(new URL('./die-with-parent.js', import.meta.url));
 
 export class ClusterNode {
   state: ProcessState = 'stopped';
@@ -88,7 +88,7 @@ export class ClusterNode {
     const { id, port, file, peers, onLog, onFailure } = this.#options;
     const preload = process.versions.bun === undefined ? '--import' : '--preload';
     const flags = ['-id', id, '-listen', `${LOOPBACK}:${port}`, '-db', file, ...peers.flatMap((url) => ['-peer', url])];
-    const child = spawn(process.execPath, [preload, leash, program, 'serve', ...flags], {
+    const child = spawn(process.execPath, [preload, dieWithParent, program, 'serve', ...flags], {
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
     this.#child = child;

@@ -19,7 +19,7 @@ export async function once(mesh: Mesh, say: (text: string) => void): Promise<boo
     say(`started ${node.id}: pid ${node.pid}, http://127.0.0.1:${node.port}, ${node.file}`);
 
   const first = await Promise.all(mesh.nodes.map((node) => mesh.write(node, FIRST_ROWS)));
-  const acknowledged = new Set(first.flatMap(({ ids }) => ids));
+  const acknowledged = new Set(first.flat());
   say(`wrote ${FIRST_ROWS} rows on each of a, b and c`);
   const spread = await mesh.settle(SETTLE_MS);
   if (!spread.equal) return failed(spread, say);
@@ -37,8 +37,8 @@ export async function once(mesh: Mesh, say: (text: string) => void): Promise<boo
   const [onA, , onC] = writers as [Writer, Writer, Writer];
   await Promise.all([onA.more(REQUESTS), onC.more(REQUESTS)]);
 
-  const edited = first[1]?.ids[0] as string;
-  const deleted = first[1]?.ids[1] as string;
+  const edited = first[1]?.[0] as string;
+  const deleted = first[1]?.[1] as string;
   await must(ask('PUT', a.port, `/api/items/${edited}`, { name: 'edited on a' }), 200);
   await must(ask('PUT', c.port, `/api/items/${edited}`, { name: 'edited on c' }), 200);
   await must(ask('DELETE', a.port, `/api/items/${deleted}`), 200);
@@ -125,7 +125,7 @@ class Writer {
   async #run(mesh: Mesh, node: ClusterNode, acknowledged: Set<string>): Promise<void> {
     while (!this.#stopped) {
       try {
-        for (const id of (await mesh.write(node, ROWS_AT_A_TIME)).ids) acknowledged.add(id);
+        for (const id of await mesh.write(node, ROWS_AT_A_TIME)) acknowledged.add(id);
         this.#requests += 1;
       } catch (error) {
         this.#stopped = true;

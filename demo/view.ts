@@ -1,6 +1,7 @@
 /** What the terminal shows: a pure function from what is true to lines. */
 import type { Health } from '../src/health.ts';
 import type { ProcessState } from './nodes.ts';
+import { SCENES } from './scenes.ts';
 
 export interface View {
   folder: string;
@@ -25,7 +26,7 @@ type Span = string | [Style, string];
 
 const CODES: Record<Style, number> = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 };
 /** In a lower window the log is worth more than the lines to copy. */
-const ROWS_FOR_CURL = 22;
+const ROWS_FOR_CURL = 23;
 const UNKNOWN = '-';
 
 /** As many lines as fit; the log takes what is left over. */
@@ -84,6 +85,7 @@ function keyLines(writing: boolean): Span[][] {
       ' quit',
     ],
     [' ', key('a b c'), ' kill -9 that node, or bring it back   ', key('1 2 3'), ' cut that link, or heal it'],
+    ...SCENES.map((scene): Span[] => [' ', key(scene.key), ` ${scene.summary}`]),
   ];
 }
 

@@ -47,7 +47,7 @@ console.log(`docs/pictures/demo.svg: ${Math.round(frames.at(-1).at / 1_000)} sec
 async function record() {
   const folder = mkdtempSync(join(tmpdir(), 'rowcast-'));
   const terminal = new Terminal(SIZE);
-  const demo = `stty rows ${SIZE.rows} cols ${SIZE.columns} && exec '${process.execPath}' dist/demo/main.js --dir '${folder}'`;
+  const demo = `stty rows ${SIZE.rows} cols ${SIZE.columns} && exec '${process.execPath}' dist/src/cli/main.js demo --dir '${folder}'`;
   const child = spawn('script', ['-qefc', demo, '/dev/null'], { cwd: root, stdio: ['pipe', 'pipe', 'inherit'] });
   const ended = new Promise((resolve) => child.on('exit', resolve));
   const began = Date.now();

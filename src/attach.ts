@@ -8,10 +8,13 @@ import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health } from './health.ts';
-import { asFailure, type Received, receiving } from './receive/answer.ts';
+import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
-import { Replayer, type RetryResult } from './receive/retry.ts';
+import { Retry, type RetryResult } from './receive/retry.ts';
+import { RetryLoop } from './receive/retry-loop.ts';
 import { Attachment } from './send/attachment.ts';
+import { BacklogAge } from './send/backlog-age.ts';
+import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { enrolPeers } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
@@ -20,7 +23,7 @@ import { defaultTransport, givenTransport, type Transport } from './send/transpo
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import type { Ack, Change } from './wire/protocol.ts';
+import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
 
 export interface FlushResult {
   /** Peers that have acknowledged everything that was pending. */
@@ -33,17 +36,12 @@ export interface Manager {
   /** Applies received changes, last write wins. Returns how many won or were already in place. */
   applyChanges(changes: Change[]): number;
   /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
-  receive(
-    body: string | Uint8Array,
-    options?: {
-      /** The sender's node id, its `X-Node-Id`. */
-      from?: string | undefined;
-      /** Its `X-Send-Again`: the tables that it asks for. */
-      sendAgain?: string | undefined;
-    },
-  ): Received;
+  receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
   health(): Health;
-  /** Ships now; resolves when every reachable peer has acknowledged what was pending. */
+  /**
+   * Ships now; resolves when every reachable peer has acknowledged what was pending, and every dead letter that a change of
+   * the schema has made possible has been tried again.
+   */
   flush(): Promise<FlushResult>;
   /** Wakes the loops without waiting for the next tick. */
   nudge(): void;
@@ -58,6 +56,8 @@ export interface Manager {
     discard(id: number): void;
   };
   readonly id: string;
+  /** The largest body that it takes: the limit of `rowcast/http` too, unless that is given one of its own. */
+  readonly maxBodyBytes: number;
 }
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
@@ -67,6 +67,7 @@ export function attach(db: Database, config: Config, tables: string[]): Manager 
 
 class Attached implements Manager {
   readonly id: string;
+  readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
   readonly #db: Connection;
   readonly #clock: Clock;
@@ -75,25 +76,30 @@ class Attached implements Manager {
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
   readonly #applier: Applier;
-  readonly #replayer: Replayer;
+  readonly #retry: Retry;
+  readonly #retrying: RetryLoop;
   readonly #counter: RowCounter;
+  readonly #age: BacklogAge;
+  readonly #oneWay: OneWay;
   readonly #shippers: Shipper[];
   readonly #transport: Transport;
   readonly #stopped = new AbortController();
-  readonly #watching: Promise<unknown>;
+  readonly #watching: Promise<void>;
   readonly #attachment: Attachment;
   readonly #requests: Requests;
   #stopping: Promise<void> | undefined;
 
   constructor(db: Connection, config: CheckedConfig, tables: string[]) {
     this.id = config.id;
+    this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
     this.#config = config;
     this.#clock = config.clock ?? systemClock;
+    this.#oneWay = new OneWay(config.id, config.peers, (code, message) => this.#warn(code, message));
     this.#registry = new Registry(db, {
       tables,
       warn: (code, message) => this.#warn(code, message),
-      onRefresh: () => this.#replayer.replayUnknown(),
+      onRefresh: () => this.#retrying.schemaChanged(),
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
     this.#attachment = new Attachment(db, {
@@ -103,55 +109,63 @@ class Attached implements Manager {
       warn: (code, message) => this.#warn(code, message),
     });
     this.#letters = new DeadLetters(db, this.#clock);
-    this.#applier = new Applier(db, this.#registry, this.#letters, {
-      bodyBytes: config.maxBodyBytes,
-      batchChanges: Number.MAX_SAFE_INTEGER,
-    });
-    this.#replayer = new Replayer(db, this.#registry, this.#letters, this.#applier);
+    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes);
+    this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
+    this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
     enrolPeers(db, this.#registry, this.#attachment);
     this.#requests = new Requests(db, this.#clock);
-    this.#replayer.replayUnknown();
+    this.#age = new BacklogAge(db, this.#clock);
+    this.#age.note();
+    this.#retrying.schemaChanged();
 
     this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
     this.#shippers = config.peers.map((peer) => this.#shipper(peer));
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
-      retry: (id) => this.#retry(id),
+      retry: (id) => this.#retryOne(id),
       discard: (id) => this.#letters.discard(id),
     };
     for (const shipper of this.#shippers) shipper.start();
-    this.#watching = Promise.all([this.#watch(), this.#retryLetters()]);
+    this.#retrying.start();
+    this.#watching = this.#watch();
   }
 
   applyChanges(changes: Change[]): number {
     this.#refuseIfStopped();
     if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
     const list = JSON.stringify(changes, exactIntegers).slice(1, -1);
-    return this.#apply(batchText(0, list), undefined).applied;
+    return this.#apply(batchText(0, list), undefined, true).ack.applied;
   }
 
-  receive(
-    body: string | Uint8Array,
-    options: { from?: string | undefined; sendAgain?: string | undefined } = {},
-  ): Received {
+  receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
     const self = { events: this.#events, clock: this.#clock, anyOrder: () => this.#registry.takesAnyOrder };
-    return receiving(self, () => {
+    return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
-      return this.#apply(body, options.from);
+      return this.#apply(body, options.from, options.said !== undefined);
     });
   }
 
   health(): Health {
     this.#refuseIfStopped();
-    return health(this.id, this.#db, this.#registry, this.#letters, this.#shippers, this.#counter, this.#clock.now());
+    return health({
+      nodeId: this.id,
+      db: this.#db,
+      registry: this.#registry,
+      letters: this.#letters,
+      shippers: this.#shippers,
+      counter: this.#counter,
+      age: this.#age,
+      now: this.#clock.now(),
+    });
   }
 
   async flush(): Promise<FlushResult> {
     this.#refuseIfStopped();
     const result: FlushResult = { delivered: [], unreachable: [] };
+    await this.#retrying.caughtUp();
     await Promise.all(
       this.#shippers.map(async (shipper) => {
         const list = (await shipper.flush()) ? result.delivered : result.unreachable;
@@ -180,15 +194,22 @@ class Attached implements Manager {
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, from: string | undefined): Ack {
-    const { ack, event, letters } = this.#applier.apply(body, from, this.#events.has('applied'));
+  #apply(body: string | Uint8Array, from: string | undefined, isRowcast: boolean): Taken {
+    const { ack, event, letters, changes } = this.#applier.apply(body, {
+      from,
+      isRowcast,
+      wantRows: this.#events.has('applied'),
+      wantLetters: this.#events.has('dead-letter'),
+    });
+    if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
+    this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
-    return ack;
+    return { ack, changes };
   }
 
-  #retry(id: number): RetryResult {
-    const result = this.#replayer.retry(id);
+  #retryOne(id: number): RetryResult {
+    const result = this.#retry.one(id);
     if (result.outcome === 'queued') this.nudge();
     return result;
   }
@@ -199,7 +220,11 @@ class Attached implements Manager {
       nodeId: id,
       peer,
       outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment),
-      fetch: this.#transport.fetch,
+      fetch: async (url, init) => {
+        const answer = await this.#transport.fetch(url, init);
+        this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
+        return answer;
+      },
       get: this.#config.get ?? this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
@@ -238,6 +263,7 @@ class Attached implements Manager {
 
   /** A few look-ups, as long as nobody has touched anything. */
   #tick(): void {
+    this.#age.tick();
     this.#registry.refresh();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     const left = this.#attachment.watch();
@@ -245,27 +271,10 @@ class Attached implements Manager {
     this.#requests.serve();
   }
 
-  /** A slow loop beside the fast ones: most of what a constraint has forbidden becomes possible by itself. */
-  async #retryLetters(): Promise<void> {
-    let delay = RETRY_MS;
-    while (!this.#stopped.signal.aborted) {
-      await this.#clock.sleep(delay, this.#stopped.signal);
-      if (this.#stopped.signal.aborted) return;
-      try {
-        this.#replayer.resume();
-        const result = this.#replayer.retryConstraints();
-        if (result) this.#events.emit('applied', result.event);
-        delay = result ? RETRY_MS : Math.min(delay * 2, RETRY_MS_MAX);
-      } catch (error) {
-        if (!(error instanceof RowcastError)) this.#events.emit('error', asFailure(error));
-      }
-    }
-  }
-
   async #end(): Promise<void> {
     this.#counter.stop();
     this.#stopped.abort();
-    await Promise.all([this.#watching, ...this.#shippers.map((shipper) => shipper.stop())]);
+    await Promise.all([this.#watching, this.#retrying.stop(), ...this.#shippers.map((shipper) => shipper.stop())]);
     this.#transport.close();
     try {
       this.#attachment.leave();
@@ -284,10 +293,6 @@ class Attached implements Manager {
 
 /** How often the schema and the company in this file are looked at: soon enough for a person, seldom enough for a CPU. */
 export const TICK_MS = 40;
-
-/** How often letters are tried again: every second at first, every minute when nothing has come of it. */
-const RETRY_MS = 1_000;
-const RETRY_MS_MAX = 64_000;
 
 /** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
 function exactIntegers(_key: string, value: unknown): unknown {

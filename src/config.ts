@@ -1,7 +1,8 @@
-/** The options of attach, checked one by one: a misspelt or ill-typed option is an error that names it. */
+/** The options of attach and createHub, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
 import type { Fetch, Get } from './send/transport.ts';
+import { suggest } from './suggest.ts';
 import { BATCH_CHANGES_MAX, SYNC_PATH } from './wire/protocol.ts';
 
 export interface Config {
@@ -30,51 +31,84 @@ export interface Config {
 type Seam = 'clock' | 'fetch' | 'get' | 'random';
 export type CheckedConfig = Required<Omit<Config, Seam>> & Pick<Config, Seam>;
 
-const NUMBERS = {
-  batchMs: { default: 50, min: 1, max: 3_600_000 },
+export interface Setting {
+  default: number;
+  min: number;
+  max: number;
+  /** One sentence, for the help of the programs. */
+  help: string;
+}
+
+const HOUR_MS = 3_600_000;
+const MIB = 1024 * 1024;
+
+/** Every setting that is a number, declared once: the options of attach and createHub and the flags of both programs. */
+export const SETTINGS = {
+  batchMs: { default: 50, min: 1, max: HOUR_MS, help: 'How often to look for changes, in milliseconds.' },
   // Measured: a thousand five-column rows keep the receiver's transaction, and with it its event loop, under 10 ms; two
   // thousand drain a backlog 5 % faster and block twice as long.
-  batchSize: { default: 1_000, min: 1, max: BATCH_CHANGES_MAX },
-  maxBatchBytes: { default: 4 * 1024 * 1024, min: 1_024, max: 512 * 1024 * 1024 },
-  maxBodyBytes: { default: 64 * 1024 * 1024, min: 1_024, max: 512 * 1024 * 1024 },
-  requestTimeoutMs: { default: 30_000, min: 1, max: 3_600_000 },
-} as const;
+  batchSize: { default: 1_000, min: 1, max: BATCH_CHANGES_MAX, help: 'Most changes in one batch.' },
+  maxBatchBytes: {
+    default: 4 * MIB,
+    min: 1_024,
+    max: 512 * MIB,
+    help: 'Most bytes in one batch sent; a single larger change still goes, alone.',
+  },
+  maxBodyBytes: { default: 64 * MIB, min: 1_024, max: 512 * MIB, help: 'Largest body that /sync reads.' },
+  requestTimeoutMs: { default: 30_000, min: 1, max: HOUR_MS, help: 'How long a peer may take to answer.' },
+} as const satisfies Record<string, Setting>;
 
-const KNOWN = ['id', 'peers', ...Object.keys(NUMBERS), 'clock', 'fetch', 'get', 'random'];
+type SettingName = keyof typeof SETTINGS;
+const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
 
-export function checkConfig(config: Config): CheckedConfig {
-  if (typeof config !== 'object' || config === null) throw wrong('config must be an object {id, peers, ...}');
-  for (const key of Object.keys(config)) {
-    if (!KNOWN.includes(key)) throw wrong(`unknown option "${key}"`, `the options are ${KNOWN.join(', ')}`);
+/** Those to whom is sent: a node calls them its peers, a hub its edges. */
+const PEERS = { node: 'peers', hub: 'edges' } as const;
+const SEAMS = ['fetch', 'get', 'random'] as const;
+
+/** The options of a node, or of a hub, whose `edges` come back as `peers`. */
+export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): CheckedConfig {
+  const peersName = PEERS[kind];
+  if (typeof config !== 'object' || config === null) throw wrong(`config must be an object {id, ${peersName}, ...}`);
+  const given = config as Record<string, unknown>;
+  const known = ['id', peersName, ...SETTING_NAMES, 'clock', ...SEAMS];
+  for (const key of Object.keys(given)) {
+    if (!known.includes(key))
+      throw wrong(`unknown option "${key}"${suggest(key, known)}`, `the options are ${known.join(', ')}`);
   }
-  if (typeof config.id !== 'string' || config.id.trim() === '') throw wrong('option "id" must be a non-empty string');
-  // It travels as an HTTP header.
-  if (!/^[\x21-\x7e]{1,200}$/.test(config.id)) {
-    throw wrong('option "id" must be at most 200 printable ASCII characters without spaces');
-  }
-  if (!Array.isArray(config.peers)) throw wrong('option "peers" must be an array of URLs');
-  const numbers = Object.fromEntries(
-    Object.entries(NUMBERS).map(([name, range]) => [
-      name,
-      checkNumber(name, config[name as keyof typeof NUMBERS], range),
-    ]),
-  ) as Record<keyof typeof NUMBERS, number>;
-  const { clock, fetch, get, random } = config;
+  const id = checkId(given.id);
+  const peers = given[peersName];
+  if (!Array.isArray(peers)) throw wrong(`option "${peersName}" must be an array of URLs`);
+  const numbers = Object.fromEntries(SETTING_NAMES.map((name) => [name, checkNumber(name, given[name])]));
+  const { clock, fetch, get, random } = given as Partial<Config>;
   if (clock !== undefined && (typeof clock?.now !== 'function' || typeof clock?.sleep !== 'function')) {
     throw wrong('option "clock" must have now() and sleep()');
   }
-  for (const [name, seam] of Object.entries({ fetch, get, random })) {
-    if (seam !== undefined && typeof seam !== 'function') throw wrong(`option "${name}" must be a function`);
+  for (const name of SEAMS) {
+    if (given[name] !== undefined && typeof given[name] !== 'function')
+      throw wrong(`option "${name}" must be a function`);
   }
   return {
-    id: config.id,
-    peers: [...new Set(config.peers.map(normalisePeer))],
-    ...numbers,
+    id,
+    peers: [...new Set(peers.map(normalisePeer))],
+    ...(numbers as Record<SettingName, number>),
     ...(clock && { clock }),
     ...(fetch && { fetch }),
     ...(get && { get }),
     ...(random && { random }),
   };
+}
+
+/** An id travels as an HTTP header. */
+export const ID_RULE = 'must be at most 200 printable ASCII characters without spaces';
+
+export function isId(text: string): boolean {
+  return /^[\x21-\x7e]{1,200}$/.test(text);
+}
+
+function checkId(id: unknown): string {
+  if (typeof id !== 'string' || id.trim() === '') throw wrong('option "id" must be a non-empty string');
+  if (!isId(id)) throw wrong(`option "id" ${ID_RULE}`);
+  return id;
 }
 
 export function checkTables(tables: string[]): string[] {
@@ -107,10 +141,11 @@ export function normalisePeer(peer: string): string {
   return base;
 }
 
-function checkNumber(name: string, value: unknown, range: { default: number; min: number; max: number }): number {
-  if (value === undefined) return range.default;
-  if (typeof value !== 'number' || !Number.isInteger(value) || value < range.min || value > range.max) {
-    throw wrong(`option "${name}" must be an integer from ${range.min} to ${range.max}, not ${String(value)}`);
+function checkNumber(name: SettingName, value: unknown): number {
+  const { default: otherwise, min, max } = SETTINGS[name];
+  if (value === undefined) return otherwise;
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < min || value > max) {
+    throw wrong(`option "${name}" must be an integer from ${min} to ${max}, not ${String(value)}`);
   }
   return value;
 }

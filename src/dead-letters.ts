@@ -7,7 +7,8 @@
 import { createHash } from 'node:crypto';
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
-import type { Connection } from './sqlite/connection.ts';
+import type { Connection, Value } from './sqlite/connection.ts';
+import type { RowCounter } from './sqlite/row-counter.ts';
 import type { RejectionCode } from './wire/protocol.ts';
 
 export interface DeadLetter {
@@ -34,8 +35,27 @@ export interface LetterContent {
   row: string | null;
   /** The whole change as JSON text, as it came. */
   change: string;
-  /** The keys of its row for which there was no column; they are filled in once there is. */
-  unknownColumns?: string[] | undefined;
+}
+
+/** What rows of one table said of columns that are not here. */
+export interface UnknownColumns {
+  table: string;
+  columns: string[];
+  reason: string;
+  from: string | undefined;
+}
+
+/** A received letter that is to be tried again. */
+export interface Waiting {
+  id: number;
+  code: string;
+  table: string | null;
+  rowId: string | null;
+  /** Null where the letter does not hold a whole change any more. */
+  change: string | null;
+  /** JSON array of the keys of its row for which there is no column. */
+  unknownColumns: string | null;
+  peer: string | null;
 }
 
 export class DeadLetters {
@@ -61,9 +81,8 @@ export class DeadLetters {
     return letter;
   }
 
-  /** Exact up to 20,000, and bounded work beyond: nobody acts on the difference. */
-  count(): number {
-    return Number(this.#db.get('SELECT count(*) AS n FROM (SELECT 1 FROM _dead_letter LIMIT 20000)')?.n);
+  count(counter: RowCounter, uncommitted = false): number {
+    return counter.count('_dead_letter', 'dead_id', uncommitted);
   }
 
   discard(id: number): void {
@@ -81,24 +100,160 @@ export class DeadLetters {
     this.#keep('out', refused, 'refused', reason, peer, attempts);
   }
 
-  /** Received letters of the given codes, oldest first, with the change as it came. */
-  received(
-    codes: RejectionCode[],
-    page: { after: number; limit: number } = { after: 0, limit: -1 },
-  ): { id: number; table: string | null; change: string; unknownColumns: string | null }[] {
-    return this.#db.all(
-      `SELECT dead_id AS id, table_name AS "table", change, unknown_columns AS unknownColumns FROM _dead_letter_info WHERE direction = 'in' ` +
-        `AND code IN (${codes.map(() => '?').join(', ')}) AND dead_id > ? ORDER BY dead_id LIMIT ?`,
-      ...codes,
-      page.after,
-      page.limit,
+  /**
+   * Keeps what rows that were applied said of columns that are not here: one letter a row, so a newer version replaces an
+   * older one. `source` selects `idx`, `op`, `row_id` and `row`, each row once. Inside a transaction.
+   */
+  keepUnknownColumns(source: string, params: Value[], letter: UnknownColumns): void {
+    const columns = JSON.stringify(letter.columns);
+    const from = letter.from ?? null;
+    const prefix = rowPrint(letter.table, '');
+    const now = this.#clock.now();
+    const some = 'SELECT 1 AS n FROM _dead_letter_info WHERE fingerprint >= ? AND fingerprint < ? LIMIT 1';
+    if (this.#db.get(some, prefix, `${prefix}\u{10ffff}`)) this.#replaceOlder(source, params, letter, prefix);
+    const last = this.#lastId();
+    this.#db.run(
+      'INSERT INTO _dead_letter (dead_id, op, row_id, row_data, failed_at, retry_count) ' +
+        'SELECT CAST(? AS INTEGER) + row_number() OVER (ORDER BY s.idx), s.op, s.row_id, s.row, CAST(? AS INTEGER), 0 ' +
+        `FROM (${source}) AS s WHERE NOT EXISTS (SELECT 1 FROM _dead_letter_info AS i WHERE i.fingerprint = ? || s.row_id)`,
+      last,
+      now,
+      ...params,
+      prefix,
+    );
+    this.#db.run(
+      'INSERT INTO _dead_letter_info (dead_id, direction, table_name, peer, code, reason, unknown_columns, fingerprint) ' +
+        "SELECT dead_id, 'in', ?, ?, 'unknown-column', ?, ?, ? || row_id FROM _dead_letter WHERE dead_id > ?",
+      letter.table,
+      from,
+      letter.reason,
+      columns,
+      prefix,
+      last,
     );
   }
 
-  /** The change as it came, and the columns that were unknown then; undefined for a letter that nobody described. */
-  changeOf(id: number): { change: string; unknownColumns: string | null } | undefined {
+  /** The letters of rows that have one already. */
+  #replaceOlder(source: string, params: Value[], letter: UnknownColumns, prefix: string): void {
+    const columns = JSON.stringify(letter.columns);
+    const known =
+      `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, s.* FROM (${source}) AS s ` +
+      'JOIN _dead_letter_info AS i ON i.fingerprint = ? || s.row_id JOIN _dead_letter AS d ON d.dead_id = i.dead_id ' +
+      // The same version again is the same letter.
+      'WHERE d.row_data IS NOT s.row';
+    const others = this.#db.all<{ dead_id: number; row_id: string; row: string }>(
+      `SELECT dead_id, row_id, row FROM (${known}) WHERE columns <> ?`,
+      ...params,
+      prefix,
+      columns,
+    );
+    const joined = others.map(({ dead_id, row_id, row }) => [dead_id, ...this.#joined(dead_id, letter, row_id, row)]);
+    this.#db.run(
+      'UPDATE _dead_letter_info SET peer = ?, reason = ?, unknown_columns = ? ' +
+        `WHERE dead_id IN (SELECT dead_id FROM (${known}))`,
+      letter.from ?? null,
+      letter.reason,
+      columns,
+      ...params,
+      prefix,
+    );
+    this.#db.run(
+      'UPDATE _dead_letter AS d SET op = s.op, row_data = s.row, failed_at = CAST(? AS INTEGER) ' +
+        `FROM (${known}) AS s WHERE d.dead_id = s.dead_id`,
+      this.#clock.now(),
+      ...params,
+      prefix,
+    );
+    for (const [id, more, row] of joined as [number, string, string][]) {
+      this.#db.run('UPDATE _dead_letter SET row_data = ? WHERE dead_id = ?', row, id);
+      this.#db.run('UPDATE _dead_letter_info SET unknown_columns = ? WHERE dead_id = ?', more, id);
+    }
+  }
+
+  /** The columns that only the older version has spoken of are not forgotten over the newer one, unless it was deleted between. */
+  #joined(
+    id: number,
+    { table, columns }: { table: string; columns: string[] },
+    rowId: string,
+    row: string,
+  ): [columns: string, row: string] {
+    const older = this.#db.all<{ key: string; value: string }>(
+      'SELECT u.value AS key, json_object(u.value, e.atom) AS value ' +
+        'FROM _dead_letter AS d JOIN _dead_letter_info AS i USING (dead_id), json_each(i.unknown_columns) AS u ' +
+        'JOIN json_each(d.row_data) AS e ON e.key = u.value WHERE d.dead_id = ? AND NOT EXISTS (SELECT 1 FROM _tombstones AS g ' +
+        'WHERE g.table_name = ? AND g.row_id = ? ' +
+        "AND g.version >= (SELECT e.atom FROM json_each(d.row_data) AS e WHERE lower(e.key) = 'updated_at'))",
+      id,
+      table,
+      rowId,
+    );
+    const kept = older.filter(({ key }) => !columns.includes(key));
+    // A key that the newer row has as well, as a column that is known, is first in it and is the one that counts.
+    const more = kept.map(({ value }) => `,${value.slice(1, -1)}`).join('');
+    return [JSON.stringify([...columns, ...kept.map(({ key }) => key)]), `${row.slice(0, -1)}${more}}`];
+  }
+
+  /** Received letters of one code, oldest first, within bounds. */
+  waiting(code: RejectionCode, page: { after: number; limit: number; characters: number }): Waiting[] {
+    const found = this.#db.all<Waiting & { size: number }>(
+      `SELECT ${WAITING}, length(d.row_data) AS size FROM _dead_letter_info AS i JOIN _dead_letter AS d USING (dead_id) ` +
+        "WHERE i.code = ? AND i.dead_id > ? AND i.direction = 'in' ORDER BY i.dead_id LIMIT ?",
+      code,
+      page.after,
+      page.limit,
+    );
+    let characters = 0;
+    return found.filter(({ size }, i) => {
+      characters += size ?? 0;
+      return i === 0 || characters <= page.characters;
+    });
+  }
+
+  /**
+   * The ids of the next letters that wait for a table or a column that is there now: of these tables, and for one of these
+   * columns, in lower case. It looks at `limit` letters; `upTo` is the last of them, null where there are no more.
+   */
+  nowPossible(
+    tables: { name: string; columns: string[] }[],
+    page: { after: number; limit: number },
+  ): { ids: number[]; upTo: number | null } {
+    const looked =
+      'SELECT dead_id, code, lower(table_name) AS name, unknown_columns FROM _dead_letter_info ' +
+      "WHERE code IN ('unknown-table', 'unknown-column') AND direction = 'in' AND dead_id > ? ORDER BY dead_id LIMIT ?";
+    const found = this.#db.all<{ id: number; ready: number }>(
+      "SELECT l.dead_id AS id, EXISTS (SELECT 1 FROM json_each(?) AS t WHERE t.value ->> '$.name' = l.name AND (l.code = 'unknown-table' " +
+        "OR EXISTS (SELECT 1 FROM json_each(l.unknown_columns) AS u JOIN json_each(t.value, '$.columns') AS c ON c.value = lower(u.value)))) " +
+        `AS ready FROM (${looked}) AS l`,
+      JSON.stringify(tables),
+      page.after,
+      page.limit,
+    );
+    return {
+      ids: found.filter(({ ready }) => ready === 1).map(({ id }) => id),
+      upTo: found.length < page.limit ? null : (found.at(-1)?.id ?? null),
+    };
+  }
+
+  /** What a retry needs to know of a letter; `change` is null for one that nobody has described. */
+  waitingOf(id: number): Waiting | undefined {
     return this.#db.get(
-      'SELECT change, unknown_columns AS unknownColumns FROM _dead_letter_info WHERE dead_id = ? AND change IS NOT NULL',
+      `SELECT ${WAITING} FROM _dead_letter AS d LEFT JOIN _dead_letter_info AS i ON i.dead_id = d.dead_id WHERE d.dead_id = ?`,
+      id,
+    );
+  }
+
+  /** The change as it came; undefined for a letter that nobody described. */
+  changeOf(id: number): { change: string } | undefined {
+    const change = this.waitingOf(id)?.change;
+    return change == null ? undefined : { change };
+  }
+
+  /** Some of its columns are there now and filled in; it goes on waiting for these. Inside a transaction. */
+  stillUnknown(id: number, columns: string[], reason: string): void {
+    this.#db.run(
+      'UPDATE _dead_letter_info SET unknown_columns = ?, reason = ? WHERE dead_id = ?',
+      JSON.stringify(columns),
+      reason,
       id,
     );
   }
@@ -123,32 +278,72 @@ export class DeadLetters {
     peer: string | null,
     attempts: number,
   ): void {
-    const fingerprint = createHash('sha256')
-      .update(`${direction}\n${direction === 'out' ? peer : ''}\n${what.change}`)
-      .digest('hex');
+    const { op, table, rowId, row } = what;
+    const spelling = `SELECT ${REMAINDER} AS rest FROM (SELECT ? AS op, ? AS row_id, ? AS row_data) AS d, (SELECT ? AS table_name, ? AS change) AS i`;
+    const rest = this.#db.get<{ rest: string | null }>(spelling, op, rowId, row, table, what.change)?.rest ?? null;
+    // Not of the change as it came: put together again, for another attempt, its row is the last of it.
+    const parts = JSON.stringify([direction, direction === 'out' ? peer : '', op, table, rowId, row, rest]);
+    const fingerprint = createHash('sha256').update(parts).digest('hex');
     if (this.#db.get('SELECT 1 AS n FROM _dead_letter_info WHERE fingerprint = ?', fingerprint)) return;
     this.#db.run(
-      'INSERT INTO _dead_letter (op, row_id, row_data, failed_at, retry_count) VALUES (?, ?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER))',
-      what.op,
-      what.rowId,
-      what.row,
+      'INSERT INTO _dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
+        'VALUES (?, ?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER))',
+      op,
+      rowId,
+      row,
       this.#clock.now(),
       attempts,
     );
     this.#db.run(
-      'INSERT INTO _dead_letter_info (dead_id, direction, table_name, peer, code, reason, change, unknown_columns, fingerprint) ' +
-        'VALUES (last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?, ?)',
+      'INSERT INTO _dead_letter_info (dead_id, direction, table_name, peer, code, reason, change, fingerprint) ' +
+        'VALUES (last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?)',
       direction,
-      what.table,
+      table,
       peer,
       code,
       reason,
-      what.change,
-      what.unknownColumns ? JSON.stringify(what.unknownColumns) : null,
+      rest,
       fingerprint,
     );
   }
+
+  /** The greatest id that was ever given. */
+  #lastId(): number {
+    return Number(
+      this.#db.get(
+        "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_dead_letter'), 0), " +
+          'coalesce((SELECT max(dead_id) FROM _dead_letter), 0)) AS n',
+      )?.n,
+    );
+  }
 }
+
+/** What a row's letter about unknown columns is known by. */
+function rowPrint(table: string, rowId: string): string {
+  return `unknown-column\n${table}\n${rowId}`;
+}
+
+/** The change that the columns of a letter spell, where there is nothing more to say of it. */
+const SPELT =
+  "json_object('op', d.op, 'table', i.table_name, 'row', json(d.row_data), 'old_id', iif(d.op = 'DELETE', d.row_id, NULL))";
+const IS_JSON = '(d.row_data IS NULL OR json_valid(d.row_data))';
+
+/** A change is stored once: its row in `row_data`, and the rest of it only where it is not what the columns spell. */
+const REMAINDER =
+  `CASE WHEN NOT (json_valid(i.change) AND ${IS_JSON}) OR d.row_data IS NULL THEN i.change ` +
+  `WHEN ${SPELT} = i.change THEN NULL ` +
+  // Whoever writes `row` twice has both of them kept.
+  "ELSE iif(json_type(json_remove(i.change, '$.row'), '$.row') IS NULL, json_remove(i.change, '$.row'), i.change) END";
+
+/** The whole change of a letter, as JSON text. What still has a row is whole already. */
+export const LETTER_CHANGE =
+  `CASE WHEN NOT ${IS_JSON} THEN NULL WHEN i.dead_id IS NULL THEN NULL WHEN i.change IS NULL THEN ${SPELT} ` +
+  "WHEN d.row_data IS NULL OR NOT json_valid(i.change) OR json_type(i.change, '$.row') IS NOT NULL THEN i.change " +
+  "ELSE json_set(i.change, '$.row', json(d.row_data)) END";
+
+const WAITING =
+  'd.dead_id AS id, i.code AS code, i.table_name AS "table", d.row_id AS rowId, ' +
+  `${LETTER_CHANGE} AS change, i.unknown_columns AS unknownColumns, i.peer AS peer`;
 
 const SELECT =
   'SELECT d.dead_id AS id, coalesce(i.direction, \'out\') AS direction, d.op AS op, i.table_name AS "table", d.row_id AS rowId, ' +
@@ -159,6 +354,8 @@ const SELECT =
 export const LETTER_TABLES = {
   _dead_letter:
     '(dead_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, row_id TEXT, row_data TEXT, failed_at INTEGER, retry_count INTEGER DEFAULT 0)',
+  // The second UNIQUE is an index by which letters of one code are found.
   _dead_letter_info:
-    '(dead_id INTEGER PRIMARY KEY, direction TEXT, table_name TEXT, peer TEXT, code TEXT, reason TEXT, change TEXT, unknown_columns TEXT, fingerprint TEXT UNIQUE)',
+    '(dead_id INTEGER PRIMARY KEY, direction TEXT, table_name TEXT, peer TEXT, code TEXT, reason TEXT, change TEXT, ' +
+    'unknown_columns TEXT, fingerprint TEXT UNIQUE, UNIQUE (code, dead_id))',
 };

@@ -1,4 +1,5 @@
 import { RowcastError } from './errors.ts';
+import { suggest } from './suggest.ts';
 import type { LetterCode } from './wire/protocol.ts';
 
 /** A row, named the way an application can look it up. */
@@ -12,6 +13,15 @@ export interface RowRef {
 export interface RowcastEvents {
   /** A received batch is committed; `rows` are those it decided. */
   applied: { from: string | undefined; applied: number; rows: RowRef[] };
+  /** A batch was answered, whatever the answer; `applied` is as in the answer, `ms` how long it took. */
+  received: {
+    from: string | undefined;
+    changes: number;
+    applied: number;
+    bytes: number;
+    ms: number;
+    status: number;
+  };
   /** A peer acknowledged a batch and the watermark moved. */
   acked: { peer: string; batchId: number; changes: number };
   /**
@@ -33,7 +43,7 @@ export interface RowcastEvents {
   'peer-down': { peer: string; reason: string };
   /**
    * A change is kept in `_dead_letter`. `out`: the peer with that URL refused it for good. `in`: it came from the node with
-   * that id, where known, and could not be applied here.
+   * that id, where known, and could not be applied here. Rows that lack the same columns here are told together.
    */
   'dead-letter': {
     direction: 'in' | 'out';
@@ -48,6 +58,19 @@ export interface RowcastEvents {
 }
 
 export type EventName = keyof RowcastEvents;
+/** The names, for callers without types: the compiler keeps this list complete. */
+const EVENTS: Record<EventName, true> = {
+  applied: true,
+  acked: true,
+  attempt: true,
+  received: true,
+  'peer-up': true,
+  'peer-down': true,
+  'dead-letter': true,
+  warning: true,
+  error: true,
+};
+
 export type Listener<E extends EventName> = (event: RowcastEvents[E]) => void;
 
 /**
@@ -59,6 +82,7 @@ export class Emitter {
 
   /** Returns the function that unsubscribes. */
   on<E extends EventName>(name: E, listener: Listener<E>): () => void {
+    checkSubscription(name, listener);
     const set = this.#listeners.get(name) ?? new Set();
     this.#listeners.set(name, set);
     set.add(listener);
@@ -79,5 +103,19 @@ export class Emitter {
         this.emit('error', new RowcastError('LISTENER_FAILED', `a listener for '${name}' threw`, { cause }));
       }
     }
+  }
+}
+
+/** A listener for an event that never comes would wait in silence. */
+function checkSubscription(name: unknown, listener: unknown): void {
+  const events = Object.keys(EVENTS);
+  if (typeof name !== 'string' || !Object.hasOwn(EVENTS, name)) {
+    const near = typeof name === 'string' ? suggest(name, events) : '';
+    throw new RowcastError('INVALID_OPTION', `there is no event ${JSON.stringify(name) ?? String(name)}${near}`, {
+      hint: `the events are ${events.join(', ')}`,
+    });
+  }
+  if (typeof listener !== 'function') {
+    throw new RowcastError('INVALID_OPTION', `the listener for "${name}" must be a function, not ${typeof listener}`);
   }
 }

@@ -1,51 +1,103 @@
-/** health(): the specification's six fields, and what an operator asks next. Bounded work, whatever the size of the data. */
+/**
+ * health(): the specification's six fields, and what an operator asks next. It waits for no other writer, reads
+ * everything at one moment, and does bounded work, whatever the size of the data.
+ */
 
 import type { Registry } from './capture/registry.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
-import { peerProgress } from './send/peers.ts';
+import type { BacklogAge } from './send/backlog-age.ts';
+import { changesAfter, peerProgress } from './send/peers.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
-import { COUNT_AT_ONCE, type RowCounter } from './sqlite/row-counter.ts';
-import type { Table } from './sqlite/schema.ts';
+import { readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';
+import type { RowCounter } from './sqlite/row-counter.ts';
 
 export interface PeerHealth {
   url: string;
   state: PeerCondition;
+  /** Changes it has not acknowledged and, during a snapshot, rows and tombstones it has not been given. */
   pending: number;
   last_acked: number;
   /** A snapshot is under way: this peer is being given the state from before the changes it is sent. */
   snapshot: boolean;
+  /** For how long something of it has been pending. */
+  lag_ms: number;
   last_acked_at: number | null;
   last_error: string | null;
 }
 
 export interface Health {
-  /** False when the database cannot be written or the triggers are gone. A peer that is down does not make it false. */
+  /** False where `problems` says why: capture or the database is broken. A peer that is down does not make it false. */
   ok: boolean;
   node_id: string;
-  /** Rows of all synced tables; exact up to 10,000 rows a table, as of the last count beyond. */
+  /** Rows of all synced tables: exact up to 50,000 rows a table, and beyond unless it is being written to. */
   item_count: number;
+  /** What the peer that is furthest behind lacks; without peers, what is kept for the first one. */
   pending_changes: number;
   dead_letter: number;
   peers: string[];
   peer_states: PeerHealth[];
-  /** Age of the oldest change that some peer has not acknowledged, by its own updated_at. */
+  /** For how long the oldest of it has been pending: since its capture, to within a second, whatever `updated_at` says. */
   lag_ms: number;
   /** Why `ok` is false. */
   problems: string[];
 }
 
-export function health(
-  nodeId: string,
-  db: Connection,
-  registry: Registry,
-  letters: DeadLetters,
-  shippers: Shipper[],
-  counter: RowCounter,
-  now: number,
-): Health {
-  const problems = problemsOf(db, registry);
+/** What health() looks at. */
+export interface Subject {
+  nodeId: string;
+  db: Connection;
+  registry: Registry;
+  letters: DeadLetters;
+  shippers: Shipper[];
+  counter: RowCounter;
+  age: BacklogAge;
+  now: number;
+}
+
+/** Without a WAL, another process's commit keeps readers out for a moment; a lock that lasts longer is a problem to report. */
+const READ_WAIT_MS = 100;
+
+export function health(subject: Subject): Health {
+  const { nodeId, db, shippers } = subject;
+  const problems: string[] = [];
+  let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
+  try {
+    const isOpen = probe(db, problems);
+    figures = waitingAtMost(db, READ_WAIT_MS, () => readAtOnce(db, () => look(subject, isOpen, problems)));
+  } catch (error) {
+    problems.push(`the database cannot be read: ${messageOf(error)}`);
+  }
+  const { item_count, pending_changes, dead_letter, peer_states, lag_ms } = figures;
+  return {
+    ok: problems.length === 0,
+    node_id: nodeId,
+    item_count,
+    pending_changes,
+    dead_letter,
+    peers: shippers.map((shipper) => shipper.peer),
+    peer_states,
+    lag_ms,
+    problems,
+  };
+}
+
+type Figures = Pick<Health, 'item_count' | 'pending_changes' | 'dead_letter' | 'peer_states' | 'lag_ms'>;
+
+/** True where the application has a transaction open; that proves as much as a write lock of our own. */
+function probe(db: Connection, problems: string[]): boolean {
+  try {
+    // Somebody else's lock is given back; then this node writes again.
+    return writeIfFree(db) === 'open';
+  } catch (error) {
+    problems.push(`the database cannot be written: ${messageOf(error)}`);
+    return false;
+  }
+}
+
+function look(subject: Subject, isOpen: boolean, problems: string[]): Figures {
+  const { db, registry, letters, shippers, counter, age, now } = subject;
   // Whatever cannot be read is one more problem to report, never a reason to say nothing at all.
   const read = <T>(what: string, otherwise: T, query: () => T): T => {
     try {
@@ -55,73 +107,52 @@ export function health(
       return otherwise;
     }
   };
+  problems.push(...read('the schema', [], () => captureProblems(registry)));
   const tables = registry.list();
-  const counts = {
-    item_count: read('a synced table', 0, () =>
-      tables.reduce((sum, table) => sum + counter.count(table.name, table.id), 0),
-    ),
-    pending_changes: read('_changes', 0, () => pendingCount(db)),
-    dead_letter: read('_dead_letter', 0, () => letters.count()),
-    peer_states: read('_peer_state', [], () => shippers.map((shipper) => peerHealth(db, tables, shipper))),
-    lag_ms: read('_changes', 0, () => lagOf(db, now)),
-  };
+  const states = read('_peer_state', [], () => {
+    age.note();
+    return shippers.map((shipper) => peerHealth(subject, shipper, problems));
+  });
+  const kept = shippers.length > 0 ? undefined : read('_changes', 0, () => changesAfter(db, 0));
   return {
-    ok: problems.length === 0,
-    node_id: nodeId,
-    item_count: counts.item_count,
-    pending_changes: counts.pending_changes,
-    dead_letter: counts.dead_letter,
-    peers: shippers.map((shipper) => shipper.peer),
-    peer_states: counts.peer_states,
-    lag_ms: counts.lag_ms,
-    problems,
+    item_count: read('a synced table', 0, () =>
+      tables.reduce((sum, table) => sum + counter.count(table.name, table.id, isOpen), 0),
+    ),
+    pending_changes: kept ?? Math.max(0, ...states.map(({ pending }) => pending)),
+    dead_letter: read('_dead_letter', 0, () => letters.count(counter, isOpen)),
+    peer_states: states,
+    lag_ms: kept ? elapsed(age.sinceAfter(0), now) : Math.max(0, ...states.map(({ lag_ms }) => lag_ms)),
   };
 }
 
-function problemsOf(db: Connection, registry: Registry): string[] {
-  const problems: string[] = [];
-  try {
-    if (!registry.intact()) problems.push('capture triggers are missing or changed: call attach again');
-  } catch (error) {
-    problems.push(`the database cannot be read: ${messageOf(error)}`);
-  }
-  try {
-    // Takes the write lock and gives it back; the application's own open transaction proves the same.
-    db.transaction(() => {});
-  } catch (error) {
-    const code = (error as { code?: string }).code;
-    if (code !== 'IN_TRANSACTION' && code !== 'DATABASE_BUSY')
-      problems.push(`the database cannot be written: ${messageOf(error)}`);
-  }
-  return problems;
+function captureProblems(registry: Registry): string[] {
+  if (registry.intact()) return [];
+  const lost = registry.missing();
+  if (lost.length === 0) return ['capture triggers are missing or changed: call attach again'];
+  return lost.map((name) => `the synced table "${name}" is gone: its changes are dead letters until it is back`);
 }
 
-function peerHealth(db: Connection, tables: Table[], shipper: Shipper): PeerHealth {
-  const { pending, snapshot, lastAcked } = peerProgress(db, tables, shipper.peer);
+function peerHealth({ db, registry, age, now }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
+  const progress = peerProgress(db, registry.list(), shipper.peer);
+  const { pending, snapshot, lastAcked, snapshotSince } = progress;
+  if (progress.toBeAsked) {
+    problems.push(
+      `writes may have gone unseen while triggers were missing, and ${shipper.peer} does not know of it yet`,
+    );
+  }
+  const lag = Math.max(elapsed(age.sinceAfter(lastAcked), now), elapsed(snapshotSince ?? undefined, now));
   return {
     url: shipper.peer,
     state: shipper.condition,
     pending,
     last_acked: lastAcked,
     snapshot,
+    lag_ms: pending === 0 ? 0 : lag,
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,
   };
 }
 
-/** Ids have no gaps in a backlog of our own making, so a large one is measured by its ends. */
-function pendingCount(db: Connection): number {
-  const ends = db.get<{ low: number | null; high: number | null }>(
-    'SELECT (SELECT min(change_id) FROM _changes) AS low, (SELECT max(change_id) FROM _changes) AS high',
-  );
-  if (ends?.low == null || ends.high == null) return 0;
-  const span = ends.high - ends.low + 1;
-  return span > COUNT_AT_ONCE ? span : Number(db.get('SELECT count(*) AS n FROM _changes')?.n);
-}
-
-function lagOf(db: Connection, now: number): number {
-  const oldest = db.get<{ t: number | null }>(
-    "SELECT iif(json_valid(row_data), row_data ->> '$.updated_at', NULL) AS t FROM _changes ORDER BY change_id LIMIT 1",
-  );
-  return typeof oldest?.t === 'number' ? Math.max(0, now - oldest.t) : 0;
+function elapsed(since: number | undefined, now: number): number {
+  return since === undefined ? 0 : Math.max(0, now - since);
 }

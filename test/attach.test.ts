@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { createHub, type HubConfig } from '../src/hub/hub.ts';
 import { attach, type Config, type Database, type Manager, RowcastError, type Statement } from '../src/index.ts';
 import { openDatabase, type TestDatabase } from './support/lane.ts';
 import { captured, cleanUp, database, ITEMS, node, rowsOf, scratchFolder, serveManager } from './support/nodes.ts';
@@ -117,6 +118,46 @@ describe('configuration', () => {
     const db = await database();
     const error = refusal(() => attach(db, { id: 'node', peers: [], batchms: 1 } as Config, ['items']));
     expect(error.hint).toContain('batchMs');
+    expect(error.message).toContain('did you mean batchMs?');
+  });
+
+  test.each([
+    ['nothing', undefined, /config must be an object \{id, edges, \.\.\.\}/],
+    ['no edges', { id: 'hub' }, /"edges" must be an array/],
+    ['peers instead of edges', { id: 'hub', edges: [], peers: [] }, /unknown option "peers"/],
+    ['a misspelt option', { id: 'hub', edges: [], batchsize: 1 }, /did you mean batchSize\? .*id, edges, batchMs/],
+    ['a get that is no function', { id: 'hub', edges: [], get: 'x' }, /"get" must be a function/],
+  ])('the options of a hub are checked by the same table: %s', async (_, config, message) => {
+    const db = await database('PRAGMA user_version');
+    await expect(createHub(db, config as HubConfig)).rejects.toThrow(message);
+    expect(schemaOf(db)).toEqual([]);
+  });
+
+  test('a body is as large over HTTP as attach was told', async () => {
+    const { manager } = await node({ maxBodyBytes: 2_000 });
+    const url = await serveManager(manager);
+    const post = async (bytes: number): Promise<number> => {
+      const body = '{"batch_id":1,"changes":[]}'.padEnd(bytes);
+      return (await fetch(`${url}/sync`, { method: 'POST', headers: { 'content-type': 'application/json' }, body }))
+        .status;
+    };
+    expect([await post(2_000), await post(2_001)]).toEqual([200, 413]);
+  });
+
+  test.each([
+    ['an event that does not exist', 'peer-dwon', () => {}, /no event "peer-dwon"; did you mean peer-down\?/],
+    ['no event', undefined, () => {}, /no event undefined/],
+    ['the name of an inherited property', 'toString', () => {}, /no event "toString"/],
+    ['no function', 'acked', undefined, /the listener for "acked" must be a function, not undefined/],
+  ])('on() with %s is refused, and the events are listed', async (_, name, listener, message) => {
+    const { manager } = await node();
+    const error = refusal(() => manager.on(name as 'acked', listener as () => void));
+    expect(error.code).toBe('INVALID_OPTION');
+    expect(error.message).toMatch(message);
+    if (listener)
+      expect(error.hint).toContain(
+        'applied, acked, attempt, received, peer-up, peer-down, dead-letter, warning, error',
+      );
   });
 
   test.each([
@@ -369,7 +410,7 @@ describe('a backlog', () => {
     return texts;
   }
   const looksThroughIt = (sql: string): boolean =>
-    sql.startsWith('UPDATE main."items"') && sql.includes('FROM main._changes');
+    sql.startsWith('INSERT INTO main._stamps') && sql.includes('FROM main._changes');
 
   test('is not looked through again where the schema is as it was', async () => {
     expect((await statementsOfNextAttach(() => {})).filter(looksThroughIt)).toEqual([]);
@@ -610,57 +651,4 @@ describe('health', () => {
     db.exec('COMMIT');
     expect(captured(db)).toHaveLength(1);
   });
-
-  test('never counts a large table in one go', async () => {
-    const LARGE = 200_000;
-    const series = (n: number): string =>
-      `WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < ${n})`;
-    const db = await database();
-    db.exec(`${series(LARGE)} INSERT INTO items (id, updated_at) SELECT printf('%08d', n), 1000 FROM s`);
-    const { handle, sql } = recording(db);
-    const manager = attached(handle);
-    db.exec(
-      `${series(LARGE)} INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'INSERT', 'items', n, '{}' FROM s`,
-    );
-    db.exec(
-      `${series(LARGE)} INSERT INTO _dead_letter (op, row_id, row_data, failed_at) SELECT 'INSERT', n, '{}', 1 FROM s`,
-    );
-    sql.length = 0;
-    const health = manager.health();
-    expect(health).toMatchObject({ ok: true, pending_changes: LARGE });
-    const unbounded = sql.filter((text) => /\b(count|sum|total|max|min)\s*\(/i.test(text) && !isBounded(text));
-    expect(unbounded).toEqual([]);
-    expect(sql.length).toBeLessThan(30);
-  });
-
-  test('arrives at the exact count of a large table in slices', async () => {
-    const db = await database();
-    db.exec(
-      'WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 123456) ' +
-        "INSERT INTO items (id, updated_at) SELECT printf('%08d', n), 1000 FROM s",
-    );
-    const clock = {
-      now: () => 5,
-      sleep: (ms: number, signal?: AbortSignal) =>
-        new Promise<void>((resolve) =>
-          signal ? signal.addEventListener('abort', () => resolve()) : setTimeout(resolve, ms),
-        ),
-    };
-    const manager = attached(db, { clock });
-    let count = manager.health().item_count;
-    expect(count).toBeGreaterThan(0);
-    for (let turn = 0; turn < 1_000 && count !== 123_456; turn++) {
-      await new Promise((resolve) => setTimeout(resolve, 1));
-      count = manager.health().item_count;
-    }
-    expect(count).toBe(123_456);
-  });
 });
-
-/** An aggregate is bounded when it reads a LIMITed subquery, or only the end of an index (a bare min or max of the key). */
-function isBounded(text: string): boolean {
-  const aggregates = [...text.matchAll(/\b(count|sum|total|max|min)\s*\(/gi)];
-  if (aggregates.every(([, name]) => /^(max|min)$/i.test(name ?? '')) && /(max|min)\(change_id\)/.test(text))
-    return true;
-  return /LIMIT\s+\d+/i.test(text);
-}

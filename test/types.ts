@@ -169,9 +169,9 @@ export function typesEvents(): void {
 
 export function typesTheHttpEdge(): void {
   expectTypeOf(createHandler(manager)).toEqualTypeOf<(request: Request) => Promise<Response>>();
-  createListener(manager, { prefix: '/replication', maxBodyBytes: 1_000 });
+  createListener(manager, { prefix: '/replication' });
   // @ts-expect-error misspelt
-  createHandler(manager, { maxBodyByte: 1_000 });
+  createHandler(manager, { prefixes: '/replication' });
   // @ts-expect-error a manager, not a database
   createHandler({});
 }

@@ -15,8 +15,9 @@ import { keepIdsAbove, sequenceOf } from './change-ids.ts';
 const DEFINITIONS = {
   _meta: '(key TEXT PRIMARY KEY, value) WITHOUT ROWID',
   _tombstones: '(table_name TEXT, row_id TEXT, version INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
-  // The least version that a row's next one must be above, while a statement is running; see triggers.ts.
-  _floors: '(table_name TEXT, row_id TEXT, version INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
+  // Versions that are not yet in the rows' own updated_at, see stamps.ts. Refused: the application does not let them in.
+  _stamps:
+    '(table_name TEXT, row_id TEXT, version INTEGER, refused INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   _replaced:
     '(table_name TEXT, row_id TEXT, version INTEGER, row_data TEXT, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   ...LETTER_TABLES,
@@ -37,7 +38,7 @@ type InternalTable = keyof typeof DEFINITIONS;
 const KNOWN_BY: Record<InternalTable, string[]> = {
   _meta: ['key', 'value'],
   _tombstones: ['table_name', 'row_id', 'version'],
-  _floors: ['table_name', 'row_id', 'version'],
+  _stamps: ['table_name', 'row_id', 'version', 'refused'],
   _replaced: ['table_name', 'row_id', 'version', 'row_data'],
   _dead_letter: ['dead_id', 'op', 'row_id', 'row_data'],
   _dead_letter_info: ['dead_id', 'direction', 'code', 'reason'],
@@ -51,7 +52,7 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
   _meta: [],
   // Of an early build.
   _tombstones: ['is_delete'],
-  _floors: [],
+  _stamps: [],
   _replaced: [],
   _attachments: [],
 };
@@ -68,6 +69,7 @@ export function installInternalTables(db: Connection, syncedTables: string[]): v
     if (!existing) db.exec(definitionOf(name));
     else if (!isOurs(existing.sql, name)) rebuild(db, name, existing.name, syncedTables);
   }
+  db.exec('CREATE INDEX IF NOT EXISTS main._stamps_pending ON _stamps (table_name) WHERE refused IS NULL');
   db.exec(
     "INSERT INTO main._meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
   );

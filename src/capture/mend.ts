@@ -3,15 +3,15 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { conjunction, inMain, literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
+import { encode } from '../wire/values.ts';
+import { recordAnew } from './stamps.ts';
+import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts';
 
 /**
- * Rows written between a schema change and the moment it was noticed were captured by triggers that did not know of it.
- * Two things can be amiss with them: the change lacks a column, or a trigger that the application has added moved the row
- * below the version that was recorded. Such rows are written once more, above what was recorded, by the present triggers.
+ * Rows written between a schema change and the moment it was noticed were captured by triggers that did not know of it, and
+ * their changes may lack a column. Such rows are recorded once more, above what was recorded.
  */
 export function recapture(db: Connection, table: Table, since: number): void {
-  const t = quote(table.updatedAt);
-  const name = quote(table.name);
   const complete = table.columns
     .filter((column) => !/["\\]/.test(column.name))
     .map((column) => `json_type(row_data, ${literal(`$."${column.name}"`)}) IS NOT NULL`);
@@ -21,29 +21,72 @@ export function recapture(db: Connection, table: Table, since: number): void {
     `${conjunction(complete)} AS complete FROM main._changes ` +
     `WHERE change_id > ? AND table_name = ${literal(table.name)} ` +
     "AND op <> 'DELETE' AND json_valid(row_data) GROUP BY row_id";
-  db.run(
-    `UPDATE ${inMain(table.name)} SET ${t} = c.version + 1 FROM (${newest}) AS c ` +
-      `WHERE ${name}.${quote(table.id)} = c.row_id AND c.version < ${TIMESTAMP_MAX} ` +
-      `AND (NOT c.complete OR (${name}.${t} >= c.version) IS NOT 1)`,
-    since,
-  );
+  recordAnew(db, table, `${idOf(table, 't')} IN (SELECT row_id FROM (${newest}) WHERE NOT complete)`, since);
 }
 
-/** Rows from before the first attach may have no usable time; without one they have no version. */
-export function stampInvalid(db: Connection, table: Table): void {
-  const t = quote(table.updatedAt);
-  db.exec(
-    `UPDATE ${inMain(table.name)} SET ${t} = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) ` +
-      `WHERE typeof(${t}) <> 'integer' OR ${t} NOT BETWEEN -${TIMESTAMP_MAX} AND ${TIMESTAMP_MAX}`,
-  );
+/** Rows from before the first attach may have no usable time; without one they have no version. How many there were. */
+export function stampInvalid(db: Connection, table: Table): number {
+  const invalid = `NOT ${valid(timeOf(table, 't'))} AND ${idOf(table, 't')} IS NOT NULL`;
+  const found = db.get<{ n: number }>(`SELECT count(*) AS n FROM ${inMain(table.name)} AS t WHERE ${invalid}`);
+  if (!found?.n) return 0;
+  recordAnew(db, table, invalid);
+  return found.n;
 }
 
 /** A row that was deleted, and inserted again unseen, stands at or below its tombstone: every peer would call it stale. */
 export function liftAboveTombstones(db: Connection, table: Table): void {
-  const t = quote(table.updatedAt);
-  const name = quote(table.name);
+  const tombstone = tombstoneOf(table, idOf(table, 't'));
+  const below = `${idOf(table, 't')} IN (SELECT row_id FROM main._tombstones WHERE table_name = ${literal(table.name)}) `;
+  recordAnew(db, table, `${below} AND ${versionOf(table, 't')} <= ${tombstone}`);
+}
+
+/**
+ * Once: versions of an earlier build may be above the ceiling, and nobody could ever write above them. They are brought to
+ * the present. No peer takes a lower version for a higher one, so each node does this for itself, and the latest of them
+ * stands everywhere. Returns warnings, each a code and a message.
+ */
+export function heedCeiling(db: Connection, tables: Table[]): [string, string][] {
+  if (db.get("SELECT 1 AS n FROM main._meta WHERE key = 'ceiling' AND value = ?", TIMESTAMP_MAX)) return [];
+  const warnings: [string, string][] = [];
+  for (const table of tables) {
+    dropAboveCeiling(db, table);
+    const deletions = lowerTombstones(db, table);
+    const rows = stampInvalid(db, table);
+    if (rows + deletions === 0) continue;
+    warnings.push([
+      'time-above-ceiling',
+      `table "${table.name}" had ${rows} rows and ${deletions} deletions dated after the year 2200 or not at all: ` +
+        'they were brought to the present; check the unit of "updated_at", it is milliseconds',
+    ]);
+  }
   db.exec(
-    `UPDATE ${inMain(table.name)} SET ${t} = min(${TIMESTAMP_MAX}, g.version + 1) FROM main._tombstones AS g ` +
-      `WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${name}.${quote(table.id)} AND ${name}.${t} <= g.version`,
+    `INSERT INTO main._meta (key, value) VALUES ('ceiling', ${TIMESTAMP_MAX}) ` +
+      'ON CONFLICT DO UPDATE SET value = excluded.value',
+  );
+  return warnings;
+}
+
+function lowerTombstones(db: Connection, table: Table): number {
+  const above = `table_name = ${literal(table.name)} AND version > ${TIMESTAMP_MAX}`;
+  const found = db.get<{ n: number }>(`SELECT count(*) AS n FROM main._tombstones WHERE ${above}`);
+  if (!found?.n) return 0;
+  const now = Number(db.get(`SELECT ${NOW} AS now`)?.now);
+  const id = encode('g.row_id', 'TEXT');
+  const row = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, ${now})`;
+  const live = `SELECT 1 FROM ${inMain(table.name)} AS t WHERE t.${quote(table.id)} = g.row_id`;
+  db.exec(
+    `INSERT INTO main._changes (op, table_name, row_id, row_data) SELECT 'DELETE', table_name, row_id, ${row} ` +
+      `FROM main._tombstones AS g WHERE ${above} AND NOT EXISTS (${live})`,
+  );
+  db.exec(`UPDATE main._tombstones SET version = ${now} WHERE ${above}`);
+  return found.n;
+}
+
+/** Changes that are still pending at a time above the ceiling: each is followed by one of the same row in the present. */
+function dropAboveCeiling(db: Connection, table: Table): void {
+  const time = `(row_data ->> ${literal(`$."${table.updatedAt}"`)})`;
+  db.run(
+    `DELETE FROM main._changes WHERE table_name = ${literal(table.name)} AND json_valid(row_data) ` +
+      `AND typeof(${time}) = 'integer' AND ${time} > ${TIMESTAMP_MAX}`,
   );
 }

@@ -8,7 +8,8 @@ import { describeTable, OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sq
 import { fold, inMain, literal } from '../sqlite/sql.ts';
 import { type CaptureState, captureState, noteCapture, noteCaptureOff } from './capture-record.ts';
 import { installInternalTables } from './internal-tables.ts';
-import { liftAboveTombstones, recapture, stampInvalid } from './mend.ts';
+import { heedCeiling, liftAboveTombstones, recapture, stampInvalid } from './mend.ts';
+import { hasStamps, tryRefusedAgain, writeStamps } from './stamps.ts';
 import { type Trigger, triggersFor } from './triggers.ts';
 
 export interface RegistryOptions {
@@ -82,6 +83,7 @@ export class Registry {
         // million changes to look through.
         const untouched = this.#verifiedSchema() === this.#currentVersion();
         for (const table of tables) if (!unseen.has(table) && !untouched) recapture(this.#db, table, 0);
+        warnings.push(...heedCeiling(this.#db, tables));
         this.#adopt(tables);
       });
     } catch (error) {
@@ -96,17 +98,23 @@ export class Registry {
       }
       throw error;
     }
+    writeStamps(this.#db, this.list(), (message) => warnings.push(['stamp-refused', message]));
     for (const table of this.list()) for (const text of table.warnings) warnings.push(['schema', text]);
     this.#warnOfAll(warnings);
   }
 
   /**
-   * Notices a schema change made by anyone, by SQLite's own counter, and brings the triggers up to date. Called on every
-   * tick, before changes are read for shipping and before a batch is applied, so no change leaves that lacks a column
-   * unnoticed.
+   * Notices a schema change made by anyone, by SQLite's own counter, and brings the triggers up to date; then writes the
+   * versions that are pending into their rows. Called on every tick, before changes are read for shipping and before a
+   * batch is applied, so no change leaves that lacks a column unnoticed, and no row is compared by a version that is not
+   * its own.
    */
   refresh(): void {
-    if (this.isCurrent()) return;
+    if (this.#currentVersion() !== this.#schemaVersion) this.#refreshTriggers();
+    writeStamps(this.#db, this.list(), (message) => this.#options.warn('stamp-refused', message));
+  }
+
+  #refreshTriggers(): void {
     const since = this.#verifiedUpTo;
     const before = this.#tables;
     const warnings: Warning[] = [];
@@ -132,9 +140,9 @@ export class Registry {
     if (changed) this.#options.onRefresh();
   }
 
-  /** Is the schema still the one that the triggers were made for? */
+  /** Is the schema still the one that the triggers were made for, and does every row show its version? */
   isCurrent(): boolean {
-    return this.#currentVersion() === this.#schemaVersion;
+    return this.#currentVersion() === this.#schemaVersion && !hasStamps(this.#db);
   }
 
   /**
@@ -169,6 +177,7 @@ export class Registry {
     for (const table of tables) states.set(table, captureState(this.#db, table, there.filter(isOn(table))));
     this.#dropUnwanted(tables, there, warnings, lost);
     this.#installTriggers(tables, there);
+    tryRefusedAgain(this.#db);
     const unseen = [...states].filter(([, state]) => state !== 'intact');
     for (const [table, state] of unseen) {
       stampInvalid(this.#db, table);
@@ -209,6 +218,14 @@ export class Registry {
       sameTriggers(this.list().flatMap(triggersFor), this.#ownTriggers()) &&
       flag !== 1
     );
+  }
+
+  /** The configured tables that are not there. */
+  missing(): string[] {
+    const there = (name: string): boolean =>
+      this.#db.get("SELECT 1 AS n FROM sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE", name) !==
+      undefined;
+    return this.#options.tables.filter((name) => !this.get(name) || !there(name));
   }
 
   uninstall(): void {

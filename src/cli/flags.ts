@@ -4,6 +4,8 @@
  * A command describes its flags once; parsing, checking and the help text all come from that description.
  */
 
+import { suggest } from '../suggest.ts';
+
 /** What one flag means. `parse` returns the value or throws a UsageError that says what is allowed. */
 export interface Flag<T> {
   /** Stands for the value in the help text: `-peer <url>`. */
@@ -13,6 +15,8 @@ export interface Flag<T> {
   /** As text, the way a user would write it. A flag without one is required, or, when repeatable, empty. */
   default?: string;
   repeatable?: boolean;
+  /** Stands alone: to name it is to say yes. */
+  toggle?: boolean;
 }
 
 export type Flags = Record<string, Flag<unknown>>;
@@ -47,6 +51,14 @@ export function integer(help: string, range: { default: number; min: number; max
   };
 }
 
+export function toggle(help: string) {
+  return {
+    ...choice(['false', 'true'], help),
+    toggle: true,
+    parse: (value: string): boolean => choice(['false', 'true'], help).parse(value) === 'true',
+  };
+}
+
 export function choice<const C extends string>(choices: readonly C[], help: string) {
   return {
     placeholder: choices.join('|'),
@@ -73,7 +85,7 @@ export function parseFlags<F extends Flags>(flags: F, args: string[], env: Envir
     if (name === undefined) throw new UsageError(`unexpected argument ${JSON.stringify(arg)}: every option is a flag`);
     const key = names.get(name);
     if (key === undefined) throw unknownFlag(name, [...names.keys()]);
-    const value = inline ?? args[++i];
+    const value = inline ?? (flags[key]?.toggle ? 'true' : args[++i]);
     if (value === undefined || (inline === undefined && isFlag(value, names))) {
       throw new UsageError(`-${name} needs a value: -${name} <${flags[key]?.placeholder}>`);
     }
@@ -89,24 +101,19 @@ export function parseFlags<F extends Flags>(flags: F, args: string[], env: Envir
 export function describeFlags(flags: Flags): string {
   return Object.entries(flags)
     .map(([key, flag]) => {
-      const notes = [
-        flag.default !== undefined ? `default ${flag.default}` : flag.repeatable ? 'repeatable' : 'required',
-        `env ${envName(key)}${flag.repeatable ? ', comma separated' : ''}`,
-      ];
-      const lines = `${flag.help}\n(${notes.join('; ')})`.split('\n');
-      return `  -${flagName(key)} <${flag.placeholder}>\n${lines.map((line) => `        ${line}`).join('\n')}`;
+      const lines = `${flag.help}\n(${notesOf(key, flag).join('; ')})`.split('\n');
+      const value = flag.toggle ? '' : ` <${flag.placeholder}>`;
+      return `  -${flagName(key)}${value}\n${lines.map((line) => `        ${line}`).join('\n')}`;
     })
     .join('\n');
 }
 
-/** `; did you mean ...?` where one of the known words is near. */
-export function suggest(word: string, known: readonly string[]): string {
-  const near = known
-    .map((candidate) => ({ candidate, distance: editDistance(word.toLowerCase(), candidate) }))
-    .filter(({ candidate, distance }) => distance <= 2 && distance < candidate.length)
-    .sort((a, b) => a.distance - b.distance)[0];
-  const longer = near ?? known.map((candidate) => ({ candidate })).find(({ candidate }) => candidate.startsWith(word));
-  return longer ? `; did you mean ${longer.candidate}?` : '';
+function notesOf(key: string, flag: Flag<unknown>): string[] {
+  if (flag.toggle) return [`env ${envName(key)}=true`];
+  return [
+    flag.default !== undefined ? `default ${flag.default}` : flag.repeatable ? 'repeatable' : 'required',
+    `env ${envName(key)}${flag.repeatable ? ', comma separated' : ''}`,
+  ];
 }
 
 function readValue(key: string, flag: Flag<unknown>, given: string[] | undefined, env: Environment): unknown {
@@ -153,17 +160,4 @@ function flagName(key: string): string {
 
 function envName(key: string): string {
   return `ROWCAST_${flagName(key).replaceAll('-', '_').toUpperCase()}`;
-}
-
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const change = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min(change, (row[j] as number) + 1, (next[j - 1] as number) + 1));
-    }
-    row = next;
-  }
-  return row[b.length] as number;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /** The `rowcast` program: finds the command, and turns whatever goes wrong into a message and an exit code. */
 import { createRequire } from 'node:module';
-import { type Environment, suggest, UsageError } from './flags.ts';
+import { suggest } from '../suggest.ts';
+import { type Environment, UsageError } from './flags.ts';
 import { hub } from './hub.ts';
 import { report } from './program.ts';
 import { serve } from './serve.ts';
@@ -11,6 +12,7 @@ type Command = (args: string[], env: Environment) => Promise<number>;
 const COMMANDS: Record<string, { summary: string; run: Command }> = {
   serve: { summary: 'run one node: database, item routes, replication', run: serve },
   hub: { summary: 'run a hub: relays between any number of nodes', run: hub },
+  demo: { summary: 'run three nodes on this machine: write, kill, cut links, and watch', run: demo },
   help: { summary: 'this text, or the help of a command: rowcast help serve', run: help },
   version: { summary: 'print the version', run: version },
 };
@@ -39,6 +41,12 @@ async function main([word, ...args]: string[], env: Environment): Promise<number
   } catch (error) {
     return report(Object.hasOwn(COMMANDS, name) ? `rowcast ${name}` : 'rowcast', error);
   }
+}
+
+/** Loaded when it is asked for: a node has no use for it. */
+async function demo(args: string[], env: Environment): Promise<number> {
+  const { demo: run } = await import('../../demo/main.ts');
+  return run(args, env);
 }
 
 async function help([name]: string[], env: Environment): Promise<number> {

@@ -1,7 +1,6 @@
 /** What every program needs: a log and a port to begin with, an answer whatever happens, an orderly end, and to say what went wrong. */
 
 import { systemClock } from '../clock.ts';
-import { normalisePeer } from '../config.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
@@ -23,10 +22,12 @@ export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag 
 export const RUNNING_HELP = `There is no authentication: listen on a private network, or behind a proxy that has it.
 
 Standard output is a log of one JSON object per line, written when a state changes: started, peer-up, peer-down,
-dead-letter, warning, error, stopping, stopped. Why the program could not start is on standard error.
+dead-letter, warning, error, reload-ignored, stopping, stopped. Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
-closed. A second signal ends the program at once.
+closed. A second signal ends the program at once. SIGHUP stops too where the program runs in a terminal; elsewhere it is
+logged and ignored, because flags are read at the start alone.
+A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.
 Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 `;
 
@@ -54,7 +55,7 @@ export async function begin(flags: { id: string; listen: Listen; clientTimeoutMs
 }
 
 /** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
-export async function wind(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {
+export async function shutDown(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {
   const started = systemClock.now();
   const drained = await within(stopMs / 2, server.stop());
   server.cut();
@@ -102,14 +103,22 @@ function guarded(answer: Answer, log: Log): Answer {
 
 /** Ctrl-C under npm or npx comes twice, from the terminal and from npm: signals this close together are one. */
 const SAME_SIGNAL_MS = 250;
-const SIGNALS = { SIGINT: 130, SIGTERM: 143 } as const;
+const EXIT_CODES = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
-/** Resolves with the first signal; a later one ends the process. */
+/**
+ * Resolves with the first signal; a later one ends the process. SIGHUP is the end of the terminal that the program runs in,
+ * or, without one, somebody's wish to have it read its configuration again, which it cannot.
+ */
 export function stopSignal(log: Log): Promise<void> {
+  const hasTerminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
   return new Promise((resolve) => {
     let since: number | undefined;
-    for (const [signal, code] of Object.entries(SIGNALS)) {
+    for (const [signal, code] of Object.entries(EXIT_CODES)) {
       process.on(signal, () => {
+        if (signal === 'SIGHUP' && !hasTerminal) {
+          log('info', 'reload-ignored', { signal, message: 'there is nothing to reload: restart with other flags' });
+          return;
+        }
         if (since !== undefined && systemClock.now() - since >= SAME_SIGNAL_MS) process.exit(code);
         if (since !== undefined) return;
         since = systemClock.now();
@@ -118,19 +127,6 @@ export function stopSignal(log: Log): Promise<void> {
       });
     }
   });
-}
-
-export function parseId(value: string): string {
-  if (/^[\x21-\x7e]{1,200}$/.test(value)) return value;
-  throw new UsageError('must be at most 200 printable ASCII characters without spaces');
-}
-
-export function parsePeer(value: string): string {
-  try {
-    return normalisePeer(value);
-  } catch (error) {
-    throw new UsageError(messageOf(error).replace(/^peer /, ''));
-  }
 }
 
 /** Mistakes that a person can mend are told in a line; anything else is a bug, and then the stack is what helps. */

@@ -7,69 +7,33 @@ import { attach, type Manager } from '../index.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 
-import { choice, describeFlags, type Environment, integer, parseFlags, text } from './flags.ts';
+import { choice, describeFlags, type Environment, parseFlags, text } from './flags.ts';
 import { respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
-import { parseListen, StartError } from './listen.ts';
+import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
-import { begin, FLAGS_HELP, parseId, parsePeer, RUNNING_HELP, stopSignal, wind } from './program.ts';
-
-const MIB = 1024 * 1024;
+import { begin, FLAGS_HELP, RUNNING_HELP, shutDown, stopSignal } from './program.ts';
+import { bindingFlag, idFlag, listenFlag, peersFlag, processFlags, settingFlags } from './shared-flags.ts';
 
 export const SERVE_FLAGS = {
-  id: { ...text('name', "This node's id: unlike every other node's, and the same after a restart."), parse: parseId },
+  id: idFlag("This node's id: unlike every other node's, and the same after a restart."),
   db: text('file', 'The database file, created when missing and put into WAL mode. :memory: for a try.'),
-  listen: {
-    ...text('host:port', 'Where to listen. :9001 is every interface, port 0 is any free one.'),
-    parse: parseListen,
-    default: '127.0.0.1:9001',
-  },
-  peer: {
-    ...text('url', 'Base URL of a node to ship to. Name every other node; /sync is appended.'),
-    parse: parsePeer,
-    repeatable: true as const,
-  },
+  listen: listenFlag(9001),
+  peer: peersFlag('Base URL of a node to ship to. Name every other node; /sync is appended.'),
   table: text(
     'name',
     'Sync this existing table instead of items. It needs id TEXT PRIMARY KEY and updated_at INTEGER.\n' +
       'The item routes are then served only if items is one of the tables and has their columns.',
     { repeatable: true },
   ),
-  binding: choice(
-    ['auto', 'better-sqlite3', 'node-sqlite', 'bun-sqlite'],
-    'The SQLite binding. auto: bun:sqlite on Bun; on Node better-sqlite3 if it loads, else node:sqlite.',
-  ),
+  binding: bindingFlag,
   synchronous: choice(
     ['full', 'normal'],
     'full: an answered write survives a power cut. normal: faster, the latest writes may not.',
   ),
-  batchMs: integer('How often to look for changes, in milliseconds. Writes through the routes ship at once.', {
-    default: 50,
-    min: 1,
-    max: 3_600_000,
-  }),
-  batchSize: integer('Most changes in one batch.', { default: 1_000, min: 1, max: 10_000 }),
-  requestTimeoutMs: integer('How long a peer may take to answer.', { default: 30_000, min: 1, max: 3_600_000 }),
-  maxBodyBytes: integer('Largest body that /sync reads.', { default: 64 * MIB, min: 1_024, max: 512 * MIB }),
-  clientTimeoutMs: integer('How long a client may take to send its request.', {
-    default: 60_000,
-    min: 100,
-    max: 3_600_000,
-  }),
-  busyMs: integer(
-    "How long a start waits for another process's lock on the database; a running node waits 5000 or more.",
-    {
-      default: 5_000,
-      min: 0,
-      max: 600_000,
-    },
-  ),
-  stopMs: integer('How long a stop may take: half for running requests, the rest for shipping.', {
-    default: 5_000,
-    min: 0,
-    max: 3_600_000,
-  }),
+  ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
+  ...processFlags,
 };
 
 export const SERVE_HELP = `rowcast serve: run one node
@@ -100,27 +64,27 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     process.stdout.write(SERVE_HELP);
     return 0;
   }
-  const { binding, busyMs, synchronous, batchMs, batchSize, requestTimeoutMs, maxBodyBytes, stopMs } = flags;
+  const { binding, busyMs, synchronous, batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs } = flags;
   const { log, server, answerWith } = await begin(flags);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
   let store: ItemStore | undefined;
   try {
-    opened = openDatabase(flags.db, { binding: binding === 'auto' ? undefined : binding, busyMs, synchronous });
+    opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
-    const config = { id: flags.id, peers: flags.peer, batchMs, batchSize, requestTimeoutMs, maxBodyBytes };
-    manager = attach(opened.db, config, tables);
+    const settings = { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs };
+    manager = attach(opened.db, { id: flags.id, peers: flags.peer, ...settings }, tables);
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
-    store = routed ? new ItemStore(opened.db, systemClock) : undefined;
+    store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
     await manager?.stop();
     opened?.close();
     throw error;
   }
-  answerWith(compose(manager, store, maxBodyBytes));
+  answerWith(compose(manager, store));
   const stop = stopSignal(log);
   log('info', 'started', {
     url: server.url,
@@ -140,7 +104,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   }
 
   await stop;
-  const outcome = await wind(server, manager, stopMs);
+  const outcome = await shutDown(server, manager, flags.stopMs);
   store?.release();
   opened.close();
   log('info', 'stopped', outcome);
@@ -156,16 +120,16 @@ function preparedItems(db: Database, tables: string[]): boolean {
   return false;
 }
 
-const NOT_ITEMS = `the table items has not the columns ${ITEM_COLUMNS.join(', ')}`;
+const NOT_ITEMS = `the table items lacks one of the columns ${ITEM_COLUMNS.join(', ')}`;
 
 function isItems(table: string): boolean {
   return fold(table) === ITEMS_TABLE;
 }
 
 /** The item routes and Rowcast's own as one answer function. */
-function compose(manager: Manager, store: ItemStore | undefined, maxBodyBytes: number): Answer {
+function compose(manager: Manager, store: ItemStore | undefined): Answer {
   return async (incoming) => {
     const item = store && (await respondItems(store, incoming, () => manager.nudge()));
-    return item ?? (await respond(manager, { maxBodyBytes }, incoming));
+    return item ?? (await respond(manager, {}, incoming));
   };
 }

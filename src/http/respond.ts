@@ -1,16 +1,14 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 
 import { messageOf } from '../errors.ts';
-import { mannerOf, type Received } from '../receive/answer.ts';
+import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack } from '../wire/gzip.ts';
 
 import {
-  ACCEPT_HEADER,
-  ANY_ORDER_HEADER,
-  APPLY_MS_HEADER,
   encodeAck,
   HEALTH_PATH,
   NODE_ID_HEADER,
+  ROWCAST_HEADER,
   SEND_AGAIN_HEADER,
   SYNC_PATH,
 } from '../wire/protocol.ts';
@@ -18,21 +16,19 @@ import type { Incoming, Outgoing } from './bridge.ts';
 
 /** A node's manager, or a hub. */
 export interface Replica {
-  receive(
-    body: Uint8Array,
-    options: { from?: string | undefined; sendAgain?: string | undefined },
-  ): Received | Promise<Received>;
-  health(): object;
+  receive(body: Uint8Array, options: ReceiveOptions): Received | Promise<Received>;
+  health(): { ok: boolean } | Promise<{ ok: boolean }>;
+  /** Told to whoever sends to it. */
+  readonly id?: string;
+  /** The largest body that it takes; a request is not read any further. */
+  readonly maxBodyBytes: number;
 }
 
 export interface HttpOptions {
-  /** Largest body that is read at all. Default 64 MiB, as for `attach`. */
-  maxBodyBytes?: number;
   /** A prefix before `/sync` and `/health`, such as `/replication`. */
   prefix?: string;
 }
 
-const MAX_BODY_BYTES = 64 * 1024 * 1024;
 const JSON_TYPE = { 'content-type': 'application/json' };
 
 export async function respond(manager: Replica, options: HttpOptions, incoming: Incoming): Promise<Outgoing> {
@@ -42,12 +38,13 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
     return await healthOf(manager);
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
-  // Every answer says it: the sender of the next batch may compress it.
-  const { headers, ...answer } = await sync(manager, options.maxBodyBytes ?? MAX_BODY_BYTES, incoming);
-  return { ...answer, headers: { ...headers, [ACCEPT_HEADER]: 'gzip' } };
+  const { headers, ...answer } = await sync(manager, incoming);
+  const self = manager.id === undefined ? {} : { [NODE_ID_HEADER]: manager.id };
+  return { ...answer, headers: { ...SYNC_HEADERS, ...self, ...headers } };
 }
 
-async function sync(manager: Replica, max: number, incoming: Incoming): Promise<Outgoing> {
+async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
+  const max = manager.maxBodyBytes;
   if (incoming.method !== 'POST') return notAllowed('POST');
   const type = incoming.header('content-type')?.split(';')[0]?.trim().toLowerCase();
   if (type !== 'application/json')
@@ -60,26 +57,24 @@ async function sync(manager: Replica, max: number, incoming: Incoming): Promise<
   const body = read !== 'too-large' && encoding === 'gzip' ? await unpack(read, max) : read;
   if (body === 'too-large') return tooLarge(max);
   if (body === 'garbage') return refused(400, 'the body is not gzip, or breaks off');
-  const result = await manager.receive(body, {
+  const {
+    status,
+    body: answer,
+    headers,
+  } = await manager.receive(body, {
     from: incoming.header(NODE_ID_HEADER) ?? undefined,
     sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
+    said: incoming.header(ROWCAST_HEADER) ?? undefined,
   });
-  const manner = mannerOf(result);
-  return {
-    status: result.status,
-    headers: {
-      ...JSON_TYPE,
-      ...(manner && { [APPLY_MS_HEADER]: String(manner.applyMs) }),
-      ...(manner?.anyOrder && { [ANY_ORDER_HEADER]: '1' }),
-    },
-    body: result.status === 200 ? encodeAck(result.body) : JSON.stringify(result.body),
-  };
+  const text = 'ack' in answer ? encodeAck(answer) : JSON.stringify(answer);
+  return { status, headers: { ...JSON_TYPE, ...headers }, body: text };
 }
 
 /** A stopped manager has no health to report; a load balancer reads 503 as "not here". */
 async function healthOf(manager: Replica): Promise<Outgoing> {
   try {
-    return { status: 200, headers: JSON_TYPE, body: JSON.stringify(await manager.health()) };
+    const health = await manager.health();
+    return { status: health.ok ? 200 : 503, headers: JSON_TYPE, body: JSON.stringify(health) };
   } catch (error) {
     return refused(503, messageOf(error));
   }

@@ -7,7 +7,7 @@ import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
-import { receivingLater } from '../receive/answer.ts';
+import { type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { Shipper } from '../send/shipper.ts';
 import { defaultTransport, givenTransport } from '../send/transport.ts';
@@ -31,8 +31,9 @@ export type HubEventName = Exclude<EventName, 'applied'>;
 
 export interface Hub {
   readonly id: string;
-  /** `from` is the sender's `X-Node-Id`, `said` its `X-Rowcast`; without the latter it is taken for a plain peer. */
-  receive(body: string | Uint8Array, options?: HubReceiveOptions): Promise<Received>;
+  receive(body: string | Uint8Array, options?: ReceiveOptions): Promise<Received>;
+  /** The largest body that `receive` takes. */
+  readonly maxBodyBytes: number;
   health(): Promise<HubHealth>;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
   flush(): Promise<FlushResult>;
@@ -48,11 +49,6 @@ export interface Hub {
   readonly fanOut: { readonly reads: number; readonly served: number };
 }
 
-export interface HubReceiveOptions {
-  from?: string | undefined;
-  said?: string | undefined;
-}
-
 /** What comes in together goes out together: edges are woken at once, and then share one batch. */
 const LINGER_MS = 5;
 
@@ -60,11 +56,10 @@ const LINGER_MS = 5;
 const ID_LENGTH_MAX = 200;
 
 /** Relays between nodes. The database must be the hub's own; it is refused where it holds anything else. */
-export async function createHub(db: Database, { edges: urls, ...rest }: HubConfig): Promise<Hub> {
-  const config = checkConfig({ ...rest, peers: urls });
+export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
+  const config = checkConfig(given, 'hub');
   const clock = config.clock ?? systemClock;
-  const limits = { bodyBytes: config.maxBodyBytes, batchChanges: Number.MAX_SAFE_INTEGER };
-  const store = new SqliteHubStore(new Connection(db), { clock, limits });
+  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes: config.maxBodyBytes });
   try {
     await store.open();
     return new Relay(store, await enrolEdges(store, config.peers), { ...config, clock });
@@ -76,6 +71,7 @@ export async function createHub(db: Database, { edges: urls, ...rest }: HubConfi
 
 class Relay implements Hub {
   readonly id: string;
+  readonly maxBodyBytes: number;
   readonly deadLetters: Hub['deadLetters'];
   readonly fanOut: FanOut;
   readonly #clock: Clock;
@@ -90,6 +86,7 @@ class Relay implements Hub {
 
   constructor(store: HubStore, edges: Edge[], config: CheckedConfig & { clock: Clock }) {
     this.id = config.id;
+    this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
     this.#clock = config.clock;
     this.fanOut = new FanOut(store, { changes: config.batchSize, bytes: config.maxBatchBytes });
@@ -138,14 +135,15 @@ class Relay implements Hub {
     this.#identities.start();
   }
 
-  receive(body: string | Uint8Array, { from, said }: HubReceiveOptions = {}): Promise<Received> {
+  receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
     const self = { events: this.#events, clock: this.#clock, anyOrder: () => true };
-    return receivingLater(self, async () => {
+    return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
+      const { from, said } = options;
       const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
-      const { ack, letters } = await this.#store.receive(body, { from: sender, plain: said === undefined });
+      const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });
       for (const one of letters) this.#events.emit('dead-letter', one);
-      return ack;
+      return { ack, changes };
     });
   }
 

@@ -94,7 +94,8 @@ export class EdgeIdentities {
     try {
       const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
       const { status, body } = await askHealth(this.#o.get, url, options);
-      return status === 200 ? nodeIdIn(body) : undefined;
+      // 503 is what a node answers that is not well; it is still that node.
+      return status === 200 || status === 503 ? nodeIdIn(body) : undefined;
     } catch {
       return undefined;
     } finally {

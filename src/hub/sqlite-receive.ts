@@ -6,8 +6,8 @@ import { planChange, type Staged } from '../receive/plan.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
-import type { Ack, Op, Rejection, RejectionCode } from '../wire/protocol.ts';
-import { type BatchDocument, type BatchLimits, readBatch } from '../wire/read-batch.ts';
+import { type Ack, BATCH_CHANGES_MAX, type Op, type Rejection, type RejectionCode } from '../wire/protocol.ts';
+import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { CANONICAL_ID } from '../wire/values.ts';
 import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
 import { tombstone } from './sqlite-tables.ts';
@@ -31,14 +31,14 @@ interface Tally {
 export class BatchMerger {
   readonly #db: Connection;
   readonly #letters: DeadLetters;
-  readonly #limits: BatchLimits;
+  readonly #bodyBytes: number;
   readonly #jsonb: boolean;
   readonly #sql: Record<'merge' | 'mergeOne' | 'tally' | 'tallyOne' | 'versions' | 'irregular', string>;
 
-  constructor(db: Connection, letters: DeadLetters, limits: BatchLimits, jsonb: boolean) {
+  constructor(db: Connection, letters: DeadLetters, bodyBytes: number, jsonb: boolean) {
     this.#db = db;
     this.#letters = letters;
-    this.#limits = limits;
+    this.#bodyBytes = bodyBytes;
     this.#jsonb = jsonb;
     const { regular, irregular } = changesSql(jsonb);
     this.#sql = {
@@ -53,7 +53,9 @@ export class BatchMerger {
 
   /** When it returns, everything the acknowledgement speaks of is on disk. */
   receive(body: string | Uint8Array, sender: Sender): Stored & { advanced: boolean } {
-    const document = readBatch(this.#db, this.#jsonb, this.#limits, body);
+    // The specification's ceiling binds senders that say they follow it; another's large batch would never get through.
+    const batchChanges = sender.plain ? Number.POSITIVE_INFINITY : BATCH_CHANGES_MAX;
+    const document = readBatch(this.#db, this.#jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
     try {
       return this.#db.transaction(() => this.#merge(document, sender, NONE), { durable: true });
     } catch (error) {
@@ -68,7 +70,8 @@ export class BatchMerger {
     this.#db.run(merge, before, from ?? null, document.json, ...except);
     const ack: Ack = { applied: document.count, ack: document.batchId };
     // Every change was regular and won: the ordinary case, and the end of it.
-    if (this.#db.changes() === document.count) return { ack, advanced: document.count > 0, letters: [] };
+    const changes = document.count;
+    if (this.#db.changes() === changes) return { ack, changes, advanced: changes > 0, letters: [] };
 
     const tallies = new Map<string, Tally>();
     let regular = 0;
@@ -85,7 +88,7 @@ export class BatchMerger {
     const placed = [...tallies.values()].filter((row) => row.placed);
     ack.applied = placed.reduce((sum, row) => sum + row.n, 0);
     if (aside.length > 0) ack.rejected = aside.map(({ rejection }) => rejection);
-    return { ack, advanced: this.latest() > before, letters: aside.map(({ event }) => event) };
+    return { ack, changes, advanced: this.latest() > before, letters: aside.map(({ event }) => event) };
   }
 
   /** The statements for the regular changes, without those that are superseded, and what these bind. */

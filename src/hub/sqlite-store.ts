@@ -7,7 +7,6 @@ import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
 import type { BatchLimit } from '../wire/body.ts';
-import type { BatchLimits } from '../wire/read-batch.ts';
 import { SegmentReader } from './sqlite-read.ts';
 import { BatchMerger } from './sqlite-receive.ts';
 import { prepareHubDatabase } from './sqlite-tables.ts';
@@ -18,7 +17,8 @@ const COUNTED_EXACTLY = 10_000;
 
 export interface SqliteStoreOptions {
   clock: Clock;
-  limits: BatchLimits;
+  /** The largest body that is read. */
+  maxBodyBytes: number;
   /** Whether to read bodies as JSONB; by default where this SQLite can. */
   jsonb?: boolean;
 }
@@ -38,10 +38,10 @@ export class SqliteHubStore implements HubStore {
   readonly #generations = new Map<string, number>();
   #lastGeneration = 0;
 
-  constructor(db: Connection, { clock, limits, jsonb = true }: SqliteStoreOptions) {
+  constructor(db: Connection, { clock, maxBodyBytes, jsonb = true }: SqliteStoreOptions) {
     this.#db = db;
     this.#letters = new DeadLetters(db, clock);
-    this.#merger = new BatchMerger(db, this.#letters, limits, jsonb && featuresOf(db).jsonb);
+    this.#merger = new BatchMerger(db, this.#letters, maxBodyBytes, jsonb && featuresOf(db).jsonb);
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);
     this.letters = lettersOf(db, this.#letters);
@@ -62,9 +62,9 @@ export class SqliteHubStore implements HubStore {
   }
 
   async receive(body: string | Uint8Array, sender: Sender): Promise<Stored> {
-    const { ack, advanced, letters } = this.#merger.receive(body, sender);
+    const { advanced, ...stored } = this.#merger.receive(body, sender);
     if (advanced) this.#advanced();
-    return { ack, letters };
+    return stored;
   }
 
   onAdvance(hint: () => void): void {
@@ -156,7 +156,7 @@ export class SqliteHubStore implements HubStore {
     const latest = Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
     return {
       rows: this.#counter.count('_hub_live', 'seq'),
-      letters: this.#letters.count(),
+      letters: this.#letters.count(this.#counter),
       edges: edges.map(({ position, except }) => this.#pending(position, except, latest)),
       problems,
     };

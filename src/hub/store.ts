@@ -91,6 +91,8 @@ export interface Stored {
   ack: Ack;
   /** What was set aside. */
   letters: RowcastEvents['dead-letter'][];
+  /** How many changes the batch had. */
+  changes: number;
 }
 
 /** Consecutive changes as the body of a batch, whose id is where it ends. */

@@ -2,69 +2,103 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import type { Ack } from '../wire/protocol.ts';
+import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER } from '../wire/protocol.ts';
 
-/** The answer to a batch, for the caller's own `/sync` route. */
+/** The answer to a batch, for the caller's own `/sync` route: send `body` as JSON, with these headers. */
 export type Received =
-  | { status: 200; body: Ack }
+  | { status: 200; body: Ack; headers: Record<string, string> }
   /** 4xx: not a batch, and it never will be. 503: not now; the sender tries again. Nothing was changed. */
-  | { status: 400 | 413 | 503; body: { error: string } };
+  | { status: 400 | 413 | 503; body: { error: string }; headers: Record<string, string> };
 
-/** What an answer says of the receiver, for the sender of the next batch. */
-export interface Manner {
-  /** How long the batch kept it, by its own clock. */
-  applyMs: number;
+/** What a `/sync` route knows of a request beside its body. */
+export interface ReceiveOptions {
+  /** The sender's node id, from the header `x-node-id`. */
+  from?: string | undefined;
+  /** The header `x-send-again`: the tables that the sender asks for. */
+  sendAgain?: string | undefined;
+  /** The header `x-rowcast`, as it is: by it a sender says that it is Rowcast. */
+  said?: string | undefined;
+}
+
+/** What every answer of `/sync` says: the sender of the next batch may compress it. */
+export const SYNC_HEADERS = { [ACCEPT_HEADER]: 'gzip' };
+
+/** What is told of a batch beside the answer. */
+export interface Taken {
+  ack: Ack;
+  /** How many changes it had. */
+  changes: number;
+}
+
+interface Receiver {
+  events: Emitter;
+  clock: Clock;
   /** Batches may come in any order, or two at once: no constraint of its tables looks at more than one row. */
-  anyOrder: boolean;
+  anyOrder: () => boolean;
 }
 
-/** Beside the answers and not in them: an application sends `body` as it is, and this travels in headers. */
-const manners = new WeakMap<Received, Manner>();
-
-/** Runs `apply`, takes its time by `clock`, and turns whatever it throws into an answer. */
+/**
+ * Runs `apply`, takes its time by the receiver's clock, and turns whatever it throws into an answer. A node applies at once,
+ * a hub's store may take its time: the answer comes the way `apply` does.
+ */
+export function receiving(receiver: Receiver, batch: Arrived, apply: () => Taken): Received;
+export function receiving(receiver: Receiver, batch: Arrived, apply: () => Promise<Taken>): Promise<Received>;
 export function receiving(
-  { events, clock, anyOrder }: { events: Emitter; clock: Clock; anyOrder: () => boolean },
-  apply: () => Ack,
-): Received {
-  const began = clock.now();
-  const received = answerTo(events, apply);
-  manners.set(received, { applyMs: Math.max(0, clock.now() - began), anyOrder: anyOrder() });
-  return received;
-}
-
-/** The same of an application that takes its time. */
-export async function receivingLater(
-  self: { events: Emitter; clock: Clock; anyOrder: () => boolean },
-  apply: () => Promise<Ack>,
-): Promise<Received> {
-  const began = self.clock.now();
-  const outcome = await apply().then(
-    (ack) => () => ack,
-    (error) => () => {
-      throw error;
-    },
+  receiver: Receiver,
+  batch: Arrived,
+  apply: () => Taken | Promise<Taken>,
+): Received | Promise<Received> {
+  const began = receiver.clock.now();
+  const answer = (outcome: () => Taken): Received => finish(receiver, batch, began, answerTo(receiver.events, outcome));
+  let taken: Taken | Promise<Taken>;
+  try {
+    taken = apply();
+  } catch (error) {
+    return answer(() => raise(error));
+  }
+  if (!(taken instanceof Promise)) return answer(() => taken as Taken);
+  return taken.then(
+    (value) => answer(() => value),
+    (error) => answer(() => raise(error)),
   );
-  const received = answerTo(self.events, outcome);
-  manners.set(received, { applyMs: Math.max(0, self.clock.now() - began), anyOrder: self.anyOrder() });
-  return received;
 }
 
-/** Undefined where neither a node nor a hub gave this answer. */
-export function mannerOf(received: Received): Manner | undefined {
-  return manners.get(received);
+interface Arrived {
+  body: string | Uint8Array;
+  from?: string | undefined;
 }
+
+function raise(error: unknown): never {
+  throw error;
+}
+
+function finish({ events, clock, anyOrder }: Receiver, batch: Arrived, began: number, taken: Bare<Received>): Received {
+  const { changes, ...answer } = taken;
+  const ms = Math.max(0, clock.now() - began);
+  if (events.has('received')) {
+    const { from, body } = batch;
+    const applied = answer.status === 200 ? answer.body.applied : 0;
+    const bytes = typeof body === 'string' ? Buffer.byteLength(body) : (body?.byteLength ?? 0);
+    events.emit('received', { from, changes, applied, bytes, ms, status: answer.status });
+  }
+  const headers = { ...SYNC_HEADERS, [APPLY_MS_HEADER]: String(ms), ...(anyOrder() && { [ANY_ORDER_HEADER]: '1' }) };
+  return { ...answer, headers };
+}
+
+type Bare<A> = A extends { headers: unknown } ? Omit<A, 'headers'> & { changes: number } : never;
 
 /** A failure of our own is reported as an event too. */
-function answerTo(events: Emitter, apply: () => Ack): Received {
+function answerTo(events: Emitter, apply: () => Taken): Bare<Received> {
   try {
-    return { status: 200, body: apply() };
+    const { ack, changes } = apply();
+    return { status: 200, body: ack, changes };
   } catch (error) {
     const known = error instanceof RowcastError ? error : undefined;
-    if (known?.code === 'INVALID_BATCH') return { status: 400, body: { error: known.message } };
-    if (known?.code === 'BODY_TOO_LARGE') return { status: 413, body: { error: known.message } };
+    if (known?.code === 'INVALID_BATCH') return { status: 400, body: { error: known.message }, changes: 0 };
+    if (known?.code === 'BODY_TOO_LARGE') return { status: 413, body: { error: known.message }, changes: 0 };
     const failure = known ?? asFailure(error);
     if (failure.code !== 'STOPPED') events.emit('error', failure);
-    return { status: 503, body: { error: failure.message } };
+    return { status: 503, body: { error: failure.message }, changes: 0 };
   }
 }
 

@@ -1,26 +1,30 @@
 /**
  * Applying a received batch: one transaction in which `syncing` is set, the changes are merged, and `syncing` is reset.
  *
- * There are two ways through. The fast one hands the body to SQLite as it came and merges it with a handful of statements
- * per table; it is taken when every change is regular and has exactly the columns of its table. Everything else takes the
- * careful one (apply-carefully.ts), which looks at each change and sets aside those that cannot be applied.
+ * There are two ways through. The fast one (fast.ts) hands the body to SQLite as it came and merges it with a handful of
+ * statements per table; it is taken when every change is regular and has exactly the columns of its table. Everything else
+ * takes the careful one (careful.ts), which sorts the changes and sets aside those that cannot be applied.
  */
 
 import type { Registry } from '../capture/registry.ts';
+import { RESET_SYNCING, SET_SYNCING } from '../capture/versions.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
 import { type Connection, TransactionLost } from '../sqlite/connection.ts';
 import { batchText } from '../wire/body.ts';
-import type { Ack } from '../wire/protocol.ts';
-import { type BatchDocument, type BatchLimits, readBatch } from '../wire/read-batch.ts';
+import { type Ack, BATCH_CHANGES_MAX } from '../wire/protocol.ts';
+import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { CarefulApply } from './careful.ts';
-import { FastApply, type Merged } from './fast.ts';
+import { FastApply } from './fast.ts';
+import type { Delivery, Merged } from './outcome.ts';
 
 /** What came of a batch, and the events to emit once it is committed. */
 export interface Applied {
   ack: Ack;
   event: RowcastEvents['applied'];
   letters: RowcastEvents['dead-letter'][];
+  /** How many changes the batch had. */
+  changes: number;
 }
 
 export class Applier {
@@ -28,37 +32,37 @@ export class Applier {
   readonly #registry: Registry;
   readonly #fast: FastApply;
   readonly #careful: CarefulApply;
-  readonly #limits: BatchLimits;
+  readonly #bodyBytes: number;
 
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, limits: BatchLimits) {
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number) {
     this.#db = db;
     this.#registry = registry;
     this.#fast = new FastApply(db, registry);
     this.#careful = new CarefulApply(db, registry, letters);
-    this.#limits = limits;
+    this.#bodyBytes = bodyBytes;
   }
 
   /** Applies a request body; throws a RowcastError that says why when it is not a batch at all, and then changes nothing. */
-  apply(body: string | Uint8Array, from: string | undefined, wantRows: boolean): Applied {
-    const document = this.#read(body);
-    this.#registry.refresh();
-    const merged = this.#merge(document, from, wantRows);
+  apply(body: string | Uint8Array, delivery: Delivery): Applied {
+    const document = this.#read(body, delivery);
+    const merged = this.#merge(document, delivery);
     return {
       ack: {
         applied: merged.applied,
         ack: document.batchId,
         ...(merged.rejected.length > 0 && { rejected: merged.rejected }),
       },
-      event: { from, applied: merged.applied, rows: merged.rows },
+      event: { from: delivery.from, applied: merged.applied, rows: merged.rows },
       letters: merged.letters,
+      changes: document.count,
     };
   }
 
-  #merge(document: BatchDocument, from: string | undefined, wantRows: boolean): Merged {
+  #merge(document: BatchDocument, delivery: Delivery): Merged {
     try {
-      return this.syncing(() => this.#fast.merge(document, wantRows) ?? this.#careful.merge(document.json, from));
+      return this.syncing(() => this.#fast.merge(document, delivery) ?? this.#careful.merge(document, delivery));
     } catch (error) {
-      if (error instanceof TransactionLost) return this.#applyInHalves(document, from, wantRows, error);
+      if (error instanceof TransactionLost) return this.#applyInHalves(document, delivery, error);
       throw error;
     }
   }
@@ -68,12 +72,23 @@ export class Applier {
    * ever sees it set, and a crash takes it back.
    */
   syncing<T>(fn: () => T): T {
+    let done: { result: T } | undefined;
+    // Another process may write between the two; then there are rows whose version is not the one that is compared.
+    while (!done) {
+      this.#registry.refresh();
+      done = this.#trySyncing(fn);
+    }
+    return done.result;
+  }
+
+  #trySyncing<T>(fn: () => T): { result: T } | undefined {
     return this.#db.transaction(
       () => {
+        if (!this.#registry.isCurrent()) return undefined;
         this.#db.run(SET_SYNCING);
         const result = fn();
         this.#db.run(RESET_SYNCING);
-        return result;
+        return { result };
       },
       // The acknowledgement promises that the changes survive a power cut, whatever the application's own setting is. A
       // child may come before its parent, so foreign keys wait; where there are none, the pragma is spared, because it
@@ -86,15 +101,17 @@ export class Applier {
     this.#careful.release();
   }
 
-  #read(body: string | Uint8Array): BatchDocument {
-    return readBatch(this.#db, this.#registry.features.jsonb, this.#limits, body);
+  /** Rowcast itself never sends more than that; of others, whatever the limit of bytes lets through is taken. */
+  #read(body: string | Uint8Array, { isRowcast }: Delivery): BatchDocument {
+    const batchChanges = isRowcast ? BATCH_CHANGES_MAX : Number.POSITIVE_INFINITY;
+    return readBatch(this.#db, this.#registry.features.jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
   }
 
   /**
    * A trigger of the application has rolled everything back, not only its own row. The batch is applied in halves, each
-   * in a transaction of its own, until the change that does this is alone; the order of changes does not matter.
+   * in a transaction of its own, until the change that does this is alone; the order of changes does not matter to Rowcast.
    */
-  #applyInHalves(document: BatchDocument, from: string | undefined, wantRows: boolean, lost: TransactionLost): Merged {
+  #applyInHalves(document: BatchDocument, delivery: Delivery, lost: TransactionLost): Merged {
     const changes = this.#db.all<{ change: string }>(
       "SELECT CASE WHEN type IN ('object', 'array') THEN json(value) WHEN type IN ('true', 'false') THEN type " +
         "ELSE json_quote(atom) END AS change FROM json_each(?, '$.changes') ORDER BY key",
@@ -109,11 +126,12 @@ export class Applier {
           .join(','),
       );
     if (changes.length === 1) {
-      return this.syncing(() => this.#careful.setAsideAll(half(0, 1), from, 'constraint', lost.message));
+      const reason = { code: 'constraint' as const, reason: lost.message };
+      return this.syncing(() => this.#careful.setAsideAll(document, delivery, reason));
     }
     const middle = changes.length >> 1;
-    const left = this.#merge(this.#read(half(0, middle)), from, wantRows);
-    const right = this.#merge(this.#read(half(middle, changes.length)), from, wantRows);
+    const left = this.#merge(this.#read(half(0, middle), delivery), delivery);
+    const right = this.#merge(this.#read(half(middle, changes.length), delivery), delivery);
     return {
       applied: left.applied + right.applied,
       rows: [...left.rows, ...right.rows],
@@ -126,6 +144,3 @@ export class Applier {
     return String(this.#db.get('SELECT json(?) AS text', json)?.text);
   }
 }
-
-const SET_SYNCING = "INSERT INTO _meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
-const RESET_SYNCING = "UPDATE _meta SET value = 0 WHERE key = 'syncing'";

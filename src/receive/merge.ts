@@ -18,14 +18,13 @@ export interface Shape {
 
 /**
  * The changes a statement works on. `sql` yields one line per change with at least `idx` and `r`, its row as JSON; `id`,
- * `ua` (the change's updated_at) and `where` are expressions over that line, named `s`, which also has each field of the
- * shape as `s.v0`, `s.v1` and so on.
+ * `ua` (the change's updated_at) are expressions over that line, named `s`, which also has each field of the shape as
+ * `s.v0`, `s.v1` and so on.
  */
 export interface Source {
   sql: string;
   id: string;
   ua: string;
-  where?: string;
   /** The values are known to need no decoding. */
   verbatim?: boolean;
 }
@@ -35,11 +34,17 @@ export function fullShape(table: Table): Shape {
   return { fields: table.columns.map((column) => ({ key: column.name, column })) };
 }
 
+/** Has the shape every column without which the table takes no row? */
+export function isInsertable(table: Table, shape: Shape): boolean {
+  const supplied = new Set(shape.fields.map(({ column }) => column));
+  return table.columns.every((column) => !column.required || supplied.has(column));
+}
+
 /** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
 export function entombSql(table: Table, source: Source): string {
   return (
     `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${source.id}, ${source.ua} ` +
-    `FROM (${extracted(keyShape(table), source)}) AS s WHERE ${source.where ?? 'true'} AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t ` +
+    `FROM (${extracted(keyShape(table), source)}) AS s WHERE NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t ` +
     `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua}) ` +
     'ON CONFLICT DO UPDATE SET version = excluded.version WHERE excluded.version > version'
   );
@@ -50,7 +55,7 @@ export function deleteSql(table: Table, source: Source): string {
   return (
     `DELETE FROM ${quote(table.name)} WHERE ${quote(table.id)} IN (SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
     `JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = ${source.id} ` +
-    `WHERE ${source.where ?? 'true'} AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)`
+    `WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)`
   );
 }
 
@@ -69,7 +74,7 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
     `AND NOT (${sameValues(table, shape, target)}) AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
   return (
     `INSERT OR ABORT INTO ${quote(table.name)} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
-    `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} AND NOT ${entombed(table, source)} ` +
+    `FROM (${extracted(shape, source)}) AS s WHERE NOT ${entombed(table, source)} ` +
     `ON CONFLICT (${quote(table.id)}) DO UPDATE SET ${assignments.join(', ')} WHERE ${beats}`
   );
 }
@@ -105,24 +110,23 @@ export function settledDeletesSql(table: Table, source: Source): string {
 }
 
 /**
- * Over all changes of a table: how many are `regular` and how many are plain `deletions`, by the given conditions, and how
- * many are `applied`. A row whose
- * newest version in this batch is the one that stands counts with all its changes, so the same batch gets the same answer
- * however often it is sent.
+ * How many changes of a table are `applied`. A row whose newest version in this batch is the one that stands counts with
+ * all its changes, so the same batch gets the same answer however often it is sent.
  */
-export function tallySql(
-  table: Table,
-  shape: Shape,
-  source: Source,
-  is: { regular: string; deletion: string },
-): string {
+export function tallySql(table: Table, shape: Shape, source: Source): string {
   return (
-    'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied, coalesce(sum(regular), 0) AS regular, ' +
-    'coalesce(sum(deletions), 0) AS deletions FROM (SELECT count(*) AS n, max(placed) AS placed, sum(regular) AS regular, ' +
+    'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied FROM (SELECT count(*) AS n, max(placed) AS placed ' +
     // Decided before the rows are grouped: only the outcome goes through the sorter, not the columns.
-    `sum(deletion) AS deletions FROM (SELECT d.id AS id, ${inPlace(table, shape)} AS placed, d.regular AS regular, ` +
-    `d.deletion AS deletion FROM (${decoded(shape, source, is)}) AS d ` +
+    `FROM (SELECT d.id AS id, ${inPlace(table, shape)} AS placed FROM (${decoded(shape, source, ', s.op AS op')}) AS d ` +
     `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id LIMIT -1) GROUP BY id)`
+  );
+}
+
+/** One line where two changes of a row have the same time. */
+export function tiesSql(table: Table, source: Source): string {
+  return (
+    `SELECT 1 AS n FROM (SELECT ${source.id} AS id, ${source.ua} AS ua FROM (${extracted(keyShape(table), source)}) AS s ` +
+    'LIMIT -1) GROUP BY id, ua HAVING count(*) > 1 LIMIT 1'
   );
 }
 
@@ -130,20 +134,10 @@ export function tallySql(
 export function settledRowsSql(table: Table, shape: Shape, source: Source): string {
   return (
     `SELECT op, ${literal(table.name)} AS "table", id FROM (SELECT d.idx AS idx, d.op AS op, d.id AS id, ` +
-    `max(${inPlace(table, shape)}) OVER (PARTITION BY d.id) AS placed FROM (${decoded(shape, source, { regular: '1', deletion: '1' })}) AS d ` +
+    `max(${inPlace(table, shape)}) OVER (PARTITION BY d.id) AS placed ` +
+    `FROM (${decoded(shape, source, ', s.op AS op')}) AS d ` +
     `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id) WHERE placed ORDER BY idx`
   );
-}
-
-/** True where the row has every key of the shape. A NULL is either a JSON null or a missing key; only then is the object asked. */
-export function hasAllFields(shape: Shape): string {
-  const checks = shape.fields.map(({ key }, i) => {
-    const there = isPathSafe(key)
-      ? `json_type(s.r, ${literal(`$."${key}"`)}) IS NOT NULL`
-      : `EXISTS (SELECT 1 FROM json_each(s.r) WHERE key = ${literal(key)})`;
-    return `(s.v${i} IS NOT NULL OR ${there})`;
-  });
-  return conjunction(checks);
 }
 
 /** The two columns that every deletion has. */
@@ -169,7 +163,8 @@ function extracted(shape: Shape, source: Source): string {
 /** Reads a key of a JSON object as an SQL value; a quote or backslash in the name is more than a JSON path can spell. */
 function extract(json: string, key: string): string {
   if (isPathSafe(key)) return `${json} ->> ${literal(`$."${key}"`)}`;
-  return `(SELECT value FROM json_each(${json}) WHERE key = ${literal(key)})`;
+  // With the sign it is no column of json_each, whose affinity would keep a comparison from converting it.
+  return `(SELECT +value FROM json_each(${json}) WHERE key = ${literal(key)} LIMIT 1)`;
 }
 
 function isPathSafe(key: string): boolean {
@@ -181,14 +176,11 @@ function decodedFields(shape: Shape, source: Source): string[] {
 }
 
 /** The changes with their fields as SQL values `d.d0`, `d.d1`, ..., and `d.id`, `d.ua`, `d.idx`. */
-function decoded(shape: Shape, source: Source, is?: { regular: string; deletion: string }): string {
+function decoded(shape: Shape, source: Source, more = ''): string {
   const fields = decodedFields(shape, source).map((value, i) => `${value} AS d${i}`);
-  const checked = is
-    ? `, s.op AS op, coalesce(${is.regular}, 0) AS regular, coalesce(${is.deletion}, 0) AS deletion`
-    : '';
   return (
-    `SELECT ${fields.join(', ')}, ${source.id} AS id, ${source.ua} AS ua, s.idx AS idx${checked} ` +
-    `FROM (${extracted(shape, source)}) AS s WHERE ${source.where ?? 'true'} LIMIT -1`
+    `SELECT ${fields.join(', ')}, ${source.id} AS id, ${source.ua} AS ua, s.idx AS idx${more} ` +
+    `FROM (${extracted(shape, source)}) AS s LIMIT -1`
   );
 }
 

@@ -3,7 +3,7 @@
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { Op, RejectionCode } from '../wire/protocol.ts';
-import { TIMESTAMP_MAX } from '../wire/protocol.ts';
+import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
 import type { Shape } from './merge.ts';
 
 /** One change as the temporary table describes it. */
@@ -22,14 +22,14 @@ export interface Staged {
 }
 
 export type Plan =
-  | { kind: 'upsert'; table: Table; op: Op; id: string; shape: Shape; extra: string[] }
-  | { kind: 'delete'; table: Table; op: Op; id: string }
+  | { kind: 'upsert'; table: Table; op: Op; id: string; timeKey: string; shape: Shape; extra: string[] }
+  | { kind: 'delete'; table: Table; op: Op; id: string; timeKey: string }
   /** A DELETE whose row is null: it removes whatever is there, so its place among the others matters. */
   | { kind: 'delete-any'; table: Table; op: Op; id: string }
   | { kind: 'dead-letter'; code: RejectionCode; reason: string };
 
 /** What a decision may ask for. */
-export interface Batch {
+export interface Surroundings {
   table(name: string): Table | undefined;
   /** A field of the row of change `idx`: its JSON type, and its value as text. */
   field(idx: number, key: string | undefined): { type: string | null; value: string | number | null };
@@ -37,7 +37,7 @@ export interface Batch {
   shapes: Map<string, { shape: Shape; extra: string[] }>;
 }
 
-export function planChange(change: Staged, batch: Batch): Plan {
+export function planChange(change: Staged, around: Surroundings): Plan {
   const reject = (code: RejectionCode, reason: string): Plan => ({ kind: 'dead-letter', code, reason });
   if (change.kind !== 'object') return reject('bad-change', `a change must be an object, not ${change.kind}`);
   const { op } = change;
@@ -45,7 +45,7 @@ export function planChange(change: Staged, batch: Batch): Plan {
     return reject('bad-op', `op must be INSERT, UPDATE or DELETE, not ${shown(op)}`);
   }
   if (change.tbl_type !== 'text' || change.tbl === null) return reject('unknown-table', 'table must be a string');
-  const table = batch.table(change.tbl);
+  const table = around.table(change.tbl);
   if (!table) return reject('unknown-table', `table ${shown(change.tbl)} is not synced here`);
   if (change.row_type !== 'object') {
     const nothing = change.row_type === null || change.row_type === 'null';
@@ -55,19 +55,19 @@ export function planChange(change: Staged, batch: Batch): Plan {
       return reject('bad-id', 'a DELETE without a row needs old_id');
     return { kind: 'delete-any', table, op, id: change.old_id };
   }
-  const cached = batch.shapes.get(`${table.name}\n${change.keys}`);
-  const { shape, extra } = cached ?? shapeOf(table, JSON.parse(change.keys ?? '[]'));
-  if (!cached) batch.shapes.set(`${table.name}\n${change.keys}`, { shape, extra });
+  const cached = around.shapes.get(`${table.name}\n${change.keys}`);
+  const { shape, extra } = cached ?? matchKeys(table, JSON.parse(change.keys ?? '[]'));
+  if (!cached) around.shapes.set(`${table.name}\n${change.keys}`, { shape, extra });
   const keyOf = (column: string): string | undefined => shape.fields.find((f) => f.column.name === column)?.key;
 
-  const time = batch.field(change.idx, keyOf(table.updatedAt));
-  if (time.type !== 'integer' || !(Math.abs(Number(time.value)) <= TIMESTAMP_MAX)) {
-    return reject(
-      'bad-timestamp',
-      `updated_at must be an integer of milliseconds, not ${shown(time.value ?? time.type)}`,
-    );
+  const timeKey = keyOf(table.updatedAt) ?? table.updatedAt;
+  const time = around.field(change.idx, timeKey);
+  const version = Number(time.value);
+  if (time.type !== 'integer' || !(version >= TIMESTAMP_MIN && version <= TIMESTAMP_MAX)) {
+    const wanted = 'updated_at must be an integer of milliseconds before the year 2200';
+    return reject('bad-timestamp', `${wanted}, not ${shown(time.value ?? time.type)}`);
   }
-  const rowId = batch.field(change.idx, keyOf(table.id));
+  const rowId = around.field(change.idx, keyOf(table.id));
   const own = rowId.type === 'text' ? (rowId.value as string) : undefined;
   if (op === 'DELETE') {
     const named = change.old_type === 'text' ? (change.old_id as string) : undefined;
@@ -76,17 +76,17 @@ export function planChange(change: Staged, batch: Batch): Plan {
     }
     const id = named ?? own;
     if (id === undefined) return reject('bad-id', 'a DELETE needs old_id, a string');
-    return { kind: 'delete', table, op, id };
+    return { kind: 'delete', table, op, id, timeKey };
   }
   if (own === undefined) return reject('bad-id', `id must be a string, not ${shown(rowId.value ?? rowId.type)}`);
-  return { kind: 'upsert', table, op, id: own, shape, extra };
+  return { kind: 'upsert', table, op, id: own, timeKey, shape, extra };
 }
 
 /**
  * Matches the row's keys to columns, without regard to case as SQLite does. Of several keys for one column the one that is
  * spelt as the column counts, then the first: the fast way looks for that spelling alone, and both must read one version.
  */
-function shapeOf(table: Table, keys: string[]): { shape: Shape; extra: string[] } {
+export function matchKeys(table: Table, keys: string[]): { shape: Shape; extra: string[] } {
   const shape: Shape = { fields: [] };
   const extra: string[] = [];
   for (const key of keys) {

@@ -1,12 +1,12 @@
-/** Second chances: dead letters tried again, by hand or because the schema has caught up. */
+/** Second chances: dead letters tried again, by hand, because the schema has caught up, or because time has passed. */
 
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetter, DeadLetters } from '../dead-letters.ts';
+import type { DeadLetter, DeadLetters, Waiting } from '../dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { fold, quote } from '../sqlite/sql.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { fold, literal, quote } from '../sqlite/sql.ts';
 import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
-
 import { decode } from '../wire/values.ts';
 import type { Applied, Applier } from './apply.ts';
 
@@ -14,16 +14,21 @@ import type { Applied, Applier } from './apply.ts';
 export type RetryResult = { outcome: 'queued' | 'applied' | 'kept'; reason?: string };
 
 /** Letters in one automatic attempt: a bounded transaction, however many there are. */
-const RETRIES_AT_ONCE = 200;
-const RETRY_CHARACTERS = 256 * 1024;
+const PAGE = { limit: 200, characters: 256 * 1024 };
+/** Letters that are looked at for whether their table and column are here now. */
+const LOOK = 5_000;
 
-export class Replayer {
+/** How letters are applied again: as their own sender's, and nobody wants to hear of the letters among them once more. */
+const AGAIN = { isRowcast: true, wantLetters: false };
+
+export class Retry {
   readonly #db: Connection;
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
   readonly #applier: Applier;
-  #interrupted = false;
-  /** The last letter that the automatic attempts have come to. */
+  /** The last letter that has been looked at since the schema changed; undefined where all have been. */
+  #lookedUpTo: number | undefined;
+  /** The last letter that the automatic attempts at constraints have come to. */
   #triedUpTo = 0;
 
   constructor(db: Connection, registry: Registry, letters: DeadLetters, applier: Applier) {
@@ -33,67 +38,63 @@ export class Replayer {
     this.#applier = applier;
   }
 
-  retry(id: number): RetryResult {
-    return this.#retry(id, new Set());
-  }
-
-  #retry(id: number, filled: Set<string>): RetryResult {
+  /** Tries one letter, whatever it waits for. */
+  one(id: number): RetryResult {
     const letter = this.#letters.get(id);
-    return letter.direction === 'out' ? this.#queue(letter) : this.#applyAgain(letter, filled);
+    if (letter.direction === 'out') return this.#queue(letter);
+    const waiting = this.#letters.waitingOf(id);
+    if (waiting?.change == null) return { outcome: 'kept', reason: 'the change itself was not kept' };
+    if (waiting.code === 'unknown-column') return this.#fillIn([waiting])[0] as RetryResult;
+    return this.#applyAgain([waiting], false).results[0] as RetryResult;
   }
 
-  /** Replays what became a letter for want of a table or a column that is there now, newest version first: it decides. */
-  replayUnknown(): void {
-    const ready = this.#letters
-      .received(['unknown-table', 'unknown-column'])
-      .filter(({ table }) => table !== null && this.#registry.get(table) !== undefined)
-      .sort((a, b) => timeOf(b.change) - timeOf(a.change));
-    const filled = new Set<string>();
-    this.#interrupted = ready.length > 0;
-    for (const { id } of ready) this.#retry(id, filled);
-    this.#interrupted = false;
+  /** From here on letters may be possible that were not before. */
+  schemaChanged(): void {
+    this.#lookedUpTo = 0;
   }
 
-  /** Goes on with a replay that a lock or a full disk has broken off: the schema will not change again to start it. */
-  resume(): void {
-    if (this.#interrupted) this.replayUnknown();
+  /** Are there letters left to look at since the schema changed? */
+  get isBehind(): boolean {
+    return this.#lookedUpTo !== undefined;
   }
 
   /**
-   * Tries the changes that a constraint forbade once more, as one batch. What is in the way is often gone by then: the
-   * deletion that frees a UNIQUE value can come from another sender, and later than the insert that needs it.
+   * Tries the next letters whose table and column are here now. A page is a bounded piece of work; the caller yields
+   * between two. Where it throws, the same page is due again.
    */
-  retryConstraints(): Applied | undefined {
-    const letters = this.#nextConstraints();
-    if (letters.length === 0) return undefined;
-    const result = this.#applier.apply(batchText(0, letters.map(({ change }) => change).join(',')), undefined, true);
-    const still = new Set(result.ack.rejected?.map(({ index }) => index));
-    const settled = letters.filter((_, index) => !still.has(index));
-    const waiting = result.ack.rejected?.filter(({ code }) => code !== 'constraint') ?? [];
-    if (settled.length + waiting.length === 0) return undefined;
-    this.#db.transaction(() => {
-      // The constraint is satisfied; what is left is a column that is not here yet.
-      for (const { index, code, message } of waiting) {
-        this.#letters.countRetry((letters[index] as { id: number }).id, code, message);
-      }
-      for (const { id, unknownColumns } of settled) if (unknownColumns === null) this.#letters.remove(id);
-    });
-    for (const { id, unknownColumns } of settled) if (unknownColumns !== null) this.retry(id);
-    return { ...result, letters: [] };
+  nextPage(): void {
+    if (this.#lookedUpTo === undefined) return;
+    const tables = this.#registry.list().map(({ name, columns }) => ({
+      name: fold(name),
+      columns: columns.map((column) => fold(column.name)),
+    }));
+    const { ids, upTo } = this.#letters.nowPossible(tables, { after: this.#lookedUpTo, limit: LOOK });
+    const page = ids.slice(0, PAGE.limit).flatMap((id) => this.#letters.waitingOf(id) ?? []);
+    const within = fitting(page);
+    this.#fillIn(within.filter(({ code }) => code === 'unknown-column'));
+    this.#applyAgain(
+      within.filter(({ code }) => code !== 'unknown-column'),
+      false,
+    );
+    this.#lookedUpTo = within.length < ids.length ? within.at(-1)?.id : (upTo ?? undefined);
   }
 
-  /** A bounded number of letters, each time the next ones: many that are hopeless do not keep the others from their turn. */
-  #nextConstraints(): ReturnType<DeadLetters['received']> {
-    const after = this.#letters.received(['constraint'], { after: this.#triedUpTo, limit: RETRIES_AT_ONCE });
-    const found =
-      after.length > 0 ? after : this.#letters.received(['constraint'], { after: 0, limit: RETRIES_AT_ONCE });
-    let bytes = 0;
-    const fitting = found.filter(({ change }, i) => {
-      bytes += change.length;
-      return i === 0 || bytes <= RETRY_CHARACTERS;
-    });
-    this.#triedUpTo = fitting.at(-1)?.id ?? 0;
-    return fitting;
+  /**
+   * Tries changes that could not be written once more, as one batch. What was in the way is often gone by then: the
+   * deletion that frees a UNIQUE value can come from another sender, and later than the insert that needs it.
+   */
+  constraints(): Applied | undefined {
+    const page = this.#nextConstraints();
+    const { applied, results } = this.#applyAgain(page, true);
+    return results.some(({ outcome }) => outcome === 'applied') ? applied : undefined;
+  }
+
+  /** Each time the next ones: many that are hopeless do not keep the others from their turn. */
+  #nextConstraints(): Waiting[] {
+    const next = this.#letters.waiting('constraint', { after: this.#triedUpTo, ...PAGE });
+    const found = next.length > 0 ? next : this.#letters.waiting('constraint', { after: 0, ...PAGE });
+    this.#triedUpTo = found.at(-1)?.id ?? 0;
+    return found.filter(({ change }) => change !== null);
   }
 
   /** It goes to every peer once more; those that have it already find it in place. */
@@ -101,7 +102,8 @@ export class Replayer {
     if (letter.rowId === null) return { outcome: 'kept', reason: 'the row has no id' };
     this.#db.transaction(() => {
       this.#db.run(
-        `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
+        'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
+          `SELECT ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
         letter.op,
         letter.table,
         letter.row,
@@ -112,60 +114,115 @@ export class Replayer {
     return { outcome: 'queued' };
   }
 
-  #applyAgain(letter: DeadLetter, filled: Set<string>): RetryResult {
-    const kept = this.#letters.changeOf(letter.id);
-    if (!kept) return { outcome: 'kept', reason: 'the change itself was not kept' };
-    const { ack } = this.#applier.apply(batchText(0, kept.change), letter.peer ?? undefined, false);
-    const [rejection] = ack.rejected ?? [];
-    if (rejection) {
-      this.#db.transaction(() => this.#letters.countRetry(letter.id, rejection.code, rejection.message));
-      return { outcome: 'kept', reason: rejection.message };
-    }
-    // A row that still is this version becomes it in full. One that has moved on has been sent without the value, so the
-    // value goes out as a write of its own.
-    this.#applier.syncing(() => this.#fill(letter, kept, '=', filled));
-    this.#db.transaction(() => {
-      for (const row of this.#fill(letter, kept, '>', filled)) filled.add(row);
-      this.#letters.remove(letter.id);
+  /**
+   * Applies letters as one batch. One that lands has no letter any more; what it says of columns that are not here has
+   * become a letter about those. One that fails again is counted.
+   */
+  #applyAgain(letters: Waiting[], wantRows: boolean): { applied?: Applied; results: RetryResult[] } {
+    if (letters.length === 0) return { results: [] };
+    const body = batchText(0, letters.map(({ change }) => change).join(','));
+    const [peer, ...others] = new Set(letters.map((letter) => letter.peer));
+    const from = others.length === 0 ? (peer ?? undefined) : undefined;
+    const applied = this.#applier.apply(body, { ...AGAIN, from, wantRows });
+    const rejected = new Map(applied.ack.rejected?.map((one) => [one.index, one]));
+    const results = letters.map((_, index): RetryResult => {
+      const rejection = rejected.get(index);
+      return rejection ? { outcome: 'kept', reason: rejection.message } : { outcome: 'applied' };
     });
-    return { outcome: 'applied' };
+    this.#db.transaction(() => {
+      for (const [index, { id, code }] of letters.entries()) {
+        const rejection = rejected.get(index);
+        if (!rejection || rejection.code === 'unknown-column') this.#letters.remove(id);
+        // A constraint that still stands is tried every minute: what counts is that it does, not how often.
+        else if (!wantRows || rejection.code !== code) this.#letters.countRetry(id, rejection.code, rejection.message);
+      }
+    });
+    return { applied, results };
   }
 
   /**
-   * The known columns of this change were merged when it came; the unknown ones were never decided by anybody. Where the
-   * column still has what ALTER TABLE gave it, nobody who knows it has written the row since, and the value stands.
+   * Fills in columns that are here now. The change of such a letter was the version that stood when it came, and no later
+   * one spoke of the column. So the value is the row's where nobody who knows the column has written it since: it still has
+   * what ALTER TABLE gave it, and the row has not been deleted in between. A row that still is this version becomes it in
+   * full; one that has moved on has been sent without the value, so the value goes out as a write of its own.
    */
-  #fill(
-    letter: DeadLetter,
-    kept: { change: string; unknownColumns: string | null },
-    age: '=' | '>',
-    filled: Set<string>,
-  ): string[] {
+  #fillIn(letters: Waiting[]): RetryResult[] {
+    const plans = letters.map((letter) => this.#fillPlan(letter));
+    const due = plans.filter(({ columns }) => columns.length > 0);
+    if (due.length > 0) {
+      this.#applier.syncing(() => {
+        for (const plan of due) this.#fill(plan, '=');
+      });
+    }
+    return this.#db.transaction(() =>
+      plans.map((plan): RetryResult => {
+        const { letter, left } = plan;
+        this.#fill(plan, '>');
+        if (left.length === 0) {
+          this.#letters.remove(letter.id);
+          return { outcome: 'applied' };
+        }
+        const names = left.map((key) => JSON.stringify(key)).join(', ');
+        const reason = `table "${letter.table}" has no column ${names} here; the others were applied`;
+        this.#letters.stillUnknown(letter.id, left, reason);
+        if (plan.columns.length === 0) this.#letters.countRetry(letter.id, 'unknown-column', reason);
+        return { outcome: 'kept', reason };
+      }),
+    );
+  }
+
+  #fillPlan(letter: Waiting): Fill {
     const table = letter.table === null ? undefined : this.#registry.get(letter.table);
-    if (!table || kept.unknownColumns === null) return [];
+    const keys = JSON.parse(letter.unknownColumns ?? '[]') as string[];
+    const columns: Fill['columns'] = [];
+    const left: string[] = [];
+    for (const key of keys) {
+      const column = table?.columns.find((candidate) => fold(candidate.name) === fold(key));
+      if (column) columns.push({ key, column });
+      else left.push(key);
+    }
+    return { letter, table, columns, left };
+  }
+
+  #fill({ letter, table, columns }: Fill, age: '=' | '>'): void {
+    if (!table) return;
     const t = quote(table.updatedAt);
     const advanced = age === '>' ? `, ${t} = min(${TIMESTAMP_MAX}, ${t} + 1)` : '';
-    return (JSON.parse(kept.unknownColumns) as string[]).map((key) => {
-      const column = table.columns.find((candidate) => fold(candidate.name) === fold(key));
-      const place = JSON.stringify([table.name, letter.rowId, fold(key)]);
-      // What a newer letter has said of this column stands, even where it says NULL.
-      if (!column || filled.has(place)) return place;
+    const time = "(SELECT e.atom FROM json_each(w.change, '$.row') AS e WHERE lower(e.key) = 'updated_at')";
+    const deleted =
+      `EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
+      'AND g.row_id = w.row_id AND g.version >= w.time)';
+    for (const { key, column } of columns) {
+      const name = quote(column.name);
+      const value = `SELECT ${decode('v')} FROM (SELECT e.atom AS v FROM json_each(w.change, '$.row') AS e WHERE e.key = w.key LIMIT 1)`;
+      const wanted =
+        `SELECT (${value}) AS value, row_id, time FROM (SELECT w.*, ${time} AS time FROM ` +
+        `(SELECT ? AS change, ? AS key, (SELECT ${decode('v')} FROM (SELECT ? AS v)) AS row_id LIMIT -1) AS w LIMIT -1) AS w ` +
+        `WHERE NOT ${deleted} LIMIT -1`;
       this.#db.run(
-        `UPDATE ${quote(table.name)} SET ${quote(column.name)} = (SELECT ${decode('v')} FROM (SELECT e.atom AS v FROM json_each(?, '$.row') AS e WHERE e.key = ?))${advanced} ` +
-          `WHERE ${quote(table.id)} = (SELECT ${decode('v')} FROM (SELECT ? AS v)) AND ${t} ${age} ? ` +
-          `AND ${quote(column.name)} COLLATE BINARY IS (${column.fallback})`,
-        kept.change,
+        `UPDATE ${quote(table.name)} AS t SET ${name} = f.value${advanced} FROM (${wanted}) AS f ` +
+          `WHERE t.${quote(table.id)} = f.row_id AND t.${t} ${age} f.time AND t.${name} COLLATE BINARY IS (${column.fallback})`,
+        letter.change,
         key,
         letter.rowId,
-        timeOf(kept.change),
       );
-      return place;
-    });
+    }
   }
 }
 
-function timeOf(change: string): number {
-  const row = (JSON.parse(change) as { row?: Record<string, unknown> | null } | null)?.row ?? {};
-  const key = Object.keys(row).find((name) => fold(name) === 'updated_at');
-  return key === undefined ? 0 : Number(row[key]);
+interface Fill {
+  letter: Waiting;
+  table: Table | undefined;
+  columns: { key: string; column: Table['columns'][number] }[];
+  /** Keys for which there is still no column. */
+  left: string[];
+}
+
+/** As many as make a bounded body. */
+function fitting(letters: Waiting[]): Waiting[] {
+  let characters = 0;
+  return letters.filter(({ change }, i) => {
+    characters += change?.length ?? 0;
+    return i === 0 || characters <= PAGE.characters;
+  });
 }

@@ -97,7 +97,6 @@ export function pruneChanges(db: Connection, peers: string[]): void {
   const own = `peer_url IN (${peers.map(() => '?').join(', ')})`;
   const everybodyHas = `SELECT min(last_acked) FROM _peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`;
   db.run(`DELETE FROM _changes WHERE change_id <= (${everybodyHas})`, ...peers);
-  db.run('DELETE FROM _floors');
 }
 
 /** What a peer does not have yet. */
@@ -109,11 +108,10 @@ export interface PeerProgress {
   pending: number;
   /** False where the snapshot has more than were counted: then at least so many are to come. */
   exact: boolean;
-  /**
-   * Since when something is missing there: the begin of the snapshot, or the time of the oldest change; null for
-   * nothing.
-   */
-  behindSince: number | null;
+  /** When the snapshot began; null where there is none. */
+  snapshotSince: number | null;
+  /** Writes here may have gone unseen, and the peer has not yet been asked to send its own rows of those tables. */
+  toBeAsked: boolean;
 }
 
 /**
@@ -124,21 +122,17 @@ export const PROGRESS_COUNT_MAX = 10_000;
 export function peerProgress(db: Connection, tables: Table[], peer: string): PeerProgress {
   const state = findState(db, peer) ?? NOTHING_KNOWN;
   const from = Math.max(state.lastAcked, state.tailFrom ?? 0);
-  const latest = Number(db.get('SELECT max(change_id) AS n FROM _changes')?.n ?? 0);
-  const changes = Math.max(0, latest - from);
-  const times = [changes > 0 ? timeOfNext(db, from) : null];
-  let rows = 0;
-  if (state.tailFrom !== null) {
-    rows = remainingRows(db, inScope(tables, state.scope), state.snapshot, PROGRESS_COUNT_MAX);
-    times.push(db.get<{ value: number }>('SELECT value FROM _meta WHERE key = ?', snapshotKey(peer))?.value ?? null);
-  }
-  const known = times.filter((time) => typeof time === 'number');
+  const changes = changesAfter(db, from);
+  const snapshot = state.tailFrom !== null;
+  const rows = snapshot ? remainingRows(db, inScope(tables, state.scope), state.snapshot, PROGRESS_COUNT_MAX) : 0;
+  const since = snapshot ? db.get('SELECT value FROM _meta WHERE key = ?', snapshotKey(peer))?.value : null;
   return {
     lastAcked: state.lastAcked,
-    snapshot: state.tailFrom !== null,
+    snapshot,
     pending: changes + rows,
     exact: rows < PROGRESS_COUNT_MAX,
-    behindSince: known.length > 0 ? Math.min(...known) : null,
+    snapshotSince: typeof since === 'number' ? since : null,
+    toBeAsked: state.asks !== null,
   };
 }
 
@@ -150,6 +144,14 @@ const NOTHING_KNOWN: PeerState = {
   run: 0,
   asks: null,
 };
+
+/** Ids have few gaps in a backlog of our own making, so a large one is measured by its ends. */
+export function changesAfter(db: Connection, watermark: number): number {
+  const few = `SELECT 1 FROM _changes WHERE change_id > ? LIMIT ${PROGRESS_COUNT_MAX}`;
+  const counted = Number(db.get(`SELECT count(*) AS n FROM (${few})`, watermark)?.n);
+  if (counted < PROGRESS_COUNT_MAX) return counted;
+  return Number(db.get('SELECT max(change_id) AS n FROM _changes')?.n) - watermark;
+}
 
 function findState(db: Connection, peer: string): PeerState | undefined {
   const row = db.get<{
@@ -194,16 +196,6 @@ function noteSnapshot(db: Connection, peer: string, now: number): void {
       snapshotKey(peer),
       now,
     );
-}
-
-/** By the change's own updated_at; null where that is no time. */
-function timeOfNext(db: Connection, after: number): number | null {
-  const next = db.get<{ t: unknown }>(
-    "SELECT iif(json_valid(row_data), row_data ->> '$.updated_at', NULL) AS t FROM _changes " +
-      'WHERE change_id > ? ORDER BY change_id LIMIT 1',
-    after,
-  );
-  return typeof next?.t === 'number' ? next.t : null;
 }
 
 function hasRows(db: Connection, table: string): boolean {

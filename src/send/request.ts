@@ -5,7 +5,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
-import { HEALTH_PATH, NODE_ID_HEADER, SYNC_PATH } from '../wire/protocol.ts';
+import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
 import type { Fetch, Get } from './transport.ts';
 
 /** A complete answer; a torn one is an error. */
@@ -42,7 +42,8 @@ export function postBatch(
   batch: { nodeId: string; body: Body; headers: Record<string, string> },
   options: RequestOptions,
 ): Promise<PeerAnswer> {
-  const headers = { 'content-type': 'application/json', ...batch.headers, [NODE_ID_HEADER]: batch.nodeId };
+  const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: `id=${batch.nodeId}` };
+  const headers = { 'content-type': 'application/json', ...batch.headers, ...identity };
   return exchange(options, (signal) =>
     post(peer + SYNC_PATH, { method: 'POST', headers, body: batch.body, redirect: 'manual', signal }),
   );

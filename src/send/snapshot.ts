@@ -5,6 +5,8 @@
  * behind the walk is in `_changes` after the position where the tail begins.
  */
 
+import { hasAnyStamps } from '../capture/stamps.ts';
+import { versionOf } from '../capture/versions.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal, quote, shallow } from '../sqlite/sql.ts';
@@ -44,7 +46,7 @@ export function nextPage(
   batchId: number,
   limit: BatchLimit,
 ): Page | undefined {
-  for (const { name, id, change, bytes, from, params, resumed } of ahead(tables, position)) {
+  for (const { name, id, change, bytes, from, params, resumed } of ahead(tables, position, hasAnyStamps(db))) {
     const line = { from: from(resumed), params, place: id, change, bytes };
     const found = db.get<{ body: Body; n: number; last: string | Uint8Array }>(
       `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n, max(id) AS last ` +
@@ -79,10 +81,14 @@ export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl
 }
 
 /** The sections that are not over at `position`. */
-function ahead(tables: Table[], position: SnapshotPosition): (Section & { params: Value[]; resumed: boolean })[] {
+function ahead(
+  tables: Table[],
+  position: SnapshotPosition,
+  anyStamps = false,
+): (Section & { params: Value[]; resumed: boolean })[] {
   // By name, whatever the order of the configuration: a position must mean the same after a restart.
   const ordered = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1));
-  const sections = ordered.flatMap((table) => [rowsOf(table), tombstonesOf(table)]);
+  const sections = ordered.flatMap((table) => [rowsOf(table, anyStamps), tombstonesOf(table)]);
   const known = sections.findIndex(({ name }) => name === position.section);
   return sections.slice(Math.max(0, known)).map((section) => {
     const resumed = section.name === position.section && position.after !== null;
@@ -90,14 +96,16 @@ function ahead(tables: Table[], position: SnapshotPosition): (Section & { params
   });
 }
 
-function rowsOf(table: Table): Section {
+function rowsOf(table: Table, anyStamps: boolean): Section {
   const id = `t.${quote(table.id)}`;
+  // A row that the application does not let us write to has its version in its stamp alone.
+  const row = rowJson(table, 't', anyStamps ? { column: table.updatedAt, by: versionOf(table, 't') } : undefined);
   const from = (resumed: boolean): string =>
     `FROM ${quote(table.name)} AS t WHERE ${resumed ? `${id} > ?` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
   return {
     name: `rows:${table.name}`,
     id,
-    change: changeSql({ op: "'INSERT'", table: literal(table.name), row: rowJson(table, 't'), oldId: "'null'" }),
+    change: changeSql({ op: "'INSERT'", table: literal(table.name), row, oldId: "'null'" }),
     bytes: rowBytes(table),
     from,
     count: (resumed) => `SELECT count(*) AS n FROM (SELECT 1 ${from(resumed)})`,

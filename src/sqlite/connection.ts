@@ -223,7 +223,7 @@ export function isRowFault(error: unknown): boolean {
 }
 
 /** Both BEGIN and PRAGMA synchronous say that the caller has a transaction open; neither has a code of its own for it. */
-function isNestedTransaction(error: unknown): boolean {
+export function isNestedTransaction(error: unknown): boolean {
   return /(within|inside) a transaction/.test(messageOf(error));
 }
 

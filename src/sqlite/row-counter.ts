@@ -1,54 +1,111 @@
-/** How many rows a table has, without ever blocking for long. */
+/**
+ * How many rows a table has. Counting takes 33 to 65 ms a million rows, so only the first count of a large table is done
+ * in one go.
+ *
+ * The number is exact at the first call, for as long as nobody has written since it was taken, and always for a table
+ * of up to EXACT_ROWS rows. A larger one that is written to is counted again in the background, a slice at a time,
+ * while somebody goes on asking: its number is then some seconds old.
+ */
 import type { Clock } from '../clock.ts';
 import type { Connection } from './connection.ts';
 import { inMain, quote } from './sql.ts';
 
-/** Rows counted in one go; about half a millisecond. */
-export const COUNT_AT_ONCE = 10_000;
+/** Counted at once whenever it has changed; about two milliseconds. */
+export const EXACT_ROWS = 50_000;
+const SLICE_ROWS = 5_000;
 
-/** Counts large tables a slice at a time, between health() calls, because count(*) of a million rows blocks for 65 ms. */
+/** Between two counts in the background: this, or ten times what the last one took. */
+const PAUSE_MS = 1_000;
+const PAUSE_FACTOR = 10;
+/** Background counts end when nobody has asked for this long. */
+const ASKED_WITHIN_MS = 120_000;
+
+interface Count {
+  table: string;
+  id: string;
+  rows: number;
+  /** What the database was like when they were counted; undefined where it changed meanwhile. */
+  stamp: string | undefined;
+  askedAt: number;
+  isRunning: boolean;
+}
+
 export class RowCounter {
   readonly #db: Connection;
   readonly #clock: Clock;
-  readonly #known = new Map<string, number>();
-  readonly #counting = new Set<string>();
-  #stopped = false;
+  readonly #counts = new Map<string, Count>();
+  readonly #stopped = new AbortController();
 
   constructor(db: Connection, clock: Clock) {
     this.#db = db;
     this.#clock = clock;
   }
 
-  count(table: string, id: string): number {
-    const sql = `SELECT count(*) AS n FROM (SELECT 1 FROM ${inMain(table)} LIMIT ${COUNT_AT_ONCE})`;
-    const few = Number(this.#db.get(sql)?.n);
-    if (few < COUNT_AT_ONCE) return few;
-    if (!this.#counting.has(table)) void this.#countSlowly(table, id);
-    return Math.max(this.#known.get(table) ?? 0, few);
+  /** `uncommitted`: the application has a transaction open, and may take back what is counted now. */
+  count(table: string, id: string, uncommitted = false): number {
+    const count = this.#counts.get(table) ?? { table, id, rows: 0, stamp: undefined, askedAt: 0, isRunning: false };
+    const stamp = this.#stamp();
+    const isKnown = this.#counts.has(table);
+    if (isKnown && count.stamp === stamp) return count.rows;
+    if (!isKnown || count.rows <= EXACT_ROWS) {
+      count.rows = Number(this.#db.get(`SELECT count(*) AS n FROM ${inMain(table)}`)?.n);
+      count.stamp = uncommitted ? undefined : stamp;
+      this.#counts.set(table, count);
+      return count.rows;
+    }
+    count.askedAt = this.#clock.now();
+    if (!count.isRunning) void this.#keepCurrent(count);
+    return count.rows;
   }
 
   stop(): void {
-    this.#stopped = true;
+    this.#stopped.abort();
   }
 
-  async #countSlowly(table: string, id: string): Promise<void> {
-    this.#counting.add(table);
-    const slice = (bound: string): string =>
-      `SELECT count(*) AS n, max(id) AS last FROM (SELECT ${quote(id)} AS id FROM ${inMain(table)} WHERE ${quote(id)} ${bound} ORDER BY ${quote(id)} LIMIT 5000)`;
+  /**
+   * Changes with every write: `data_version` with those of other connections, `total_changes()` with our own rows, and
+   * `schema_version` with our own tables.
+   */
+  #stamp(): string {
+    const pragma = (name: string): unknown => Object.values(this.#db.get(`PRAGMA main.${name}`) ?? {})[0];
+    const own = this.#db.get('SELECT total_changes() AS n')?.n;
+    return `${pragma('data_version')} ${pragma('schema_version')} ${own}`;
+  }
+
+  async #keepCurrent(count: Count): Promise<void> {
+    count.isRunning = true;
     try {
-      let total = 0;
-      let found = this.#db.get<{ n: number; last: string | null }>(slice('IS NOT NULL'));
-      while (found && found.n > 0 && found.last !== null) {
-        total += found.n;
-        await this.#clock.sleep(1);
-        if (this.#stopped) return;
-        found = this.#db.get<{ n: number; last: string | null }>(slice('> ?'), found.last);
+      while (!this.#stopped.signal.aborted && this.#clock.now() - count.askedAt < ASKED_WITHIN_MS) {
+        const began = this.#clock.now();
+        if (this.#stamp() !== count.stamp) await this.#recount(count);
+        if (this.#stopped.signal.aborted) return;
+        const took = this.#clock.now() - began;
+        await this.#clock.sleep(Math.max(PAUSE_MS, PAUSE_FACTOR * took), this.#stopped.signal);
       }
-      this.#known.set(table, total);
     } catch {
       // The table went away or the database was closed meanwhile: the next health() call says so.
+      this.#counts.delete(count.table);
     } finally {
-      this.#counting.delete(table);
+      count.isRunning = false;
     }
+  }
+
+  async #recount(count: Count): Promise<void> {
+    const stamp = this.#stamp();
+    const id = quote(count.id);
+    const slice = (bound: string): string =>
+      'SELECT count(*) AS n, max(id) AS last FROM ' +
+      `(SELECT ${id} AS id FROM ${inMain(count.table)} WHERE ${id} ${bound} ORDER BY ${id} LIMIT ${SLICE_ROWS})`;
+    // Rows without an id are few, and found by the same index.
+    let rows = Number(this.#db.get(`SELECT count(*) AS n FROM ${inMain(count.table)} WHERE ${id} IS NULL`)?.n);
+    let found = this.#db.get<{ n: number; last: string | null }>(slice('IS NOT NULL'));
+    while (found && found.n > 0 && found.last !== null) {
+      rows += found.n;
+      await this.#clock.sleep(1, this.#stopped.signal);
+      if (this.#stopped.signal.aborted) return;
+      found = this.#db.get<{ n: number; last: string | null }>(slice('> ?'), found.last);
+    }
+    count.rows = rows;
+    count.stamp = this.#stamp() === stamp ? stamp : undefined;
   }
 }

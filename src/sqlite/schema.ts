@@ -27,13 +27,15 @@ export interface Table {
   name: string;
   /** Stored columns in declaration order; generated ones are left out. */
   columns: Column[];
+  /** The names of the generated ones. */
+  generated: string[];
   /** The columns' own spelling of the two that the protocol needs. */
   id: string;
   updatedAt: string;
   /** An expression that names one physical row even while `id` is NULL, e.g. `rowid`. */
   rowKey: string;
   uniques: UniqueConstraint[];
-  /** How many triggers of the application may write to this table, or be fired by it; see triggers.ts. */
+  /** How many triggers of the application may write to this table, or be fired by it. */
   writers: number;
   warnings: string[];
 }
@@ -46,7 +48,7 @@ export const INTERNAL_TABLES = [
   '_peer_state',
   '_attachments',
   '_tombstones',
-  '_floors',
+  '_stamps',
   '_replaced',
 ] as const;
 
@@ -118,6 +120,7 @@ export function describeTable(db: Connection, requested: string): Table {
   const table: Table = {
     name: listed.name,
     columns,
+    generated: info.filter((column) => column.hidden > 1).map(({ name }) => name),
     id: id.name,
     updatedAt: updatedAt.name,
     rowKey: listed.wr === 0 && rowid ? rowid : quote(id.name),
@@ -202,16 +205,12 @@ function partsOfIndex(sql: string): { terms: string[]; where: string | undefined
   return { terms, where: undefined };
 }
 
-/** More than this on one stack is nothing that anybody writes. */
-const WRITERS_MAX = 8;
-
 /** Every trigger that names the table, on whichever table it is, temporary ones included: a guess on the safe side. */
 function writersOf(db: Connection, table: string): number {
   const triggers = db.all<{ name: string; sql: string | null }>(
     `SELECT name, sql FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} UNION ALL SELECT name, sql FROM temp.sqlite_schema WHERE ${OTHERS_TRIGGER}`,
   );
-  const naming = triggers.filter(({ sql }) => fold(sql ?? '').includes(fold(table)));
-  return Math.min(naming.length, WRITERS_MAX);
+  return triggers.filter(({ sql }) => fold(sql ?? '').includes(fold(table))).length;
 }
 
 function unguardedTriggers(db: Connection, table: string): string[] {

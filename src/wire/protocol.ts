@@ -49,6 +49,8 @@ export const BATCH_CHANGES_MAX = 10_000;
 export const SYNC_PATH = '/sync';
 export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';
+/** Of a request: the sender is Rowcast, and what it says of itself, as `id=<node id>; ...`. Unknown keys are ignored. */
+export const ROWCAST_HEADER = 'x-rowcast';
 /** Of a request: the tables that the receiver is asked to send in its turn, all of their rows; see send/resend.ts. */
 export const SEND_AGAIN_HEADER = 'x-send-again';
 /** Of an answer: how many milliseconds the batch kept the receiver. */
@@ -71,5 +73,9 @@ export function acknowledges(ack: unknown, batchId: number): boolean {
   return ack === batchId || ack === String(batchId);
 }
 
-/** The range of a JavaScript Date, in milliseconds. */
-export const TIMESTAMP_MAX = 8_640_000_000_000_000;
+/**
+ * The times that are versions, in milliseconds: from the beginning of a JavaScript Date to the year 2200. The ceiling is the
+ * same for all nodes. Without one, a time in microseconds would freeze its row: nothing could be written above it.
+ */
+export const TIMESTAMP_MIN = -8_640_000_000_000_000;
+export const TIMESTAMP_MAX = 7_258_118_400_000;

@@ -4,17 +4,22 @@
 import { isUtf8 } from 'node:buffer';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { BATCH_CHANGES_MAX } from './protocol.ts';
 
 export interface BatchLimits {
   bodyBytes: number;
   batchChanges: number;
 }
 
+/** The shortest change has some fifty. Many more than that make a body of noughts, and every nought a dead letter. */
+const CHANGE_BYTES_MIN = 40;
+const CHANGES_UNCHECKED = 10_000;
+
 /** A body that is a batch. */
 export interface BatchDocument {
   /** As SQLite reads it fastest: JSONB, or the text itself where SQLite is too old for it. */
   json: Uint8Array | string;
+  /** Some string begins with `$`, so values may have to be decoded. */
+  isEncoded: boolean;
   /** The body with one character per byte: what can be told from it is ASCII, and nothing has to be decoded. */
   text: string;
   /** A decimal string where a JavaScript number would not be exact. */
@@ -49,10 +54,14 @@ export function readBatch(
   if (head.id_type !== 'integer' || head.id_class !== 'integer') throw invalid('batch_id must be a 64-bit integer');
   if (head.changes_type !== 'array') throw invalid('changes must be an array');
   const count = Number(head.n);
-  const most = Math.min(limits.batchChanges, BATCH_CHANGES_MAX);
+  const most = limits.batchChanges;
   if (count > most) throw new RowcastError('BODY_TOO_LARGE', `the batch has ${count} changes, ${most} are allowed`);
+  if (count > CHANGES_UNCHECKED && count > bytes.byteLength / CHANGE_BYTES_MIN) {
+    throw invalid(`the batch has ${count} changes in ${bytes.byteLength} bytes: most of them cannot be changes`);
+  }
   const id = String(head.id);
-  return { json, text, count, batchId: Number.isSafeInteger(Number(id)) ? Number(id) : id };
+  const isEncoded = text.includes('"$') || text.includes('"\\u0024');
+  return { json, text, count, isEncoded, batchId: Number.isSafeInteger(Number(id)) ? Number(id) : id };
 }
 
 /**

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { Fetch } from '../../src/send/transport.ts';
 import { expectSameElsewhere, type Origin, origin, PEER, q, standstill, state, wipe } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
-import { captured, database, ITEMS, node, rowsOf } from '../support/nodes.ts';
+import { captured, database, ITEMS, node, rowsOf, writeStamps } from '../support/nodes.ts';
 
 /** For the many and the large: both paths, each once. */
 const QUICK = { ways: ['reversed', 'carefully'] };
@@ -524,6 +524,48 @@ describe('a second UNIQUE constraint', () => {
         await expectDeletedFirst(it);
       });
 
+      const AB = 'id TEXT PRIMARY KEY, a TEXT, b TEXT, updated_at INTEGER';
+      const PAIRS: Record<string, string> = {
+        'a UNIQUE virtual column of two': `CREATE TABLE items (${AB}, g TEXT AS (a || '-' || b) UNIQUE)`,
+        'a UNIQUE stored column of two': `CREATE TABLE items (${AB}, g TEXT AS (a || '-' || b) STORED UNIQUE)`,
+        'a unique index over a generated column and another': `CREATE TABLE items (${AB}, g TEXT AS (lower(a)));
+          CREATE UNIQUE INDEX u ON items (g, b)`,
+        'an expression over a generated column': `CREATE TABLE items (${AB}, g TEXT AS (a || '-' || b));
+          CREATE UNIQUE INDEX u ON items (lower(g))`,
+        'a partial index whose condition is generated': `CREATE TABLE items (${AB}, g TEXT AS (a || '-' || b));
+          CREATE UNIQUE INDEX u ON items (a, b) WHERE g IS NOT NULL`,
+        'a partial index over an expression': `CREATE TABLE items (${AB});
+          CREATE UNIQUE INDEX u ON items (a || '-' || b) WHERE b > 'a'`,
+        'a generated column in a table WITHOUT ROWID': `CREATE TABLE items (${AB}, g TEXT AS (a || '-' || b) UNIQUE)
+          WITHOUT ROWID`,
+        'a generated column with a collation': `CREATE TABLE items (${AB},
+          g TEXT COLLATE NOCASE AS (upper(a) || '-' || b) UNIQUE)`,
+        'a generated column of a generated column': `CREATE TABLE items (${AB}, f TEXT AS (a || '-'),
+          g TEXT AS (f || b)); CREATE UNIQUE INDEX u ON items (g)`,
+        'UNIQUE ON CONFLICT REPLACE, generated': `CREATE TABLE items (${AB},
+          g TEXT AS (a || '-' || b) UNIQUE ON CONFLICT REPLACE)`,
+        'PRIMARY KEY ON CONFLICT REPLACE, generated': `CREATE TABLE items (
+          ${AB.replace('KEY', 'KEY ON CONFLICT REPLACE')}, g TEXT AS (a || '-' || b) UNIQUE)`,
+      };
+      for (const [what, schema] of Object.entries(PAIRS)) {
+        test(`what REPLACE removes by ${what} is recorded`, async () => {
+          const it = await start(schema);
+          const columns = '(id, a, b, updated_at)';
+          await expectSameWithout(it, [
+            `INSERT INTO items ${columns} VALUES ('1', 'x', 'y', 7000), ('2', 'z', 'y', 1000), ('3', 'x', 'w', 9000)`,
+            "UPDATE OR REPLACE items SET a = 'x' WHERE id = '2'",
+            "UPDATE OR REPLACE items SET b = 'y', updated_at = 9500 WHERE id = '3'",
+            `REPLACE INTO items ${columns} VALUES ('4', 'x', 'y', 500), ('5', 'q', 'q', NULL)`,
+            "UPDATE OR REPLACE items SET a = 'x', b = 'y', updated_at = NULL WHERE id = '5'",
+          ]);
+          expect(it.all('SELECT id FROM items')).toEqual([{ id: '5' }]);
+          const deleted = captured(it.db).filter(({ op }) => op === 'DELETE');
+          expect(new Set(deleted.map(({ row_id }) => row_id))).toEqual(new Set(['1', '2', '3', '4']));
+          expect(it.all('SELECT * FROM _replaced')).toEqual([]);
+          await expectDeletedFirst(it);
+        });
+      }
+
       test('a column that is UNIQUE ON CONFLICT REPLACE by its declaration', async () => {
         const it = await start(EMAILS.replace('UNIQUE', 'UNIQUE ON CONFLICT REPLACE'));
         await expectSameWithout(it, [
@@ -568,6 +610,7 @@ describe('a second UNIQUE constraint', () => {
    * nothing has to. (The order of the other ways would park the loser, which is what the warning at attach says.)
    */
   async function expectDeletedFirst(it: Origin): Promise<void> {
+    writeStamps(it.manager);
     const expected = state(it.db, it.tables);
     await it.manager.flush();
     const changes = it.bodies.flatMap((body) =>

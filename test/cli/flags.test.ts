@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { choice, describeFlags, type Environment, integer, parseFlags, text } from '../../src/cli/flags.ts';
+import { choice, describeFlags, type Environment, integer, parseFlags, text, toggle } from '../../src/cli/flags.ts';
+import { HUB_FLAGS, HUB_HELP } from '../../src/cli/hub.ts';
 import { SERVE_FLAGS, SERVE_HELP } from '../../src/cli/serve.ts';
+import { SETTINGS } from '../../src/config.ts';
 
 const FLAGS = {
   id: text('name', 'Who.'),
@@ -47,6 +49,17 @@ describe('a flag', () => {
   test('keeps a value with = or a dash in it', () => {
     expect(parse(['-id', '-5', '-peer=http://h/?a=b'])).toEqual({ ...DEFAULTS, id: '-5', peer: ['http://h/?a=b'] });
   });
+});
+
+test('a toggle stands alone, and may be said with a value or in the environment', () => {
+  const read = (args: string[], env: Environment = {}): unknown =>
+    parseFlags({ once: toggle('Once.'), dir: text('folder', 'Where.', { default: 'x' }) }, args, env);
+  expect(read([])).toEqual({ once: false, dir: 'x' });
+  expect(read(['--once', '-dir', 'y'])).toEqual({ once: true, dir: 'y' });
+  expect(read(['-once=false'], { ROWCAST_ONCE: 'true' })).toEqual({ once: false, dir: 'x' });
+  expect(read([], { ROWCAST_ONCE: 'true' })).toEqual({ once: true, dir: 'x' });
+  expect(() => read(['-once', '-once'])).toThrow('-once is given twice');
+  expect(() => read(['-once=yes'])).toThrow('-once must be one of false, true, not "yes"');
 });
 
 describe('the environment', () => {
@@ -115,12 +128,27 @@ describe('help', () => {
     expect(describeFlags(FLAGS)).toContain('(required; env ROWCAST_ID)');
   });
 
-  test('of serve fits a terminal of 120 columns and names every flag', () => {
-    for (const line of SERVE_HELP.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
+  test('of both programs fits a terminal of 120 columns and names every flag', () => {
+    for (const line of `${SERVE_HELP}${HUB_HELP}`.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
     for (const key of Object.keys(SERVE_FLAGS)) {
       expect(SERVE_HELP).toContain(`\n  -${key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)} <`);
     }
   });
+});
+
+test('every setting of the library is a flag of both programs, with its default and its range', () => {
+  for (const flags of [SERVE_FLAGS, HUB_FLAGS]) {
+    for (const [name, { default: otherwise, min, max }] of Object.entries(SETTINGS)) {
+      const flag = flags[name as keyof typeof SETTINGS];
+      expect([name, flag.default, flag.parse(String(min)), flag.parse(String(max))]).toEqual([
+        name,
+        String(otherwise),
+        min,
+        max,
+      ]);
+      expect(() => flag.parse(String(max + 1))).toThrow(`from ${min} to ${max}`);
+    }
+  }
 });
 
 describe('the flags of serve', () => {

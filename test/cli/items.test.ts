@@ -26,7 +26,7 @@ type Item = any;
 async function items(): Promise<Items> {
   const made = await node({ schema: await itemsSchema() });
   const time = { now: 1_700_000_000_000 };
-  const store = new ItemStore(made.db, { now: () => time.now, sleep: () => Promise.resolve() });
+  const store = new ItemStore(made.db, 'here', { now: () => time.now, sleep: () => Promise.resolve() });
   cleanUp(() => store.release());
   let writes = 0;
   const url = await serve(
@@ -107,16 +107,15 @@ describe('creating', () => {
     ['null', 'null', /not null/],
     ['a number', '3', /not a number/],
     ['no name', '{"value":1}', /name is missing/],
-    ['no value', '{"name":"a"}', /value is missing/],
     ['an unknown field', '{"name":"a","value":1,"colour":2}', /unknown field "colour": allowed are id, name, value/],
     ['a time of its own', '{"name":"a","value":1,"updated_at":5}', /unknown field "updated_at"/],
     ['__proto__', '{"name":"a","value":1,"__proto__":{}}', /unknown field "__proto__"/],
     ['a field twice', '{"name":"a","value":1,"value":2}', /given twice/],
     ['a name that is a number', '{"name":5,"value":1}', /name must be a string, not a number/],
     ['a name that is null', '{"name":null,"value":1}', /name must be a string, not null/],
-    ['a value that is text', '{"name":"a","value":"1"}', /value must be a 64-bit integer, not a string/],
-    ['a value that is an object', '{"name":"a","value":{}}', /value must be a 64-bit integer, not an object/],
-    ['a value that is true', '{"name":"a","value":true}', /value must be a 64-bit integer, not a boolean/],
+    ['a value that is text', '{"name":"a","value":"1"}', /value must be a 64-bit integer or null, not a string/],
+    ['a value that is an object', '{"name":"a","value":{}}', /value must be a 64-bit integer or null, not an object/],
+    ['a value that is true', '{"name":"a","value":true}', /value must be a 64-bit integer or null, not a boolean/],
     ['a fraction', '{"name":"a","value":1.5}', /value must be a 64-bit integer/],
     ['a float that is whole', '{"name":"a","value":1.0}', /value must be a 64-bit integer/],
     ['an exponent', '{"name":"a","value":1e3}', /value must be a 64-bit integer/],
@@ -184,6 +183,42 @@ describe('creating', () => {
   });
 });
 
+test('a value may be missing or null, when it is created, changed or one of several', async () => {
+  const { ask, all } = await items();
+  const made = [
+    await ask('POST', '/api/items', { name: 'missing' }),
+    await ask('POST', '/api/items', { name: 'null', value: null }),
+  ];
+  expect(made.map(({ status, json }) => [status, json.value])).toEqual([
+    [201, null],
+    [201, null],
+  ]);
+  const path = `/api/items/${made[0]?.json.id}`;
+  expect((await ask('PUT', path, { value: 7 })).json.value).toBe(7);
+  expect((await ask('PUT', path, { name: 'kept' })).json).toMatchObject({ name: 'kept', value: 7 });
+  expect((await ask('PUT', path, { value: null })).json).toMatchObject({ name: 'kept', value: null });
+  const batch = await ask('POST', '/api/items/batch', [
+    { name: 'b' },
+    { name: 'b', value: null },
+    { name: 'b', value: 1 },
+  ]);
+  expect(batch.json.items.map(({ value }: Item) => value)).toEqual([null, null, 1]);
+  expect(all('SELECT DISTINCT typeof(value) AS t FROM items ORDER BY 1')).toEqual([{ t: 'integer' }, { t: 'null' }]);
+});
+
+test('a table with a node_id column is told where an item was created', async () => {
+  const { db, ask, all } = await items();
+  await ask('POST', '/api/items', { name: 'before', value: 1 });
+  db.exec('ALTER TABLE items ADD COLUMN Node_ID TEXT');
+  await ask('POST', '/api/items', { name: 'one', value: 1 });
+  await ask('POST', '/api/items/batch', [{ name: 'several', value: 1 }]);
+  expect(all('SELECT name, Node_ID AS node_id FROM items ORDER BY name')).toEqual([
+    { name: 'before', node_id: null },
+    { name: 'one', node_id: 'here' },
+    { name: 'several', node_id: 'here' },
+  ]);
+});
+
 describe('creating several', () => {
   const two = [
     { name: 'a', value: 1 },
@@ -214,7 +249,7 @@ describe('creating several', () => {
   test.each([
     ['a wrong type', '[{"name":"a","value":1},{"name":"b","value":"2"}]', /^item 1: value must be/],
     ['a float', '[{"name":"a","value":1},{"name":"b","value":2.0}]', /^item 1: value must be/],
-    ['a missing field', '[{"name":"a","value":1},{"name":"b"}]', /^item 1: value is missing/],
+    ['a missing field', '[{"name":"a","value":1},{"value":2}]', /^item 1: name is missing/],
     [
       'an unknown field',
       '{"items":[{"name":"a","value":1},{"name":"b","value":1,"x":1}]}',
@@ -293,7 +328,7 @@ describe('reading, changing, deleting', () => {
   test.each([
     ['no field', {}, /at least one of name, value/],
     ['another id', { id: ID }, /unknown field "id": allowed are name, value/],
-    ['a wrong type', { value: null }, /value must be a 64-bit integer, not null/],
+    ['null', '{"name":null}', /name must be a string, not null/],
     ['a long name', { name: 'x'.repeat(1_001) }, /1000 are allowed/],
   ])('an update with %s is refused', async (_what, body, reason) => {
     const { ask, writes } = await items();

@@ -1,14 +1,23 @@
 /** `rowcast serve` as a user runs it: a process, its answers, its log, its exit code. */
-import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { createLog, logEvents } from '../../src/cli/log.ts';
 import { RowcastError } from '../../src/errors.ts';
 import { Emitter } from '../../src/events.ts';
-import { lane } from '../support/lane.ts';
+import { lane, openDatabase } from '../support/lane.ts';
 import { cleanUp, database, exactRows, rowsOf, scratchFolder, serve as serveHttp, until } from '../support/nodes.ts';
-import { freePort, MAIN, type Parsed, type Program, runProgram, startNode as start } from '../support/programs.ts';
+import {
+  freePort,
+  MAIN,
+  type Parsed,
+  type Program,
+  runProgram,
+  startNode as start,
+  started,
+} from '../support/programs.ts';
 
 const run = (args: string[], env: Record<string, string> = {}, wrapper: string[] = []): Program =>
   runProgram(MAIN, args, { env, wrapper });
@@ -236,6 +245,47 @@ describe('an ordinary mistake is told in a line, without a stack', () => {
 
   // Permissions do not bind root, who becomes nobody here.
   const asNobody = process.getuid?.() === 0 ? ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] : [];
+  test('a file without a WAL that another process has locked for a moment is waited for, as long as -busy-ms says', async () => {
+    const folder = scratchFolder();
+    const file = join(folder, 'a.db');
+    const other = await openDatabase(file);
+    cleanUp(() => other.close());
+    other.exec('CREATE TABLE t (a); BEGIN IMMEDIATE; INSERT INTO t VALUES (1)');
+    const { code, said } = await fails(node(folder, '-busy-ms', '50'));
+    expect([code, said]).toEqual([1, expect.stringMatching(/is locked: another process holds it/)]);
+    const program = run(node(folder, '-busy-ms', '600000'));
+    // What does not wait ends at once, whenever that is; what waits must be let go some time.
+    await Promise.race([program.ended, new Promise((resolve) => setTimeout(resolve, 1_500))]);
+    other.exec('ROLLBACK');
+    await started(program);
+  });
+
+  test('a binding that was built for another Node is quoted with what it says to do', async () => {
+    const folder = scratchFolder();
+    const module = join(folder, 'node_modules', 'better-sqlite3');
+    mkdirSync(module, { recursive: true });
+    writeFileSync(join(module, 'package.json'), '{"name":"better-sqlite3","version":"12.0.0","main":"index.cjs"}');
+    writeFileSync(
+      join(module, 'index.cjs'),
+      "module.exports = class { constructor() { throw new Error('The module was compiled against\\na different Node.js version' +" +
+        "' using\\nNODE_MODULE_VERSION 127. Please try re-compiling') } }",
+    );
+    const open = join(folder, 'dist', 'src', 'cli', 'open.js');
+    cpSync(join(dirname(MAIN), '..'), join(folder, 'dist', 'src'), { recursive: true });
+    writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
+    const script = join(folder, 'open.mjs');
+    writeFileSync(
+      script,
+      `const { openDatabase } = await import(${JSON.stringify(pathToFileURL(open).href)});\n` +
+        "try { openDatabase(':memory:', { binding: 'better-sqlite3' }) } catch (error) { process.stderr.write(error.message) }",
+    );
+    const program = runProgram(script, [], { cwd: folder });
+    await program.ended;
+    const wanted =
+      lane === 'bun-sqlite' ? /not a binding for Bun/ : /NODE_MODULE_VERSION 127\. Please try re-compiling/;
+    expect(program.stderr()).toMatch(wanted);
+  });
+
   test('no permission to write the file, or beside it', async () => {
     const folder = scratchFolder();
     await database('CREATE TABLE t (a)', join(folder, 'a.db'));
@@ -271,7 +321,7 @@ describe('an ordinary mistake is told in a line, without a stack', () => {
     const table = await fails(node(folder));
     expect(table).toEqual({
       code: 1,
-      said: expect.stringMatching(/has not the columns id, .*; name the tables .* -table/),
+      said: expect.stringMatching(/lacks one of the columns id, .*; name the tables .* -table/),
     });
     const columns = 'NULL AS id, NULL AS name, NULL AS value, NULL AS created_at, NULL AS updated_at';
     db.exec(`DROP TABLE items; CREATE VIEW items AS SELECT ${columns}`);
@@ -397,6 +447,26 @@ describe('stopping', () => {
     const db = await database('PRAGMA user_version', a.db);
     expect(rowsOf(db, 'SELECT op FROM _changes')).toEqual([{ op: 'INSERT' }]);
   });
+
+  test.each([
+    ['serve', ['-db', ':memory:']],
+    ['hub', ['-db', ':memory:']],
+  ])(
+    '%s does not end with SIGHUP where there is no terminal: it says that there is nothing to reload',
+    async (command, args) => {
+      const program = run([command, '-id', 'a', '-listen', '127.0.0.1:0', ...args]);
+      const { url } = await started(program);
+      program.child.kill('SIGHUP');
+      await until('it has said so', () => program.lines('reload-ignored').length === 1);
+      expect(program.lines('reload-ignored')[0]).toMatchObject({
+        signal: 'SIGHUP',
+        message: expect.stringMatching(/nothing to reload/),
+      });
+      expect((await fetch(`${url}/health`)).status).toBe(200);
+      program.child.kill('SIGTERM');
+      expect(await program.ended).toBe(0);
+    },
+  );
 
   test('ends at once with the second signal', async () => {
     const peer = await silentPeer();

@@ -25,7 +25,7 @@ test('a full disk refuses a batch without an acknowledgement or a trace, and tak
   expect(manager.deadLetters.list()).toEqual([]);
 
   rowsOf(db, 'PRAGMA max_page_count = 1000000');
-  expect(manager.receive(body)).toEqual({ status: 200, body: { applied: 200, ack: 7 } });
+  expect(manager.receive(body)).toEqual({ status: 200, body: { applied: 200, ack: 7 }, headers: expect.any(Object) });
   expect(all('SELECT count(*) AS n FROM _changes')).toEqual([{ n: 0 }]);
 });
 

@@ -10,7 +10,7 @@ import { frame, statusLines, type View } from '../../demo/view.ts';
 import { openDatabase } from '../support/lane.ts';
 import { cleanUp, database, ITEMS, scratchFolder, serve, until } from '../support/nodes.ts';
 
-const program = fileURLToPath(new URL('../../dist/demo/main.js', import.meta.url));
+const program = fileURLToPath(new URL('../../dist/src/cli/main.js', import.meta.url));
 
 describe('npm start -- --once', () => {
   it('writes, kills, cuts, mends, finds all three equal and complete, and exits 0', async () => {
@@ -53,6 +53,21 @@ describe('npm start without a terminal', () => {
     expect(run.pids().filter(isAlive)).toEqual([]);
   });
 
+  it('makes a conflict before your eyes: two edits of one row, one winner on both, and which one lost', async () => {
+    const folder = scratchFolder();
+    const run = cluster('-port', '0', '-dir', folder);
+    await run.heard(/Commands, one per line/);
+    run.type('conflict b c', 'conflict b b', 'verify', 'quit');
+    await run.heard(/link b-c is cut.*\nb shows "edited on b".*\nc shows "edited on c"/);
+    await run.heard(/link b-c is healed\n(.*\n)*b and c both show "edited on c": the later edit wins on every node/);
+    await run.heard(/the edit "edited on b" lost, on b too/);
+    await run.heard(/conflict between which nodes\? Name two: conflict a b/);
+    await run.heard(/all three files are equal: 1 rows each/);
+    expect(await run.exited).toBe(0);
+    const contents = await Promise.all(['a', 'b', 'c'].map((id) => itemsIn(join(folder, `${id}.db`))));
+    expect(contents.map(([row]) => /'edited on (.)'/.exec(row ?? '')?.[1])).toEqual(['c', 'c', 'c']);
+  });
+
   it('leaves no node behind when it is itself killed with -9', async () => {
     const run = cluster('-port', '0', '-dir', scratchFolder());
     await run.heard(/Commands, one per line/);
@@ -76,6 +91,7 @@ describe('npm start without a terminal', () => {
     const run = cluster('-prot', '1');
     expect(await run.exited).toBe(2);
     expect(run.output()).toContain('did you mean -port?');
+    expect(run.output()).toContain('allowed: -once -dir -port');
   });
 });
 
@@ -126,7 +142,7 @@ describe('the view', () => {
 
   it('tells a peer that is up, down, tried again, or not yet heard of', () => {
     const peer = (url: string, state: 'up' | 'down' | 'unknown', pending: number, last_error: string | null) => ({
-      ...{ url, state, pending, last_error, last_acked: 0, snapshot: false, last_acked_at: null },
+      ...{ url, state, pending, last_error, last_acked: 0, snapshot: false, last_acked_at: null, lag_ms: 0 },
     });
     const states = [
       peer('u', 'up', 3, null),
@@ -144,7 +160,19 @@ describe('a line', () => {
     expect(fromLine('write 3 b')).toEqual({ kind: 'write', count: 3, node: 'b' });
     expect(fromLine('CUT a, b')).toEqual({ kind: 'cut', one: 'a', other: 'b' });
     expect(fromLine('')).toBeUndefined();
-    for (const wrong of ['kill', 'kill d', 'cut a', 'cut a a', 'heal a d', 'write ten', 'write 1 d', 'dance'])
+    expect(fromLine('conflict')).toMatchObject({ kind: 'scene', scene: { word: 'conflict' }, nodes: ['a', 'b', 'c'] });
+    for (const wrong of [
+      'conflict a',
+      'conflict a d',
+      'kill',
+      'kill d',
+      'cut a',
+      'cut a a',
+      'heal a d',
+      'write ten',
+      'write 1 d',
+      'dance',
+    ])
       expect(fromLine(wrong), wrong).toMatchObject({ kind: 'wrong' });
   });
 });
@@ -168,7 +196,7 @@ function viewOf(health: Partial<NonNullable<View['nodes'][number]['health']>>): 
 
 function cluster(...args: string[]) {
   expect(existsSync(program), 'npm run build comes first').toBe(true);
-  const child: ChildProcess = spawn(process.execPath, [program, ...args], { stdio: 'pipe' });
+  const child: ChildProcess = spawn(process.execPath, [program, 'demo', ...args], { stdio: 'pipe' });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk) => (output += chunk));
   const exited = new Promise<number | null>((resolve) => child.on('close', resolve));

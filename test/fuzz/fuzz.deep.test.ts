@@ -159,14 +159,13 @@ describe('over HTTP', () => {
     'whatever is asked of the %s gets the answer that it should, and never 500',
     async (way) => {
       const corpus = await realBodies();
-      const fuzz = await Fuzz.start();
-      const options = { maxBodyBytes: BODY_MAX };
+      const fuzz = await Fuzz.start({ maxBodyBytes: BODY_MAX });
       const agent = new http.Agent({ keepAlive: true });
       cleanUp(() => agent.destroy());
       const route =
         way === 'handler'
-          ? byHandler(createHandler(fuzz.manager, options))
-          : byHttp(await serve(createListener(fuzz.manager, options)), agent);
+          ? byHandler(createHandler(fuzz.manager))
+          : byHttp(await serve(createListener(fuzz.manager)), agent);
       await run(way, HTTP_INPUTS, (index) => makeHttpInput(SEED, index, corpus), route, fuzz);
     },
     NO_LIMIT,

@@ -50,6 +50,7 @@ export function makeHttpInput(seed: number, index: number, corpus: readonly Json
   if (random.chance(0.1)) headers.expect = '100-continue';
   if (random.chance(0.1)) headers.accept = random.pick(['text/html', '*/*;q=0', '\u00ff']);
   if (input.from !== undefined) headers['x-node-id'] = input.from;
+  headers['x-rowcast'] = 'id=fuzz';
   return {
     ...input,
     request: {

@@ -65,7 +65,7 @@ const ODD_IDS = [
   '\ud800',
 ];
 const TIMES = ['2', '3', '4', '5', '6', '7', '1000', '1700000000000', '-5'];
-const ODD_TIMES = ['0', '1', '-1', '8640000000000000', '-8640000000000000', '8639999999999999', '-0'];
+const ODD_TIMES = ['0', '1', '-1', '7258118400000', '7258118400001', '-8640000000000000', '8640000000000000', '-0'];
 const WRONG_TIMES = [
   '8640000000000001',
   '-8640000000000001',
@@ -169,7 +169,7 @@ const FOREIGN = [
   '_peer_state',
   '_dead_letter',
   '_dead_letter_info',
-  '_floors',
+  '_stamps',
   '_replaced',
   '_rowcast_stage',
   'sqlite_master',

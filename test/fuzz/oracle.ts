@@ -85,7 +85,8 @@ const RULES: TableRules[] = [
   },
 ];
 
-const TIME_MAX = 8_640_000_000_000_000n;
+const TIME_MAX = 7_258_118_400_000n;
+const TIME_MIN = -8_640_000_000_000_000n;
 const INTEGER = /^-?(?:0|[1-9][0-9]*)$/;
 
 export type Plan =
@@ -263,7 +264,7 @@ function planOf(change: Json, read: Read, values: Values): Plan {
   const time = fieldOf('updated_at');
   if (time?.kind !== 'number' || !INTEGER.test(time.text)) return park('bad-timestamp');
   const ms = BigInt(time.text);
-  if (ms > TIME_MAX || ms < -TIME_MAX) return park('bad-timestamp');
+  if (ms > TIME_MAX || ms < TIME_MIN) return park('bad-timestamp');
   const id = textOf(fieldOf('id'));
   if (op === 'DELETE') {
     if (id !== undefined && oldId !== undefined && id !== oldId) return park('bad-id');

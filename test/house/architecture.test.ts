@@ -108,9 +108,9 @@ describe('the direction of imports', () => {
     expect(users.map(show)).toEqual([]);
   });
 
-  test('a change and a batch are spelt in wire/body.ts, and recognised in receive/plain-body.ts', () => {
+  test('a change and a batch are spelt in wire/body.ts, and recognised in receive/regular-body.ts', () => {
     const spelling = [...files].filter(([, text]) => /"(batch_id|old_id)"|\{"op":/.test(codeOf(text)));
-    expect(spelling.map(([file]) => file).sort()).toEqual(['receive/plain-body.ts', 'wire/body.ts']);
+    expect(spelling.map(([file]) => file).sort()).toEqual(['receive/regular-body.ts', 'wire/body.ts']);
   });
 
   test('the public entry is for callers and programs, not for the library itself', () => {

@@ -226,11 +226,7 @@ test('every script, file and heading that is referred to exists', () => {
     for (const [, target] of text(page).matchAll(/\]\((?!https?:)([^)#]+)/g)) {
       expect(() => readdirOrRead(join(root, page, '..', target as string)), `${page} -> ${target}`).not.toThrow();
     }
-<<<<<<< HEAD
-    for (const [name] of text(page).matchAll(/(?:test|src|examples|bench)\/[\w./-]+\.(?:ts|mjs)(?!\.?\w)/g)) {
-=======
-    for (const [name] of text(page).matchAll(/(?:test|src|examples|bench)\/[\w./-]+\.(?:ts|mjs|txt)/g)) {
->>>>>>> tests
+    for (const [name] of text(page).matchAll(/(?:test|src|examples|bench)\/[\w./-]+\.(?:ts|mjs|txt)(?!\.?\w)/g)) {
       expect(() => readFileSync(join(root, name)), `${page} names ${name}`).not.toThrow();
     }
   }

@@ -144,6 +144,30 @@ describe.each(Object.entries(wirings))('over %s', (name, wire) => {
     }
   });
 
+  test('a node that is not well says 503, and why', async () => {
+    const receiver = await node();
+    const url = await wire(receiver.manager);
+    receiver.db.exec('DROP TABLE _dead_letter');
+    const answer = await fetch(`${url}/health`);
+    expect(answer.status).toBe(503);
+    expect(await answer.json()).toMatchObject({ ok: false, node_id: 'node' });
+  });
+
+  test('what a route of one’s own must say is in the answer of receive', async () => {
+    const { manager } = await node({ maxBodyBytes: 2_000 });
+    const { headers } = manager.receive(batch('a'));
+    expect(headers).toEqual({
+      'accept-encoding': 'gzip',
+      'x-apply-ms': expect.stringMatching(/^\d+$/),
+      'x-any-order': '1',
+    });
+    const answer = await post(await wire(manager), batch('a'));
+    for (const name of Object.keys(headers)) expect(answer.headers.get(name), name).not.toBeNull();
+    // One limit, whichever way a body comes.
+    expect(manager.receive(' '.repeat(2_001)).status).toBe(413);
+    expect((await post(await wire(manager), ' '.repeat(2_001))).status).toBe(413);
+  });
+
   test('HEAD /health answers like GET, without a body', async () => {
     const { manager } = await node();
     const answer = await fetch(`${await wire(manager)}/health`, { method: 'HEAD' });
@@ -195,8 +219,8 @@ describe.each(Object.entries(wirings))('over %s', (name, wire) => {
   });
 
   test('a body announced as too large answers 413 before it is sent', async () => {
-    const receiver = await node();
-    const url = await wire(receiver.manager, { maxBodyBytes: 2_000 });
+    const receiver = await node({ maxBodyBytes: 2_000 });
+    const url = await wire(receiver.manager);
     const { host } = new URL(url);
     // Only the head is sent: whoever waits for the body waits forever.
     const head = `POST /sync HTTP/1.1\r\nHost: ${host}\r\nContent-Type: application/json\r\nContent-Length: 2001\r\nConnection: close\r\n\r\n`;
@@ -205,8 +229,8 @@ describe.each(Object.entries(wirings))('over %s', (name, wire) => {
   });
 
   test('a body of unknown length that grows too large answers 413', async () => {
-    const receiver = await node();
-    const url = await wire(receiver.manager, { maxBodyBytes: 2_000 });
+    const receiver = await node({ maxBodyBytes: 2_000 });
+    const url = await wire(receiver.manager);
     const { host } = new URL(url);
     const head = `POST /sync HTTP/1.1\r\nHost: ${host}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n`;
     const chunk = `400\r\n${' '.repeat(1024)}\r\n`;
@@ -219,17 +243,17 @@ describe.each(Object.entries(wirings))('over %s', (name, wire) => {
   });
 
   test('a body at the limit is accepted', async () => {
-    const { manager } = await node();
+    const { manager } = await node({ maxBodyBytes: 2_000 });
     const body = batch('a');
     const padded = body + ' '.repeat(2_000 - body.length);
-    const url = await wire(manager, { maxBodyBytes: 2_000 });
+    const url = await wire(manager);
     expect((await post(url, padded)).status).toBe(200);
     expect((await post(url, `${padded} `)).status).toBe(413);
   });
 
   test('a sender whose batches are too large for the peer halves them until they fit', async () => {
-    const receiver = await node({ id: 'receiver' });
-    const url = await wire(receiver.manager, { maxBodyBytes: 20_000 });
+    const receiver = await node({ id: 'receiver', maxBodyBytes: 20_000 });
+    const url = await wire(receiver.manager);
     const sender = await node({ id: 'sender', peers: [url] });
     sender.db.exec(
       'WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000) ' +
@@ -305,8 +329,8 @@ describe.each(Object.entries(wirings))('over %s', (name, wire) => {
   });
 
   test(`${name} keeps the connection usable after every kind of answer`, async () => {
-    const { manager } = await node();
-    const url = await wire(manager, { maxBodyBytes: 2_000 });
+    const { manager } = await node({ maxBodyBytes: 2_000 });
+    const url = await wire(manager);
     const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
     cleanUp(() => agent.destroy());
     const send = (path: string, body: string, type = 'application/json'): Promise<number> =>

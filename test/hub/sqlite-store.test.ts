@@ -20,8 +20,8 @@ async function open(path: string, onCommit: () => void = () => {}): Promise<Sqli
     prepare: (sql) => db.prepare(sql),
     transaction: (fn) => db.transaction(fn),
   };
-  const limits = { bodyBytes: 250_000, batchChanges: 10_000 };
-  const store = new SqliteHubStore(new Connection(watched), { clock: systemClock, limits });
+  const maxBodyBytes = 250_000;
+  const store = new SqliteHubStore(new Connection(watched), { clock: systemClock, maxBodyBytes });
   await store.open();
   return store;
 }

@@ -128,7 +128,7 @@ const REFUSED: [string, string | Uint8Array][] = [
 
 /** A refusal: 4xx with a text, and not a trace in the database. */
 function expectRefused(target: TestNode, before: string[], body: string | Uint8Array, what: string): void {
-  const answer = target.manager.receive(body, { from: 'somebody' });
+  const answer = target.manager.receive(body, { from: 'somebody', said: 'id=somebody' });
   expect([400, 413], what).toContain(answer.status);
   expect((answer.body as { error: string }).error, what).toMatch(/\w{3}/);
   expect(dump(target.db), what).toEqual(before);
@@ -147,7 +147,11 @@ describe('a body that is not a batch is refused and changes nothing', () => {
     const body = JSON.stringify({ batch_id: 1, changes: [good('é'.repeat(1_000))] });
     const before = dump(made.db);
     for (const form of [body, Buffer.from(body)]) {
-      expect(made.manager.receive(form)).toEqual({ status: 413, body: { error: expect.stringContaining('2000') } });
+      expect(made.manager.receive(form)).toEqual({
+        status: 413,
+        body: { error: expect.stringContaining('2000') },
+        headers: expect.any(Object),
+      });
     }
     expect(dump(made.db)).toEqual(before);
   });
@@ -335,7 +339,7 @@ function receive(
   manager: Manager,
   body: string,
 ): { applied: number; rejected: { index: number; code: string; message: string }[] } {
-  const answer = manager.receive(body);
+  const answer = manager.receive(body, { said: 'id=somebody' });
   expect(answer.status, body).toBe(200);
   if (answer.status !== 200) throw new Error(answer.body.error);
   return { applied: answer.body.applied, rejected: answer.body.rejected ?? [] };

@@ -284,7 +284,7 @@ describe('letters', () => {
     expect(manager.receive(body).status).toBe(503);
     expect(manager.deadLetters.list()).toEqual([]);
     broken = false;
-    expect(manager.receive(body)).toEqual({ status: 200, body: { applied: 1, ack: 1 } });
+    expect(manager.receive(body)).toEqual({ status: 200, body: { applied: 1, ack: 1 }, headers: expect.any(Object) });
   });
 });
 

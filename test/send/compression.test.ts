@@ -474,8 +474,8 @@ describe.each(Object.entries(ways))('%s', (_, way) => {
   });
 
   test('counts what a body unpacks to, and what it is, against maxBodyBytes', async () => {
-    const receiver = await node({ id: 'receiver' });
-    const post = await way(receiver.manager, { maxBodyBytes: 50_000 });
+    const receiver = await node({ id: 'receiver', maxBodyBytes: 50_000 });
+    const post = await way(receiver.manager);
     const noise = crypto.getRandomValues(new Uint8Array(60_000));
     const answers = [
       await post(gzipSync(padded(50_000)), GZIP),
@@ -488,8 +488,8 @@ describe.each(Object.entries(ways))('%s', (_, way) => {
   });
 
   test('is not filled by bombs, many at once', async () => {
-    const receiver = await node({ id: 'receiver' });
-    const post = await way(receiver.manager, { maxBodyBytes: 4 * 2 ** 20 });
+    const receiver = await node({ id: 'receiver', maxBodyBytes: 4 * 2 ** 20 });
+    const post = await way(receiver.manager);
     const bomb = gzipSync(Buffer.alloc(64 * 2 ** 20, ' '));
     const answers = await Promise.all(Array.from({ length: 50 }, () => post(bomb, GZIP)));
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([413]));

@@ -56,7 +56,8 @@ test('a snapshot that has not begun counts every row and every tombstone', async
     snapshot: true,
     pending: 4_990 + 1 + 9 + 1,
     exact: true,
-    behindSince: clock.now(),
+    snapshotSince: clock.now(),
+    toBeAsked: false,
   });
   expect(manager.health().peer_states).toMatchObject([{ url: PEER, pending: 5_001, snapshot: true }]);
 });
@@ -78,7 +79,13 @@ test('it goes down page by page to nothing, and what is written meanwhile is cou
   await manager.flush();
   expect(seen.slice(0, 2)).toEqual([100, 100]);
   expect(seen.some((n) => n > 0 && n < 50)).toBe(true);
-  expect(progress(db)).toMatchObject({ snapshot: false, pending: 0, exact: true, behindSince: null });
+  expect(progress(db)).toMatchObject({
+    snapshot: false,
+    pending: 0,
+    exact: true,
+    snapshotSince: null,
+    toBeAsked: false,
+  });
   expect(db.prepare("SELECT count(*) AS n FROM _meta WHERE key LIKE 'snapshot%'").get()).toMatchObject({ n: 0 });
 });
 
@@ -89,7 +96,7 @@ test('counting ends at ten thousand and says that there may be more', async () =
   expect(progress(db)).toMatchObject({ pending: PROGRESS_COUNT_MAX, exact: false });
 });
 
-test('since when it is behind outlives the process; without a snapshot it is the time of the oldest change', async () => {
+test('since when a snapshot is under way outlives the process', async () => {
   const db = await database(`${ITEMS}; ${OTHER}`);
   insert(db, 3);
   const first = start(db, [PEER], connectionError);
@@ -98,18 +105,25 @@ test('since when it is behind outlives the process; without a snapshot it is the
   await first.manager.stop();
   const later = start(db, [PEER], connectionError, { batchMs: 1_000 });
   await later.clock.advance(5_000);
-  expect(progress(db).behindSince).toBe(since);
+  expect(progress(db).snapshotSince).toBe(since);
   await later.manager.stop();
   const well = start(db, [PEER], acknowledged);
   await well.manager.flush();
   await well.manager.stop();
   start(db, [PEER], connectionError);
   db.exec("INSERT INTO items VALUES ('new', 'x', 1, 10, 4000), ('newer', 'x', 1, 10, 5000)");
-  expect(progress(db)).toMatchObject({ snapshot: false, pending: 2, behindSince: 4_000 });
+  expect(progress(db)).toMatchObject({ snapshot: false, pending: 2, snapshotSince: null });
 });
 
 test('a peer that nobody has heard of is behind by nothing that could be told', async () => {
   const db = await database(`${ITEMS}; ${OTHER}`);
   start(db, [], acknowledged);
-  expect(progress(db)).toEqual({ lastAcked: 0, snapshot: false, pending: 0, exact: true, behindSince: null });
+  expect(progress(db)).toEqual({
+    lastAcked: 0,
+    snapshot: false,
+    pending: 0,
+    exact: true,
+    snapshotSince: null,
+    toBeAsked: false,
+  });
 });

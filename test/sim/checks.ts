@@ -4,7 +4,7 @@ import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { canonical, describe, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
-import { exactRowsOn, hiddenOn, NEW_COLUMN, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
+import { exactRowsOn, hiddenOn, NEW_COLUMN, rowsOn, tableOfRow, unstampedOn, versionOn, versionOnHub } from './rows.ts';
 
 /** A captured change that is still there. */
 interface Pending {
@@ -261,6 +261,10 @@ export class Checks {
     for (const { key, version, lost } of writes) if (!lost) expected.merge(key, version);
     const nodes = machines.filter(({ kind, counts }) => kind === 'node' && counts);
     const [first, ...others] = nodes as [Machine, ...Machine[]];
+    for (const { name, disk } of nodes) {
+      const unstamped = unstampedOn(disk);
+      if (unstamped) this.fail(`${name}: the version of ${unstamped} was never written into the row`);
+    }
     for (const other of others) {
       if (exactRowsOn(first.disk, first.migrated) === exactRowsOn(other.disk, other.migrated)) continue;
       const difference = differenceOf(rowsOn(first.disk, first.migrated), rowsOn(other.disk, other.migrated));

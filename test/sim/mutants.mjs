@@ -38,8 +38,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        'AND (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
-        'AND (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
+        'WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
+        'WHERE (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
       ],
     ],
   },
@@ -108,8 +108,8 @@ export const MUTANTS = [
     edits: [
       [
         'attach.js',
-        'return this.#apply(body, options.from);',
-        `${LATER}this.#apply(body, options.from));\n            return { applied: 1, ack: ${BATCH_ID} };`,
+        'return this.#apply(body, options.from, options.said !== undefined);',
+        `${LATER}this.#apply(body, options.from, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
       ],
     ],
   },
@@ -144,28 +144,51 @@ export const MUTANTS = [
     name: 'no-local-advance',
     what: 'an update keeps the time that the application gave it, whatever the row had',
     edits: [
-      [
-        'capture/triggers.js',
-        "'AFTER UPDATE', `${advances(table)} AND ${NOT_SYNCING}`",
-        "'AFTER UPDATE', `${NOT_SYNCING}`",
-      ],
-      ['capture/triggers.js', 'Math.max(2, table.writers + 1)', '0'],
+      ['capture/triggers.js', 'when: `${advances(table)} AND ${NOT_SYNCING}`', 'when: NOT_SYNCING'],
+      ['capture/triggers.js', '        stampUpdate(table),\n', ''],
     ],
   },
   {
     name: 'insert-below-tombstone',
     what: 'an id that was deleted can be inserted again below its tombstone',
-    edits: [['capture/triggers.js', '        advanceInsert(table),\n', '']],
+    edits: [['capture/triggers.js', '        stampInsert(table),\n', '']],
   },
   {
     name: 'replace-without-floor',
     what: 'REPLACE forgets the version of the row that it removes',
-    edits: [['capture/triggers.js', '        floorBeforeReplace(table),\n', '']],
+    edits: [['capture/triggers.js', '        noteBeforeInsert(table),\n', '']],
   },
   {
     name: 'rename-not-captured',
     what: 'a changed primary key leaves the old row on the peers',
     edits: [['capture/triggers.js', '        captureRename(table),\n', '']],
+  },
+  {
+    name: 'stamp-not-written',
+    what: 'a version that was given to a write never gets into its row',
+    edits: [['capture/stamps.js', 'write(db, table);\n', "db.run('DELETE FROM main._stamps');\n"]],
+  },
+  {
+    name: 'stamp-not-probed',
+    what: 'a write does not ask whether its row was given a version that it does not show yet',
+    edits: [
+      [
+        'capture/triggers.js',
+        " OR ${reached(table, '_stamps')}) AND ${NOT_SYNCING}`,\n        body,",
+        ') AND ${NOT_SYNCING}`,\n        body,',
+      ],
+    ],
+  },
+  {
+    name: 'stamp-not-deleted-at',
+    what: 'a row is deleted at the time that it shows, not at the version that it was given',
+    edits: [
+      [
+        'capture/triggers.js',
+        "const body = recordDelete(table, versionOf(table, 'OLD'));",
+        "const body = recordDelete(table, presentIfInvalid(timeOf(table, 'OLD')));",
+      ],
+    ],
   },
   {
     name: 'nulls-dropped',
@@ -186,7 +209,7 @@ export const MUTANTS = [
   {
     name: 'captured-while-applying',
     what: 'what was received is captured and sent on',
-    edits: [['capture/triggers.js', "key = 'syncing') IS NOT 1", "key = 'syncing') IS NOT 2"]],
+    edits: [['capture/versions.js', "key = 'syncing') IS NOT 1", "key = 'syncing') IS NOT 2"]],
   },
   {
     name: 'foreign-keys-enforced',
@@ -210,8 +233,8 @@ export const MUTANTS = [
     edits: [
       [
         'hub/hub.js',
-        'const { ack, letters } = await this.#store.receive(body, { from: sender, plain: said === undefined });',
-        `${LATER}this.#store.receive(body, { from: sender, plain: said === undefined }));\n            const { ack, letters } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [] };`,
+        'const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });',
+        `${LATER}this.#store.receive(body, { from: sender, plain: said === undefined }));\n            const { ack, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [], changes: 1 };`,
       ],
     ],
   },

@@ -34,7 +34,7 @@ function selectSql(table: TableName, migrated: boolean): string {
 
 const LAST_READ = new WeakMap<Disk, { state: string; rows: Map<Key, WireRow> }>();
 
-/** The rows of all tables as the wire would carry them. */
+/** The rows of all tables as the wire would carry them, each with its version, whether or not that is in the row yet. */
 export function rowsOn(disk: Disk, migrated: boolean): Map<Key, WireRow> {
   const state = `${disk.state} ${migrated}`;
   const last = LAST_READ.get(disk);
@@ -59,7 +59,31 @@ export function rowsOf(disk: Disk, table: TableName, migrated: boolean): Map<Key
     });
     rows.set(keyOf(table, String(row.id)), row);
   }
+  for (const { table: of, id, version } of stampsOn(disk)) {
+    const row = of === table ? rows.get(keyOf(table, id)) : undefined;
+    if (row && !(typeof row.updated_at === 'number' && row.updated_at >= version)) row.updated_at = version;
+  }
   return rows;
+}
+
+/** The versions that may not yet be in the rows themselves. */
+function stampsOn(disk: Disk): { table: string; id: string; version: number }[] {
+  if (disk.all("SELECT 1 FROM sqlite_schema WHERE name = '_stamps'").length === 0) return [];
+  return disk
+    .all('SELECT table_name, row_id, version FROM _stamps')
+    .map((line) => ({ table: String(line.table_name), id: String(line.row_id), version: Number(line.version) }));
+}
+
+/** A row that does not show its version. */
+export function unstampedOn(disk: Disk): Key | undefined {
+  for (const table of tablesOf(disk.kind)) {
+    const sql =
+      `SELECT s.row_id AS id FROM _stamps AS s JOIN ${table} AS t ON t.id = s.row_id WHERE s.table_name = ? ` +
+      "AND NOT (typeof(t.updated_at) = 'integer' AND t.updated_at >= s.version)";
+    const [found] = disk.all(sql, table);
+    if (found) return keyOf(table, String(found.id));
+  }
+  return undefined;
 }
 
 /** Every row with the storage class of every value, as one text. */

@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import type { Clock } from '../../src/clock.ts';
 import type { Fetch } from '../../src/send/transport.ts';
 import type { TestDatabase } from './lane.ts';
-import { ITEMS, type NodeOptions, node, rowsOf, type TestNode } from './nodes.ts';
+import { ITEMS, type NodeOptions, node, rowsOf, type TestNode, writeStamps } from './nodes.ts';
 
 export const PEER = 'http://peer.test';
 
@@ -76,6 +76,7 @@ export async function expectSameElsewhere(
   from: Origin,
   options: { schema?: string; ways?: string[] } = {},
 ): Promise<void> {
+  writeStamps(from.manager);
   const expected = state(from.db, from.tables);
   expect(await from.manager.flush()).toEqual({ delivered: [PEER], unreachable: [] });
   expect(from.all('SELECT count(*) AS n FROM _changes')).toEqual([{ n: 0 }]);

@@ -44,6 +44,7 @@ export async function database(schema = ITEMS, path = ':memory:'): Promise<TestD
 export interface TestNode {
   db: TestDatabase;
   manager: Manager;
+  /** Reads rows that have their versions: see `writeStamps`. */
   all(sql: string, ...params: unknown[]): Record<string, unknown>[];
 }
 
@@ -59,7 +60,19 @@ export async function node(options: NodeOptions = {}): Promise<TestNode> {
   const db = await database(schema, path);
   const manager = attach(db, { id: 'node', peers: [], ...config }, tables ?? ['items']);
   cleanUp(() => manager.stop());
-  return { db, manager, all: (sql, ...params) => rowsOf(db, sql, ...params) };
+  const all: TestNode['all'] = (sql, ...params) => {
+    if (rowsOf(db, 'SELECT 1 FROM _stamps LIMIT 1').length > 0) manager.receive(NOTHING);
+    return rowsOf(db, sql, ...params);
+  };
+  return { db, manager, all };
+}
+
+const NOTHING = '{"batch_id":0,"changes":[]}';
+
+/** What comes before anything is sent or received: the versions that writes have been given are written into the rows. */
+export function writeStamps(manager: Manager): void {
+  const { status, body } = manager.receive(NOTHING);
+  if (status !== 200) throw new Error(JSON.stringify(body));
 }
 
 /** Rows as plain objects, whatever the binding makes of them. */

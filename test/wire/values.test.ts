@@ -162,7 +162,7 @@ function fill(db: TestDatabase, values: string[]): number {
   values.forEach((value, i) => {
     try {
       db.exec(
-        `INSERT INTO items VALUES ('${String(i).padStart(3, '0')} ${value.slice(0, 30).replaceAll(/['"]/g, '_')}', ${value}, ${1000 + i})`,
+        `INSERT INTO items VALUES ('${String(i).padStart(3, '0')} ${value.slice(0, 30).replaceAll(/['"\\]|[^ -~]/g, '_')}', ${value}, ${1000 + i})`,
       );
       taken += 1;
     } catch (error) {

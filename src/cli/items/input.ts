@@ -14,8 +14,8 @@ export const BATCH_BYTES_MAX = 16 * 1024 * 1024;
 export interface NewItem {
   id?: string;
   name: string;
-  /** A 64-bit integer in decimal. */
-  value: string;
+  /** A 64-bit integer in decimal; null where there is none. */
+  value: string | null;
 }
 
 /** The request is at fault: answered with 400 and this message. */
@@ -97,9 +97,9 @@ function checkStructure(item: unknown, allowed: string[]): asserts item is Recor
   if (!isObject(item)) throw new Refused(`an item is an object {name, value}, not ${kindOf(item)}`);
   for (const [key, value] of Object.entries(item)) {
     if (!allowed.includes(key)) throw new Refused(`unknown field ${show(key)}: allowed are ${allowed.join(', ')}`);
-    const wanted = key === 'value' ? 'number' : 'string';
-    if (typeof value === wanted) continue;
-    throw new Refused(`${key} must be ${key === 'value' ? 'a 64-bit integer' : 'a string'}, not ${kindOf(value)}`);
+    const isValue = key === 'value';
+    if (typeof value === (isValue ? 'number' : 'string') || (isValue && value === null)) continue;
+    throw new Refused(`${key} must be ${isValue ? 'a 64-bit integer or null' : 'a string'}, not ${kindOf(value)}`);
   }
 }
 
@@ -123,7 +123,8 @@ function checkFields(item: Record<string, unknown>, scanned: Scanned): Partial<N
     fields.id = item.id.toLowerCase();
   }
   if (typeof item.name === 'string') fields.name = checkName(item.name);
-  if (item.value !== undefined) {
+  if (item.value === null) fields.value = null;
+  else if (item.value !== undefined) {
     // 1.0 and 1e3 are not written as integers; 2^63 is one that SQLite can only read as a float.
     if (scanned.json_type !== 'integer' || scanned.sql_type !== 'integer') {
       throw new Refused('value must be a 64-bit integer');
@@ -144,11 +145,10 @@ function checkName(name: string): string {
   return name;
 }
 
-function complete(fields: Partial<NewItem>): NewItem {
-  for (const key of ['name', 'value'] as const) {
-    if (fields[key] === undefined) throw new Refused(`${key} is missing`);
-  }
-  return fields as NewItem;
+/** A new item has a name. Its value may be missing, as it may in the table. */
+function complete({ id, name, value = null }: Partial<NewItem>): NewItem {
+  if (name === undefined) throw new Refused('name is missing');
+  return { name, value, ...(id !== undefined && { id }) };
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

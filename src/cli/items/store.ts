@@ -8,6 +8,8 @@ export const ITEMS_TABLE = 'items';
 export const LIST_MAX = 100;
 
 export const ITEM_COLUMNS = ['id', 'name', 'value', 'created_at', 'updated_at'];
+/** A column that other implementations' items have: the node on which an item was created. */
+const NODE_COLUMN = 'node_id';
 const TABLE =
   'CREATE TABLE IF NOT EXISTS items ' +
   '(id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)';
@@ -28,11 +30,13 @@ export function createItems(db: Database): void {
 
 /** True where the table called items has every column that the routes need. */
 export function hasItemColumns(db: Database): boolean {
-  const found = db.prepare(`SELECT lower(name) AS name FROM pragma_table_info('${ITEMS_TABLE}')`).all() as {
-    name: string;
-  }[];
-  const names = new Set(found.map(({ name }) => name));
+  const names = columnsOf(new Connection(db));
   return ITEM_COLUMNS.every((name) => names.has(name));
+}
+
+function columnsOf(db: Connection): Set<string> {
+  const found = db.all<{ name: string }>(`SELECT lower(name) AS name FROM pragma_table_info('${ITEMS_TABLE}')`);
+  return new Set(found.map(({ name }) => name));
 }
 
 export function indexItems(db: Database): void {
@@ -42,24 +46,27 @@ export function indexItems(db: Database): void {
 export class ItemStore {
   /** Shared with whoever reads input: SQLite reads the integers of a body. */
   readonly connection: Connection;
+  readonly #nodeId: string;
   readonly #clock: Clock;
   readonly #newId: () => string;
 
-  constructor(db: Database, clock: Clock) {
+  constructor(db: Database, nodeId: string, clock: Clock) {
+    this.#nodeId = nodeId;
     this.connection = new Connection(db);
     this.#clock = clock;
     this.#newId = uuidv7(clock);
   }
 
   create(item: NewItem): string {
-    return this.connection.transaction(() => this.#insert(item, this.#clock.now()));
+    return this.connection.transaction(() => this.#insert(item, this.#clock.now(), this.#newColumns()));
   }
 
   /** All or none. */
   createAll(items: NewItem[]): string[] {
     return this.connection.transaction(() => {
       const now = this.#clock.now();
-      return items.map((item, index) => at(index, () => this.#insert(item, now)));
+      const columns = this.#newColumns();
+      return items.map((item, index) => at(index, () => this.#insert(item, now, columns)));
     });
   }
 
@@ -76,7 +83,7 @@ export class ItemStore {
     const known = this.#find(id);
     if (known === undefined) return undefined;
     const assignments = ['updated_at = CAST(? AS INTEGER)'];
-    const params = [String(this.#clock.now())];
+    const params: (string | null)[] = [String(this.#clock.now())];
     if (fields.name !== undefined) {
       assignments.push('name = ?');
       params.push(fields.name);
@@ -101,17 +108,19 @@ export class ItemStore {
     this.connection.release();
   }
 
-  #insert(item: NewItem, now: number): string {
+  /** The columns of a new item; looked up, because a migration may add one at any time. */
+  #newColumns(): string[] {
+    return columnsOf(this.connection).has(NODE_COLUMN) ? [...ITEM_COLUMNS, NODE_COLUMN] : ITEM_COLUMNS;
+  }
+
+  #insert(item: NewItem, now: number, columns: string[]): string {
     const id = item.id ?? this.#newId();
     if (item.id !== undefined && this.#exists(id)) throw new Refused(`id ${id} exists already`);
+    const values = [id, item.name, item.value, String(now), String(now), this.#nodeId];
+    const places = ['?', '?', 'CAST(? AS INTEGER)', 'CAST(? AS INTEGER)', 'CAST(? AS INTEGER)', '?'];
     this.connection.run(
-      'INSERT INTO items (id, name, value, created_at, updated_at) ' +
-        'VALUES (?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS INTEGER))',
-      id,
-      item.name,
-      item.value,
-      String(now),
-      String(now),
+      `INSERT INTO items (${columns.join(', ')}) VALUES (${places.slice(0, columns.length).join(', ')})`,
+      ...values.slice(0, columns.length),
     );
     return this.#read(id);
   }

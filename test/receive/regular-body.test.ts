@@ -1,6 +1,6 @@
 /** A body that a node with the same schema wrote is told by its text, and merged to the same end as by every other way. */
 import { describe, expect, test } from 'vitest';
-import { PlainBodies } from '../../src/receive/plain-body.ts';
+import { RegularBodies } from '../../src/receive/regular-body.ts';
 import type { Table } from '../../src/sqlite/schema.ts';
 import { Random } from '../support/model.ts';
 import { exactRows, node, rowsOf, type TestNode } from '../support/nodes.ts';
@@ -16,6 +16,7 @@ function tableNamed(name: string, columns: string[]): Table {
     rowKey: 'rowid',
     uniques: [],
     writers: 0,
+    generated: [],
     warnings: [],
   };
 }
@@ -27,7 +28,7 @@ const TABLES = [
 ];
 
 function counts(body: string): unknown {
-  const plain = new PlainBodies((name) => TABLES.find((table) => table.name === name));
+  const plain = new RegularBodies((name) => TABLES.find((table) => table.name === name));
   const found = plain.recognise(Buffer.from(body).toString('latin1'));
   return found?.map(({ table, writes, deletions }) => [table.name, writes, deletions]);
 }
@@ -60,6 +61,12 @@ describe('a plain body', () => {
     ],
     ['quotes, backslashes and braces in text', batch(write({ name: '"},"old_id":null},{\\' })), [['items', 1, 0]]],
     ['text that only holds a dollar', batch(write({ name: 'a$blob:' })), [['items', 1, 0]]],
+    ['encoded text', batch(write({ name: '$text:$' })), [['items', 1, 0]]],
+    [
+      'encoded text behind an escape',
+      batch(write({ name: 'HERE' })).replace('HERE', '\\u0024blob:00'),
+      [['items', 1, 0]],
+    ],
     ['text beyond ASCII', batch(write({ id: 'ü', name: '日本\u2028' })), [['items', 1, 0]]],
     [
       'two tables in turn, with names beyond ASCII',
@@ -98,8 +105,6 @@ describe('a plain body', () => {
     ['a row that is no object', batch(write({}, { row: ['a', 'n', T] }))],
     ['a nested value', batch(write({ name: { a: 1 } }))],
     ['a list as a value', batch(write({ name: [1] }))],
-    ['encoded text', batch(write({ name: '$text:$' }))],
-    ['encoded text behind an escape', batch(write({ name: 'HERE' })).replace('HERE', '\\u0024blob:00')],
     ['an encoded id', batch(write({ id: '$text:$' }))],
     ['an id with an escape', batch(write({ id: 'a"b' }))],
     ['an id like nested JSON', batch(write({ id: '{}' }), write({ id: '[]' }))],
@@ -108,7 +113,7 @@ describe('a plain body', () => {
     ['a time that is text', batch(write({ updated_at: `${T}` }))],
     ['a time with a fraction', batch(write({ updated_at: T + 0.5 }))],
     ['a time of one digit', batch(write({ updated_at: 1 }))],
-    ['a time out of range', batch(write({ updated_at: 8_640_000_000_000_001 }))],
+    ['a time out of range', batch(write({ updated_at: 7_258_118_400_001 }))],
     ['a negative time', batch(write({ updated_at: -T }))],
     ['a time that is true', batch(write({ updated_at: true }))],
     ['one bad change among good ones', batch(write(), write({ more: 1 }), write())],
@@ -191,11 +196,14 @@ test.each([1, 2, 3, 4, 5])('ends as a body that is checked change by change does
     const text = JSON.stringify({ batch_id: i + 1, changes });
     const answer = plain.manager.receive(text);
     // White space is more than a plain body has; a table in capitals is more than the fast way takes.
-    expect(checked.manager.receive(JSON.stringify({ batch_id: i + 1, changes }, null, 1))).toEqual(answer);
+    expect(checked.manager.receive(JSON.stringify({ batch_id: i + 1, changes }, null, 1))).toEqual({
+      ...answer,
+      headers: expect.any(Object),
+    });
     const shouted = changes.map((change) => ({ ...change, table: (change as { table: string }).table.toUpperCase() }));
     const { body } = careful.manager.receive(JSON.stringify({ batch_id: i + 1, changes: shouted }));
     expect((body as { applied: number }).applied).toEqual((answer.body as { applied: number }).applied);
-    expect(plain.manager.receive(text)).toEqual(answer);
+    expect(plain.manager.receive(text)).toEqual({ ...answer, headers: expect.any(Object) });
   }
   const { letters, ...state } = stateOf(plain) as { letters: unknown[] };
   expect(stateOf(checked)).toEqual({ ...state, letters });

@@ -2,23 +2,22 @@
  * Recognises a body that a node with the same schema has written, by its text alone.
  *
  * A pattern made of the table's columns spells a change out from its first brace to its last: op, table, every column in
- * its order, an id of plain text, a time in range, values that need no decoding. Where every change of the body fits its
- * pattern, nothing is left for the statements of the merge to check, and checking in SQL, per row and per column, would
- * cost more than the merge itself. Any other body, such as one with white space or columns in another order, is not wrong:
- * it goes the way of apply-fast.ts that finds out while it merges.
+ * its order, an id of plain text, a time in range. Where every change of the body fits its pattern, nothing is left for the
+ * statements of the merge to check, and checking in SQL, per row and per column, would cost more than the merge itself. Any
+ * other body, such as one with white space or columns in another order, is not wrong: it goes the careful way.
  *
  * The body is known to be JSON by now, so a pattern only has to tell strings from numbers and where they end.
  */
 import type { Table } from '../sqlite/schema.ts';
 
 /** What the batch holds for one table. */
-export interface PlainPart {
+export interface RegularPart {
   table: Table;
   writes: number;
   deletions: number;
 }
 
-export class PlainBodies {
+export class RegularBodies {
   readonly #tableOf: (name: string) => Table | undefined;
   readonly #patterns = new WeakMap<Table, RegExp>();
 
@@ -26,11 +25,11 @@ export class PlainBodies {
     this.#tableOf = tableOf;
   }
 
-  /** The tables of a plain body, or undefined. `text` has one character per byte. */
-  recognise(text: string): PlainPart[] | undefined {
-    const parts = new Map<Table, PlainPart>();
+  /** The tables of a regular body, or undefined. `text` has one character per byte. */
+  recognise(text: string): RegularPart[] | undefined {
+    const parts = new Map<Table, RegularPart>();
     let at = HEAD.exec(text)?.[0].length ?? -1;
-    let part: PlainPart | undefined;
+    let part: RegularPart | undefined;
     let pattern: RegExp | undefined;
     while (at > 0) {
       if (!part || !pattern || !fits(pattern, text, at)) {
@@ -78,10 +77,10 @@ const NOTHING = /(?!)/y;
 
 /** An id that is neither encoded (`$`) nor could be mistaken for nested JSON, and has no escapes. */
 const ID = String.raw`"[^"\\$[{][^"\\]*"`;
-/** Ten to 999,999,999,999,999: well within the range of a time, and neither true nor false. */
-const TIME = String.raw`[1-9]\d{1,14}`;
-/** A string that is not encoded, or a number, true, false or null. The end of a string is the first bare quote. */
-const VALUE = String.raw`(?:"(?!\$|\\u0024)[^"\\]*(?:\\.[^"\\]*)*"|[\w.+-]+)`;
+/** Ten to 6,999,999,999,999, in the year 2191: within the range of a time, and neither true nor false. */
+const TIME = String.raw`(?:[1-9]\d{1,11}|[1-6]\d{12})`;
+/** A string, or a number, true, false or null. The end of a string is the first bare quote. */
+const VALUE = String.raw`(?:"[^"\\]*(?:\\.[^"\\]*)*"|[\w.+-]+)`;
 
 function patternFor(table: Table): RegExp {
   const name = jsonText(table.name);
@@ -108,7 +107,12 @@ function jsonText(name: string): string {
     .replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&');
 }
 
+/** An engine keeps a place to return to for every escape of a text, and throws where millions are more than it can hold. */
 function fits(pattern: RegExp, text: string, at: number): boolean {
   pattern.lastIndex = at;
-  return pattern.test(text);
+  try {
+    return pattern.test(text);
+  } catch {
+    return false;
+  }
 }

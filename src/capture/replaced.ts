@@ -1,0 +1,100 @@
+/**
+ * What REPLACE removes besides the row of its own id. With a second UNIQUE constraint these are rows with other ids, and no
+ * trigger of theirs fires. They are noted before the write and, if they are gone after it, recorded as deleted. To note
+ * one too many does no harm.
+ */
+
+import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
+import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
+import { rowJson } from '../wire/values.ts';
+import type { TriggerParts } from './triggers.ts';
+import { idOf, NOT_SYNCING, versionOf } from './versions.ts';
+
+export function captureReplaced(table: Table): TriggerParts[] {
+  if (table.uniques.length === 0) return [];
+  const noted = `EXISTS (SELECT 1 FROM _replaced WHERE table_name = ${literal(table.name)}) AND ${NOT_SYNCING}`;
+  const clashes = (own: 'NEW' | 'OLD'): string => `EXISTS (SELECT 1 ${victims(table, own)}) AND ${NOT_SYNCING}`;
+  const update = updatesOf(table);
+  return [
+    { kind: 'insert_clash', event: 'BEFORE INSERT', when: clashes('NEW'), body: [note(table, 'NEW')] },
+    { kind: 'insert_replaced', event: 'AFTER INSERT', when: noted, body: settle(table) },
+    {
+      kind: 'update_clash',
+      event: `BEFORE ${update}`,
+      when: `${allColumnsRead(table)}${clashes('OLD')}`,
+      body: [note(table, 'OLD')],
+    },
+    { kind: 'update_replaced', event: `AFTER ${update}`, when: noted, body: settle(table) },
+  ];
+}
+
+/** The rows in the way of NEW. Those of its own id are somebody else's business: `own` is the row that is written. */
+function victims(table: Table, own: 'NEW' | 'OLD'): string {
+  const id = idOf(table, 't');
+  // One look-up per constraint: joined by OR, SQLite walks the whole table.
+  const clashing = table.uniques
+    .map((unique) => `SELECT ${id} FROM ${quote(table.name)} AS t WHERE ${clash(table, unique)}`)
+    .join(' UNION ALL ');
+  return (
+    `FROM ${quote(table.name)} AS t WHERE ${id} IN (${clashing}) ` +
+    `AND ${id} IS NOT ${idOf(table, own)} AND ${id} IS NOT NULL`
+  );
+}
+
+function clash(table: Table, unique: UniqueConstraint): string {
+  // An expression is asked of the new row by way of a subquery that has its columns under their own names.
+  const names = [...table.columns.map(({ name }) => name), ...table.generated].map(quote);
+  const fresh = `(SELECT ${names.map((name) => `NEW.${name} AS ${name}`).join(', ')})`;
+  const terms = unique.columns.map(({ name, expression, collation }) =>
+    expression === undefined
+      ? `t.${quote(name)} = NEW.${quote(name)} COLLATE ${quote(collation)}`
+      : `(${expression}\n) = (SELECT ${expression}\n FROM ${fresh}) COLLATE ${quote(collation)}`,
+  );
+  return [...terms, ...(unique.where === undefined ? [] : [`(${unique.where}\n)`])].join(' AND ');
+}
+
+function note(table: Table, own: 'NEW' | 'OLD'): string {
+  const version = versionOf(table, 't');
+  return (
+    'INSERT INTO _replaced (table_name, row_id, version, row_data) ' +
+    `SELECT ${literal(table.name)}, ${idOf(table, 't')}, ${version}, ` +
+    `${rowJson(table, 't', { column: table.updatedAt, by: version })} ${victims(table, own)} ` +
+    'ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version, row_data = excluded.row_data'
+  );
+}
+
+function settle(table: Table): string[] {
+  const name = literal(table.name);
+  const gone =
+    `FROM _replaced AS r WHERE r.table_name = ${name} ` +
+    `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE ${idOf(table, 't')} = r.row_id)`;
+  return [
+    `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'DELETE', ${name}, r.row_id, r.row_data ${gone}`,
+    `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${name}, r.row_id, r.version ${gone} ` +
+      'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+    `DELETE FROM _replaced WHERE table_name = ${name}`,
+  ];
+}
+
+/** The UPDATEs that can bring two rows into conflict. */
+function updatesOf(table: Table): string {
+  const columns = table.uniques.flatMap((unique) => unique.columns.map(({ name }) => name));
+  // Nobody knows which columns a condition or an expression looks at, and a generated column is never itself in SET.
+  const hidden = table.uniques.some((u) => u.where !== undefined || u.columns.some((c) => c.expression !== undefined));
+  if (hidden || hasGenerated(table)) return 'UPDATE';
+  return `UPDATE OF ${[...new Set(columns.map(quote))].join(', ')}`;
+}
+
+function hasGenerated(table: Table): boolean {
+  const generated = new Set(table.generated.map(fold));
+  return table.uniques.some((unique) => unique.columns.some(({ name }) => generated.has(fold(name))));
+}
+
+/**
+ * Before an UPDATE, SQLite computes a generated column of NEW from those columns that are in SET or that the trigger
+ * reads, and takes the others for NULL. So where a generated column counts, the trigger reads them all.
+ */
+function allColumnsRead(table: Table): string {
+  if (table.generated.length === 0) return '';
+  return `${conjunction(table.columns.map(({ name }) => `NEW.${quote(name)} IS NEW.${quote(name)}`))} AND `;
+}

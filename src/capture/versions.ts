@@ -1,0 +1,96 @@
+/**
+ * The version of a row, as SQL. It is the row's `updated_at`, or its stamp in `_stamps` where that is greater: a stamp is
+ * the version that Rowcast has given to a write which brought none above the last, until it is written into the row.
+ */
+
+import type { Table } from '../sqlite/schema.ts';
+import { literal, quote } from '../sqlite/sql.ts';
+import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
+import { rowJson } from '../wire/values.ts';
+
+/** A missing flag row means capture: losing a change is worse than sending one too many. */
+export const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
+
+/** Between the two nothing is captured. Both in one transaction, so that no other connection ever sees the flag set. */
+export const SET_SYNCING = "INSERT INTO _meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
+export const RESET_SYNCING = "UPDATE _meta SET value = 0 WHERE key = 'syncing'";
+
+/** SQLite's clock, in milliseconds; julianday works in every version, and only the rare paths ask for the time. */
+export const NOW = "CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)";
+
+/** An integer in range. Of what a column of INTEGER affinity can hold in that range, only a fraction is not one. */
+export function valid(x: string): string {
+  return `((${x} BETWEEN ${TIMESTAMP_MIN} AND ${TIMESTAMP_MAX} AND ${x} = CAST(${x} AS INTEGER)) IS TRUE)`;
+}
+
+export function timeOf(table: Table, row: string): string {
+  return `${row}.${quote(table.updatedAt)}`;
+}
+
+export function idOf(table: Table, row: string): string {
+  return `${row}.${quote(table.id)}`;
+}
+
+/** A row of `_stamps` or `_tombstones`. */
+export function isOf(table: Table, id: string): string {
+  return `table_name = ${literal(table.name)} AND row_id = ${id}`;
+}
+
+/** The version of `row`, which is NEW, OLD or an alias; the present where it has none. */
+export function versionOf(table: Table, row: string): string {
+  const time = timeOf(table, row);
+  const stamp =
+    `SELECT version FROM _stamps WHERE ${isOf(table, idOf(table, row))} ` +
+    `AND NOT (${valid(time)} AND ${time} > version)`;
+  return `coalesce((${stamp}), iif(${valid(time)}, ${time}, ${NOW}))`;
+}
+
+/** The greatest version that an id is known to have had, by its stamp and by what else is given; each may be NULL. */
+export function lastVersion(table: Table, id: string, also: string): string {
+  const stamp = `(SELECT version FROM _stamps WHERE ${isOf(table, id)})`;
+  return `max(coalesce(${stamp}, ${TIMESTAMP_MIN}), coalesce(${also}, ${TIMESTAMP_MIN}))`;
+}
+
+export function tombstoneOf(table: Table, id: string): string {
+  return `(SELECT version FROM _tombstones WHERE ${isOf(table, id)})`;
+}
+
+/** Notes versions that a row must stay above. `select` yields an id and a version. */
+export function noteStamp(table: Table, select: { id: string; version: string; from: string }): string {
+  return (
+    'INSERT INTO _stamps (table_name, row_id, version) ' +
+    `SELECT ${literal(table.name)}, ${select.id}, ${select.version} ${select.from} ` +
+    'ON CONFLICT DO UPDATE SET version = max(version, excluded.version), refused = NULL'
+  );
+}
+
+/**
+ * Two statements: the rows `t` that match `where` get a stamp, and are recorded as they stand, with it for `updated_at`. A
+ * row that is above `last` by its own time has moved on meanwhile, and whoever moved it has recorded it.
+ */
+export function recordStamped(
+  table: Table,
+  op: 'INSERT' | 'UPDATE',
+  row: { where: string; last: string; wanted: string },
+): string[] {
+  const time = timeOf(table, 't');
+  const id = idOf(table, 't');
+  const source = `FROM ${quote(table.name)} AS t`;
+  return [
+    noteStamp(table, {
+      id,
+      version: `min(${TIMESTAMP_MAX}, max(${row.wanted}, ${row.last} + 1))`,
+      from: `${source} WHERE ${row.where} AND ${id} IS NOT NULL AND NOT (${valid(time)} AND ${time} > ${row.last})`,
+    }),
+    'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
+      `SELECT '${op}', ${literal(table.name)}, ${id}, ` +
+      `${rowJson(table, 't', { column: table.updatedAt, by: `coalesce(s.version, ${presentIfInvalid(time)})` })} ` +
+      `${source} LEFT JOIN _stamps AS s ON s.table_name = ${literal(table.name)} AND s.row_id = ${id} ` +
+      // A row without an id has no stamp; it is recorded so that a letter can say so.
+      `WHERE ${row.where} AND (${id} IS NULL OR NOT (${valid(time)} AND ${time} > s.version))`,
+  ];
+}
+
+export function presentIfInvalid(time: string): string {
+  return `iif(${valid(time)}, ${time}, ${NOW})`;
+}

@@ -1,0 +1,81 @@
+/** The flags that both programs have. The numbers of the library come from its own table of settings. */
+
+import { ID_RULE, isId, normalisePeer, SETTINGS } from '../config.ts';
+import { messageOf } from '../errors.ts';
+import { choice, integer, text, UsageError } from './flags.ts';
+import { parseListen } from './listen.ts';
+import { BINDINGS } from './open.ts';
+
+const AUTO = 'auto';
+
+export function idFlag(help: string) {
+  return { ...text('name', help), parse: parseId };
+}
+
+export function listenFlag(port: number) {
+  return {
+    ...text('host:port', `Where to listen. :${port} is every interface, port 0 is any free one.`),
+    parse: parseListen,
+    default: `127.0.0.1:${port}`,
+  };
+}
+
+/** Base URLs of nodes; the flag may be repeated. */
+export function peersFlag(help: string) {
+  return { ...text('url', help), parse: parsePeer, repeatable: true as const };
+}
+
+const BINDING_HELP =
+  'The SQLite binding. auto: bun:sqlite on Bun; on Node better-sqlite3 if it loads, else node:sqlite.';
+
+export const bindingFlag = {
+  ...choice([AUTO, ...BINDINGS], BINDING_HELP),
+  /** Undefined: the best that is present. */
+  parse: (value: string) => {
+    const chosen = choice([AUTO, ...BINDINGS], '').parse(value);
+    return chosen === AUTO ? undefined : chosen;
+  },
+};
+
+/** The settings of attach and createHub as flags. `more` is said after the sentence that a setting has of its own. */
+export function settingFlags(more: { batchMs: string; requestTimeoutMs?: string }) {
+  const { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs } = SETTINGS;
+  return {
+    batchMs: integer(`${batchMs.help} ${more.batchMs}`, batchMs),
+    batchSize: integer(batchSize.help, batchSize),
+    maxBatchBytes: integer(maxBatchBytes.help, maxBatchBytes),
+    maxBodyBytes: integer(maxBodyBytes.help, maxBodyBytes),
+    requestTimeoutMs: integer(more.requestTimeoutMs ?? requestTimeoutMs.help, requestTimeoutMs),
+  };
+}
+
+/** What concerns a program and not the library. */
+export const processFlags = {
+  clientTimeoutMs: integer('How long a client may take to send its request.', {
+    default: 60_000,
+    min: 100,
+    max: 3_600_000,
+  }),
+  busyMs: integer(
+    "How long a start waits for another process's lock on the database; once running, it waits 5000 or more.",
+    { default: 5_000, min: 0, max: 600_000 },
+  ),
+  stopMs: integer('How long a stop may take: half for running requests, the rest for shipping.', {
+    default: 5_000,
+    min: 0,
+    max: 3_600_000,
+  }),
+};
+
+function parseId(value: string): string {
+  if (isId(value)) return value;
+  throw new UsageError(ID_RULE);
+}
+
+function parsePeer(value: string): string {
+  try {
+    return normalisePeer(value);
+  } catch (error) {
+    throw new UsageError(messageOf(error).replace(/^peer /, ''));
+  }
+}

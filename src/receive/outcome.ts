@@ -1,0 +1,22 @@
+/** What goes into applying a batch beside its body, and what comes out of it. */
+import type { RowcastEvents, RowRef } from '../events.ts';
+import type { Rejection } from '../wire/protocol.ts';
+
+/** Who has sent a batch, and what the caller wants to hear of it. */
+export interface Delivery {
+  from: string | undefined;
+  /** The sender has said that it is Rowcast: it never sends two versions of a row with one time. */
+  isRowcast: boolean;
+  /** Somebody listens for the rows that were decided. */
+  wantRows: boolean;
+  /** Somebody listens for dead letters. */
+  wantLetters: boolean;
+}
+
+/** What one way through a batch yields. */
+export interface Merged {
+  applied: number;
+  rows: RowRef[];
+  rejected: Rejection[];
+  letters: RowcastEvents['dead-letter'][];
+}

@@ -1,0 +1,100 @@
+/** The slow loop beside the fast ones: most of what could not be applied becomes possible by itself. */
+import type { Registry } from '../capture/registry.ts';
+import type { Clock } from '../clock.ts';
+import { RowcastError } from '../errors.ts';
+import type { Emitter } from '../events.ts';
+import { asFailure } from './answer.ts';
+import type { Retry } from './retry.ts';
+
+/** How often letters are tried again: every second at first, every minute when nothing has come of it. */
+const RETRY_MS = 1_000;
+const RETRY_MS_MAX = 64_000;
+
+export class RetryLoop {
+  readonly #retry: Retry;
+  readonly #registry: Registry;
+  readonly #clock: Clock;
+  readonly #events: Emitter;
+  readonly #stop = new AbortController();
+  #wake = new AbortController();
+  #delay = RETRY_MS;
+  #running: Promise<void> | undefined;
+  #catchingUp: Promise<void> | undefined;
+
+  constructor(retry: Retry, registry: Registry, clock: Clock, events: Emitter) {
+    this.#retry = retry;
+    this.#registry = registry;
+    this.#clock = clock;
+    this.#events = events;
+  }
+
+  start(): void {
+    this.#running ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    this.#wake.abort();
+    await Promise.all([this.#running, this.#catchingUp]);
+  }
+
+  /** There is a new letter: the pause that has grown for the old ones is not for it. */
+  soon(): void {
+    if (this.#delay <= RETRY_MS) return;
+    this.#delay = RETRY_MS;
+    this.#wake.abort();
+  }
+
+  /** The schema has changed: the first page of letters at once, the others one by one with room for others in between. */
+  schemaChanged(): void {
+    this.#retry.schemaChanged();
+    if (this.#page()) this.#catchingUp ??= this.#catchUp();
+  }
+
+  /** Resolves when every letter that a change of the schema has made possible has been tried. */
+  async caughtUp(): Promise<void> {
+    await this.#catchingUp;
+  }
+
+  /** Tries one page; true when more are due. What fails stays due, and the loop comes back to it. */
+  #page(): boolean {
+    try {
+      this.#retry.nextPage();
+      return this.#retry.isBehind;
+    } catch (error) {
+      this.#report(error);
+      return false;
+    }
+  }
+
+  async #catchUp(): Promise<void> {
+    do await this.#clock.sleep(0, this.#stop.signal);
+    while (!this.#stop.signal.aborted && this.#page());
+    this.#catchingUp = undefined;
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      this.#wake = new AbortController();
+      await this.#clock.sleep(this.#delay, this.#wake.signal);
+      if (this.#stop.signal.aborted) return;
+      // Woken: the shorter pause begins now.
+      if (this.#wake.signal.aborted) continue;
+      try {
+        // With no peers and nothing received, nobody else would notice a schema change.
+        this.#registry.refresh();
+        if (this.#retry.isBehind && this.#page()) this.#catchingUp ??= this.#catchUp();
+        const applied = this.#retry.constraints();
+        if (applied) this.#events.emit('applied', applied.event);
+        this.#delay = applied ? RETRY_MS : Math.min(this.#delay * 2, RETRY_MS_MAX);
+      } catch (error) {
+        this.#report(error);
+      }
+    }
+  }
+
+  /** A lock, or a transaction of the application: it will be tried again, and there is nothing to tell. */
+  #report(error: unknown): void {
+    if (!(error instanceof RowcastError)) this.#events.emit('error', asFailure(error));
+  }
+}

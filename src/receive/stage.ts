@@ -1,0 +1,230 @@
+/**
+ * The changes of a batch laid out in a temporary table, so that the careful way can work on sets of them.
+ *
+ * One statement reads the body. A change is regular where SQL can tell that it is one without a doubt; it then has an id
+ * and a time. Whatever leaves a doubt (a time of 0 or 1 could be false or true, an id that begins with a bracket could be
+ * nested JSON) is looked at one by one by plan.ts.
+ */
+
+import type { Registry } from '../capture/registry.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { literal } from '../sqlite/sql.ts';
+import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
+import { decode, encode } from '../wire/values.ts';
+import type { Shape, Source } from './merge.ts';
+import { matchKeys, type Plan, planChange, type Staged } from './plan.ts';
+
+export const STAGE = 'temp._rowcast_stage';
+
+/** Regular changes of one table that are merged by the same statements. */
+export interface Group {
+  number: number;
+  table: Table;
+  /** Undefined for deletions, which need no more than id and time. */
+  shape?: Shape;
+  /** Keys of the rows for which there is no column here. */
+  extra: string[];
+  size: number;
+}
+
+export interface Sorted {
+  groups: Group[];
+  /** Changes that cannot be applied, and why. */
+  refused: Map<number, Extract<Plan, { kind: 'dead-letter' }>>;
+  /** DELETEs without a row, in their order. */
+  rowless: { idx: number; plan: Extract<Plan, { kind: 'delete-any' }> }[];
+}
+
+/** The changes of one group with `lo <= idx < hi`; these three are its parameters. */
+export function stagedSource(verbatim: boolean): Source {
+  return {
+    sql: `SELECT idx, id, ua, r FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ? ORDER BY idx LIMIT -1`,
+    id: 's.id',
+    ua: 's.ua',
+    verbatim,
+  };
+}
+
+export class Stage {
+  readonly #db: Connection;
+  readonly #registry: Registry;
+
+  constructor(db: Connection, registry: Registry) {
+    this.#db = db;
+    this.#registry = registry;
+  }
+
+  /** Reads a body, as text or JSONB, and sorts its changes. Inside a transaction. */
+  fill(json: string | Uint8Array): Sorted {
+    this.#create();
+    this.#db.run(this.#insertSql(), json);
+    const sorted: Sorted = { groups: [], refused: new Map(), rowless: [] };
+    this.#settleDoubts(json, sorted);
+    this.#group(sorted);
+    return sorted;
+  }
+
+  empty(): void {
+    this.#db.run(`DELETE FROM ${STAGE}`);
+  }
+
+  /** Lets go of the table. */
+  release(): void {
+    this.#db.exec(`DROP TABLE IF EXISTS ${STAGE}`);
+  }
+
+  /**
+   * Two changes of one row with one time from a sender that is not Rowcast: the later one is what the row is there. The
+   * earlier ones belong to no group from here on; a row that stands still counts with all its changes.
+   */
+  supersede(): void {
+    this.#db.run(
+      `UPDATE ${STAGE} SET grp = 0 WHERE idx IN (SELECT idx FROM (SELECT idx, ` +
+        `max(idx) OVER (PARTITION BY tbl, id, ua) AS latest FROM ${STAGE} WHERE grp > 0) WHERE idx < latest)`,
+    );
+  }
+
+  /** Asked each time and not remembered: a ROLLBACK in a trigger of the application, or another manager, takes it away. */
+  #create(): void {
+    const there = this.#db.get("SELECT 1 AS n FROM sqlite_temp_schema WHERE name = '_rowcast_stage'");
+    if (there) this.empty();
+    else
+      this.#db.exec(
+        // `wire` is the id as it travels, `id` as it is stored; `placed`: it is what stands; `was`: it was before as well.
+        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, letter)`,
+      );
+  }
+
+  #insertSql(): string {
+    const { jsonb } = this.#registry.features;
+    const b = jsonb ? 'jsonb' : 'json';
+    const [idKey, timeKey] = this.#spellings();
+    const changes = `SELECT key AS idx, iif(type = 'object', value, NULL) AS c FROM ${b}_each(?, '$.changes') LIMIT -1`;
+    const parts =
+      "SELECT idx, c ->> '$.op' AS op, c ->> '$.table' AS tbl, c ->> '$.old_id' AS old, " +
+      `iif(json_type(c, '$.row') = 'object', ${b}_extract(c, '$.row'), NULL) AS r FROM (${changes}) LIMIT -1`;
+    const fields = `SELECT *, r ->> '$.${idKey}' AS own, r ->> '$.${timeKey}' AS time FROM (${parts}) LIMIT -1`;
+    const regular =
+      `${isText('tbl')} AND ${isText('own')} AND typeof(time) = 'integer' ` +
+      `AND (time BETWEEN 2 AND ${TIMESTAMP_MAX} OR time BETWEEN ${TIMESTAMP_MIN} AND -1) ` +
+      "AND (op IN ('INSERT', 'UPDATE') OR (op = 'DELETE' AND typeof(old) = 'text' AND old = own))";
+    const checked = `SELECT *, coalesce(${regular}, 0) AS regular FROM (${fields}) LIMIT -1`;
+    const keys =
+      "CASE WHEN NOT regular THEN NULL WHEN op = 'DELETE' THEN '' ELSE (SELECT json_group_array(key) FROM json_each(r)) END";
+    return (
+      `INSERT INTO ${STAGE} (idx, op, tbl, r, keys, wire, id, ua, grp) SELECT idx, op, iif(regular, tbl, NULL), r, ${keys}, ` +
+      `iif(regular, ${canonical('own')}, NULL), iif(regular, ${stored('own')}, NULL), iif(regular, time, NULL), ` +
+      `iif(regular, 1, NULL) FROM (${checked})`
+    );
+  }
+
+  /** How nearly all rows spell the two columns that every table has; where tables differ, the others are looked at singly. */
+  #spellings(): [string, string] {
+    const spelt = (of: (table: Table) => string, otherwise: string): string => {
+      const [name, ...others] = new Set(this.#registry.list().map(of));
+      return name !== undefined && others.length === 0 ? name : otherwise;
+    };
+    return [spelt((table) => table.id, 'id'), spelt((table) => table.updatedAt, 'updated_at')];
+  }
+
+  #settleDoubts(json: string | Uint8Array, sorted: Sorted): void {
+    const doubtful = this.#db.all<Staged & { r: string | null }>(
+      // Read as text: an integer beyond 2^53 in the wrong place makes node:sqlite throw.
+      "SELECT idx, kind, CAST(c ->> '$.op' AS TEXT) AS op, json_type(c, '$.op') AS op_type, " +
+        "CAST(c ->> '$.table' AS TEXT) AS tbl, json_type(c, '$.table') AS tbl_type, json_type(c, '$.row') AS row_type, " +
+        "CAST(c ->> '$.old_id' AS TEXT) AS old_id, json_type(c, '$.old_id') AS old_type, json(r) AS r, " +
+        '(SELECT json_group_array(key) FROM json_each(r)) AS keys FROM (SELECT s.idx AS idx, e.type AS kind, ' +
+        `iif(e.type = 'object', e.value, NULL) AS c, s.r AS r FROM json_each(?, '$.changes') AS e ` +
+        `JOIN ${STAGE} AS s ON s.idx = e.key WHERE s.grp IS NULL LIMIT -1) ORDER BY idx`,
+      json,
+    );
+    const shapes = new Map();
+    for (const { r, ...change } of doubtful) {
+      const field = (_: number, key: string | undefined) => this.#field(r, key);
+      const plan = planChange(change, { table: (name) => this.#registry.get(name), field, shapes });
+      if (plan.kind === 'dead-letter') sorted.refused.set(change.idx, plan);
+      else if (plan.kind === 'delete-any') sorted.rowless.push({ idx: change.idx, plan: this.#named(plan) });
+      else this.#admit(change, plan);
+    }
+  }
+
+  /** It is a regular change after all. */
+  #admit(change: Staged, plan: Extract<Plan, { kind: 'upsert' | 'delete' }>): void {
+    this.#db.run(
+      `UPDATE ${STAGE} SET tbl = ?, keys = ?, wire = ${canonical('v')}, id = ${stored('v')}, ` +
+        'ua = (SELECT e.atom FROM json_each(r) AS e WHERE e.key = ? LIMIT 1), grp = 1 FROM (SELECT ? AS v) WHERE idx = ?',
+      plan.table.name,
+      plan.kind === 'delete' ? '' : change.keys,
+      plan.timeKey,
+      plan.id,
+      change.idx,
+    );
+  }
+
+  /** Two spellings of one id must not be taken for two rows. */
+  #named<P extends { id: string }>(plan: P): P {
+    if (!plan.id.startsWith('$')) return plan;
+    return {
+      ...plan,
+      id: String(this.#db.get(`SELECT ${canonical('v')} AS id FROM (SELECT ? AS v LIMIT -1)`, plan.id)?.id),
+    };
+  }
+
+  #field(row: string | null, key: string | undefined): { type: string | null; value: string | null } {
+    const none = { type: null, value: null };
+    if (row === null || key === undefined) return none;
+    const sql = 'SELECT e.type AS type, CAST(e.atom AS TEXT) AS value FROM json_each(?) AS e WHERE e.key = ?';
+    return this.#db.get<{ type: string; value: string }>(sql, row, key) ?? none;
+  }
+
+  /** By table, by kind, and by the keys of the rows. */
+  #group({ groups, refused }: Sorted): void {
+    const found = this.#db.all<{ tbl: string; keys: string; n: number }>(
+      `SELECT tbl, keys, count(*) AS n FROM ${STAGE} WHERE grp = 1 GROUP BY tbl, keys ORDER BY min(idx)`,
+    );
+    const numbered: (string | number | null)[][] = [];
+    for (const { tbl, keys, n } of found) {
+      const table = this.#registry.get(tbl);
+      numbered.push([tbl, keys, table ? groups.length + 1 : null, table?.name ?? null]);
+      if (table) {
+        const match = keys === '' ? { extra: [] } : matchKeys(table, JSON.parse(keys));
+        groups.push({ number: groups.length + 1, table, size: n, ...match });
+        continue;
+      }
+      const reason = `table ${JSON.stringify(tbl).slice(0, 80)} is not synced here`;
+      const lost = this.#db.all<{ idx: number }>(
+        `SELECT idx FROM ${STAGE} WHERE grp = 1 AND tbl = ? AND keys = ?`,
+        tbl,
+        keys,
+      );
+      for (const { idx } of lost) refused.set(idx, { kind: 'dead-letter', code: 'unknown-table', reason });
+    }
+    if (found.length <= 1 && found[0]?.tbl === groups[0]?.table.name) return;
+    this.#db.run(
+      `UPDATE ${STAGE} AS s SET grp = g.number, tbl = g.name FROM (SELECT value ->> 0 AS tbl, value ->> 1 AS keys, ` +
+        'value ->> 2 AS number, value ->> 3 AS name FROM json_each(?) LIMIT -1) AS g ' +
+        'WHERE s.grp = 1 AND s.tbl = g.tbl AND s.keys = g.keys',
+      JSON.stringify(numbered),
+    );
+  }
+}
+
+/** Text for certain: what JSON nests reads as text that begins with a bracket. */
+function isText(x: string): string {
+  return `typeof(${x}) = 'text' AND NOT (${x} >= '[' AND ${x} < ${literal('\\')}) AND NOT (${x} >= '{' AND ${x} < '|')`;
+}
+
+/** An id as the key column stores it. */
+function stored(wire: string): string {
+  const value = decode(wire);
+  return `CASE WHEN ${wire} >= '$' AND ${wire} < '%' THEN iif(typeof(${value}) = 'blob', ${value}, CAST(${value} AS TEXT)) ELSE ${wire} END`;
+}
+
+/** An id in the one form in which every node would write it; only those that begin with `$` have several. */
+function canonical(wire: string): string {
+  return (
+    `CASE WHEN ${wire} >= '$' AND ${wire} < '%' THEN (SELECT ${encode('x', 'TEXT')} FROM ` +
+    `(SELECT ${stored(wire)} AS x LIMIT -1)) ELSE ${wire} END`
+  );
+}

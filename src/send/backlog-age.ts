@@ -1,0 +1,103 @@
+/**
+ * Since when a peer is behind. A change has no time of capture: a column for it would cost every write of the
+ * application. Instead the highest change_id is noted once a second, with the time; a change is as old as the first
+ * note that covers it, to within that second. The notes of a lasting backlog are kept in `_meta`, so that its age
+ * survives a restart.
+ */
+import type { Clock } from '../clock.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { writeIfFree } from '../sqlite/look.ts';
+
+/** How often to note. */
+const NOTE_MS = 1_000;
+/** A backlog that lasts this long is written down, and from then on this often. */
+const SAVE_MS = 10_000;
+const NOTES_MAX = 1_000;
+const NOTES_SAVED_MAX = 50;
+const META_KEY = 'backlog';
+
+/** At that time `upTo` was the highest change_id. */
+interface Note {
+  upTo: number;
+  at: number;
+}
+
+export class BacklogAge {
+  readonly #db: Connection;
+  readonly #clock: Clock;
+  #notes: Note[] = [];
+  #notedAt = -Infinity;
+  #savedAt: number;
+  #saved = '';
+
+  constructor(db: Connection, clock: Clock) {
+    this.#db = db;
+    this.#clock = clock;
+    this.#savedAt = clock.now();
+    this.#load();
+  }
+
+  /** Called often; does something once a second. */
+  tick(): void {
+    if (Math.abs(this.#clock.now() - this.#notedAt) < NOTE_MS) return;
+    this.note();
+    this.#save();
+  }
+
+  /** Looks at what there is. */
+  note(): void {
+    this.#notedAt = this.#clock.now();
+    const ends = this.#db.get<{ low: number | null; high: number | null }>(
+      'SELECT (SELECT min(change_id) FROM main._changes) AS low, (SELECT max(change_id) FROM main._changes) AS high',
+    );
+    const low = ends?.low ?? 0;
+    const high = ends?.high ?? 0;
+    // Gone at the lower end: everybody has it. Gone at the upper end: it was rolled back, and its ids are given again.
+    this.#notes = this.#notes.filter(({ upTo }) => upTo >= low && upTo <= high);
+    if (high > (this.#notes.at(-1)?.upTo ?? 0)) this.#notes.push({ upTo: high, at: this.#clock.now() });
+    if (this.#notes.length > NOTES_MAX) this.#notes = thinned(this.#notes, NOTES_MAX / 2);
+  }
+
+  /** Since when there is a change above `watermark`; undefined where there is none. As of the last note. */
+  sinceAfter(watermark: number): number | undefined {
+    return this.#notes.find(({ upTo }) => upTo > watermark)?.at;
+  }
+
+  /** Writes the notes of a lasting backlog down. What keeps it from that (a lock, a full disk) is not worth an error. */
+  #save(): void {
+    const now = this.#clock.now();
+    if (now - this.#savedAt < SAVE_MS) return;
+    this.#savedAt = now;
+    const text = JSON.stringify(thinned(this.#notes, NOTES_SAVED_MAX).map(({ upTo, at }) => [upTo, at]));
+    if (now - (this.#notes[0]?.at ?? now) < SAVE_MS || text === this.#saved) return;
+    try {
+      const sql = 'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value';
+      if (writeIfFree(this.#db, () => this.#db.run(sql, META_KEY, text)) === 'done') this.#saved = text;
+    } catch {
+      // The next time, then.
+    }
+  }
+
+  #load(): void {
+    const text = this.#db.get('SELECT value FROM main._meta WHERE key = ?', META_KEY)?.value;
+    // A clock that was set back must not make anything younger than nothing.
+    const now = this.#clock.now();
+    const isGood = ({ upTo, at }: Note): boolean => Number.isSafeInteger(upTo) && Number.isSafeInteger(at) && at <= now;
+    try {
+      const notes = (JSON.parse(String(text)) as [number, number][]).map(([upTo, at]) => ({ upTo, at }));
+      this.#notes = notes.filter(isGood).sort((a, b) => a.upTo - b.upTo);
+    } catch {
+      // Nothing was written down, or by somebody else: then what is there counts from now on.
+    }
+  }
+}
+
+/** At most `max` notes. Of neighbours the earlier time and the higher id are kept: rather too old than too young. */
+function thinned(notes: Note[], max: number): Note[] {
+  const size = Math.ceil(notes.length / max);
+  if (size <= 1) return notes;
+  return Array.from({ length: Math.ceil(notes.length / size) }, (_, i) => {
+    const group = notes.slice(i * size, (i + 1) * size);
+    return { at: (group[0] as Note).at, upTo: (group.at(-1) as Note).upTo };
+  });
+}

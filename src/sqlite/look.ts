@@ -1,0 +1,66 @@
+/** Looking at a database that others may be writing to, without waiting for them. */
+import { messageOf } from '../errors.ts';
+import { type Connection, isNestedTransaction } from './connection.ts';
+import { isCode } from './result-codes.ts';
+
+/** Runs `fn` with another limit for waiting for a lock, and restores the application's own. */
+export function waitingAtMost<T>(db: Connection, ms: number, fn: () => T): T {
+  const before = Number(Object.values(db.get('PRAGMA busy_timeout') ?? {})[0] ?? 0);
+  if (before <= ms) return fn();
+  try {
+    db.exec(`PRAGMA busy_timeout = ${ms}`);
+  } catch (error) {
+    if (isReading(error)) return fn();
+    throw error;
+  }
+  try {
+    return fn();
+  } finally {
+    db.exec(`PRAGMA busy_timeout = ${before}`);
+  }
+}
+
+/**
+ * Runs `fn` in a write transaction where that can be had at once. `busy`: somebody else has the write lock. `open`: the
+ * application has a transaction of its own open. Throws where the database cannot be written at all.
+ */
+export function writeIfFree(db: Connection, fn: () => void = () => {}): 'done' | 'busy' | 'open' {
+  return waitingAtMost(db, 0, () => {
+    try {
+      db.exec('BEGIN IMMEDIATE');
+    } catch (error) {
+      if (isNestedTransaction(error)) return 'open';
+      if (isCode(error, 'BUSY', 'LOCKED') || isReading(error)) return 'busy';
+      throw error;
+    }
+    try {
+      fn();
+      db.exec('COMMIT');
+      return 'done';
+    } catch (error) {
+      db.exec('ROLLBACK');
+      throw error;
+    }
+  });
+}
+
+/** All that `fn` reads is of one moment: inside a read transaction, or inside the application's own where one is open. */
+export function readAtOnce<T>(db: Connection, fn: () => T): T {
+  try {
+    db.exec('BEGIN');
+  } catch (error) {
+    if (isNestedTransaction(error) || isReading(error)) return fn();
+    throw error;
+  }
+  try {
+    return fn();
+  } finally {
+    db.exec('ROLLBACK');
+  }
+}
+
+/** better-sqlite3 lets nothing but reads through while the application is in the middle of an iterate(). */
+function isReading(error: unknown): boolean {
+  const { code } = error as { code?: unknown };
+  return code === 'DATABASE_BUSY' || /busy executing a query/.test(messageOf(error));
+}

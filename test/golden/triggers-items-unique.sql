@@ -1,0 +1,1016 @@
+CREATE TRIGGER "_rowcast_items_insert_floor" BEFORE INSERT
+ON "items"
+FOR EACH ROW
+WHEN EXISTS (
+  SELECT 1
+  FROM "items"
+  WHERE "id" = NEW."id"
+    AND NOT (
+      (
+        (
+          NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+            AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+        ) IS TRUE
+      )
+        AND "updated_at" < NEW."updated_at"
+    )
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _stamps (table_name, row_id, version)
+    SELECT 'items', "id", "updated_at"
+    FROM "items"
+    WHERE "id" = NEW."id"
+      AND (
+        (
+          "updated_at" BETWEEN -8640000000000000 AND 7258118400000
+            AND "updated_at" = CAST("updated_at" AS INTEGER)
+        ) IS TRUE
+      )
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
+    refused = NULL;
+  END;
+
+CREATE TRIGGER "_rowcast_items_rename_floor" BEFORE UPDATE OF "id"
+ON "items"
+FOR EACH ROW
+WHEN OLD."id" IS NOT NEW."id"
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _stamps (table_name, row_id, version)
+    SELECT 'items', "id", "updated_at"
+    FROM "items"
+    WHERE "id" = NEW."id"
+      AND (
+        (
+          "updated_at" BETWEEN -8640000000000000 AND 7258118400000
+            AND "updated_at" = CAST("updated_at" AS INTEGER)
+        ) IS TRUE
+      )
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
+    refused = NULL;
+    INSERT INTO _stamps (table_name, row_id, version)
+    SELECT 'items', row_id, version
+    FROM _tombstones
+    WHERE table_name = 'items'
+      AND row_id = NEW."id"
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
+    refused = NULL;
+  END;
+
+CREATE TRIGGER "_rowcast_items_insert_clash" BEFORE INSERT
+ON "items"
+FOR EACH ROW
+WHEN EXISTS (
+  SELECT 1
+  FROM "items" AS t
+  WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+    AND t."id" IS NOT NEW."id"
+    AND t."id" IS NOT NULL
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _replaced (table_name, row_id, version, row_data)
+    SELECT 'items', t."id", coalesce(
+      (
+        SELECT version
+        FROM _stamps
+        WHERE table_name = 'items'
+          AND row_id = t."id"
+          AND NOT (
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND t."updated_at" > version
+          )
+      ),
+      iif(
+        (
+          (
+            t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+          ) IS TRUE
+        ),
+        t."updated_at",
+        CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+      )
+    ), json_object(
+      'id',
+      CASE
+        WHEN t."id" COLLATE BINARY >= '%'
+          AND t."id" < x'' THEN t."id" || ''
+        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
+        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
+          WHEN t."id" GLOB '$blob:*'
+            OR t."id" GLOB '$text:*'
+            OR t."id" GLOB '$int:*'
+            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+          ELSE t."id" || ''
+        END
+        ELSE t."id" || ''
+      END,
+      'email',
+      CASE
+        WHEN t."email" COLLATE BINARY >= '%'
+          AND t."email" < x'' THEN t."email" || ''
+        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
+        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
+          WHEN t."email" GLOB '$blob:*'
+            OR t."email" GLOB '$text:*'
+            OR t."email" GLOB '$int:*'
+            OR t."email" GLOB '$real:*' THEN '$text:' || t."email"
+          ELSE t."email" || ''
+        END
+        ELSE t."email" || ''
+      END,
+      'updated_at',
+      coalesce(
+        (
+          SELECT version
+          FROM _stamps
+          WHERE table_name = 'items'
+            AND row_id = t."id"
+            AND NOT (
+              (
+                (
+                  t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                ) IS TRUE
+              )
+                AND t."updated_at" > version
+            )
+        ),
+        iif(
+          (
+            (
+              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+            ) IS TRUE
+          ),
+          t."updated_at",
+          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        )
+      )
+    )
+    FROM "items" AS t
+    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+      AND t."id" IS NOT NEW."id"
+      AND t."id" IS NOT NULL
+    ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
+    row_data = excluded.row_data;
+  END;
+
+CREATE TRIGGER "_rowcast_items_insert_replaced" AFTER INSERT
+ON "items"
+FOR EACH ROW
+WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    SELECT 'DELETE', 'items', r.row_id, r.row_data
+    FROM _replaced AS r
+    WHERE r.table_name = 'items'
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id);
+    INSERT INTO _tombstones (table_name, row_id, version)
+    SELECT 'items', r.row_id, r.version
+    FROM _replaced AS r
+    WHERE r.table_name = 'items'
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+    DELETE
+    FROM _replaced
+    WHERE table_name = 'items';
+  END;
+
+CREATE TRIGGER "_rowcast_items_update_clash" BEFORE UPDATE OF "email"
+ON "items"
+FOR EACH ROW
+WHEN EXISTS (
+  SELECT 1
+  FROM "items" AS t
+  WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+    AND t."id" IS NOT OLD."id"
+    AND t."id" IS NOT NULL
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _replaced (table_name, row_id, version, row_data)
+    SELECT 'items', t."id", coalesce(
+      (
+        SELECT version
+        FROM _stamps
+        WHERE table_name = 'items'
+          AND row_id = t."id"
+          AND NOT (
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND t."updated_at" > version
+          )
+      ),
+      iif(
+        (
+          (
+            t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+          ) IS TRUE
+        ),
+        t."updated_at",
+        CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+      )
+    ), json_object(
+      'id',
+      CASE
+        WHEN t."id" COLLATE BINARY >= '%'
+          AND t."id" < x'' THEN t."id" || ''
+        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
+        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
+          WHEN t."id" GLOB '$blob:*'
+            OR t."id" GLOB '$text:*'
+            OR t."id" GLOB '$int:*'
+            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+          ELSE t."id" || ''
+        END
+        ELSE t."id" || ''
+      END,
+      'email',
+      CASE
+        WHEN t."email" COLLATE BINARY >= '%'
+          AND t."email" < x'' THEN t."email" || ''
+        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
+        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
+          WHEN t."email" GLOB '$blob:*'
+            OR t."email" GLOB '$text:*'
+            OR t."email" GLOB '$int:*'
+            OR t."email" GLOB '$real:*' THEN '$text:' || t."email"
+          ELSE t."email" || ''
+        END
+        ELSE t."email" || ''
+      END,
+      'updated_at',
+      coalesce(
+        (
+          SELECT version
+          FROM _stamps
+          WHERE table_name = 'items'
+            AND row_id = t."id"
+            AND NOT (
+              (
+                (
+                  t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                ) IS TRUE
+              )
+                AND t."updated_at" > version
+            )
+        ),
+        iif(
+          (
+            (
+              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+            ) IS TRUE
+          ),
+          t."updated_at",
+          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        )
+      )
+    )
+    FROM "items" AS t
+    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+      AND t."id" IS NOT OLD."id"
+      AND t."id" IS NOT NULL
+    ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
+    row_data = excluded.row_data;
+  END;
+
+CREATE TRIGGER "_rowcast_items_update_replaced" AFTER UPDATE OF "email"
+ON "items"
+FOR EACH ROW
+WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    SELECT 'DELETE', 'items', r.row_id, r.row_data
+    FROM _replaced AS r
+    WHERE r.table_name = 'items'
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id);
+    INSERT INTO _tombstones (table_name, row_id, version)
+    SELECT 'items', r.row_id, r.version
+    FROM _replaced AS r
+    WHERE r.table_name = 'items'
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+    DELETE
+    FROM _replaced
+    WHERE table_name = 'items';
+  END;
+
+CREATE TRIGGER "_rowcast_items_insert_stamp" AFTER INSERT
+ON "items"
+FOR EACH ROW
+WHEN (
+  NOT (
+    (
+      NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+        AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+    ) IS TRUE
+  )
+    OR EXISTS (
+      SELECT 1
+      FROM _tombstones
+      WHERE table_name = 'items'
+        AND row_id = NEW."id"
+        AND version >= NEW."updated_at"
+    )
+    OR EXISTS (
+      SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
+    )
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _stamps (table_name, row_id, version)
+    SELECT 'items', t."id", min(
+      7258118400000,
+      max(
+        iif(
+          (
+            (
+              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+            ) IS TRUE
+          ),
+          t."updated_at",
+          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        ),
+        max(
+          coalesce(
+            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
+          ),
+          coalesce(
+            (SELECT version FROM _tombstones WHERE table_name = 'items' AND row_id = t."id"),
+            -8640000000000000
+          )
+        ) + 1
+      )
+    )
+    FROM "items" AS t
+    WHERE t.rowid = NEW.rowid
+      AND t."id" IS NOT NULL
+      AND NOT (
+        (
+          (
+            t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+          ) IS TRUE
+        )
+          AND t."updated_at" > max(
+            coalesce(
+              (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
+            ),
+            coalesce(
+              (SELECT version FROM _tombstones WHERE table_name = 'items' AND row_id = t."id"),
+              -8640000000000000
+            )
+          )
+      )
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
+    refused = NULL;
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    SELECT 'INSERT', 'items', t."id", json_object(
+      'id',
+      CASE
+        WHEN t."id" COLLATE BINARY >= '%'
+          AND t."id" < x'' THEN t."id" || ''
+        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
+        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
+          WHEN t."id" GLOB '$blob:*'
+            OR t."id" GLOB '$text:*'
+            OR t."id" GLOB '$int:*'
+            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+          ELSE t."id" || ''
+        END
+        ELSE t."id" || ''
+      END,
+      'email',
+      CASE
+        WHEN t."email" COLLATE BINARY >= '%'
+          AND t."email" < x'' THEN t."email" || ''
+        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
+        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
+          WHEN t."email" GLOB '$blob:*'
+            OR t."email" GLOB '$text:*'
+            OR t."email" GLOB '$int:*'
+            OR t."email" GLOB '$real:*' THEN '$text:' || t."email"
+          ELSE t."email" || ''
+        END
+        ELSE t."email" || ''
+      END,
+      'updated_at',
+      coalesce(
+        s.version,
+        iif(
+          (
+            (
+              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+            ) IS TRUE
+          ),
+          t."updated_at",
+          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        )
+      )
+    )
+    FROM "items" AS t
+    LEFT JOIN _stamps AS s
+    ON s.table_name = 'items'
+      AND s.row_id = t."id"
+    WHERE t.rowid = NEW.rowid
+      AND (
+        t."id" IS NULL
+          OR NOT (
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND t."updated_at" > s.version
+          )
+      );
+  END;
+
+CREATE TRIGGER "_rowcast_items_rename" AFTER UPDATE OF "id"
+ON "items"
+FOR EACH ROW
+WHEN OLD."id" IS NOT NEW."id"
+  AND OLD."id" IS NOT NULL
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    VALUES (
+      'DELETE',
+      'items',
+      OLD."id",
+      json_object(
+        'id',
+        CASE
+          WHEN OLD."id" COLLATE BINARY >= '%'
+            AND OLD."id" < x'' THEN OLD."id" || ''
+          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
+          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
+            WHEN OLD."id" GLOB '$blob:*'
+              OR OLD."id" GLOB '$text:*'
+              OR OLD."id" GLOB '$int:*'
+              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+            ELSE OLD."id" || ''
+          END
+          ELSE OLD."id" || ''
+        END,
+        'email',
+        CASE
+          WHEN OLD."email" COLLATE BINARY >= '%'
+            AND OLD."email" < x'' THEN OLD."email" || ''
+          WHEN OLD."email" >= x'' THEN '$blob:' || hex(OLD."email")
+          WHEN (OLD."email" COLLATE BINARY >= '$' AND OLD."email" COLLATE BINARY < '%') THEN CASE
+            WHEN OLD."email" GLOB '$blob:*'
+              OR OLD."email" GLOB '$text:*'
+              OR OLD."email" GLOB '$int:*'
+              OR OLD."email" GLOB '$real:*' THEN '$text:' || OLD."email"
+            ELSE OLD."email" || ''
+          END
+          ELSE OLD."email" || ''
+        END,
+        'updated_at',
+        coalesce(
+          (
+            SELECT version
+            FROM _stamps
+            WHERE table_name = 'items'
+              AND row_id = OLD."id"
+              AND NOT (
+                (
+                  (
+                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND OLD."updated_at" > version
+              )
+          ),
+          iif(
+            (
+              (
+                OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            OLD."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          )
+        )
+      )
+    );
+    INSERT INTO _tombstones (table_name, row_id, version)
+    SELECT 'items', OLD."id", coalesce(
+      (
+        SELECT version
+        FROM _stamps
+        WHERE table_name = 'items'
+          AND row_id = OLD."id"
+          AND NOT (
+            (
+              (
+                OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND OLD."updated_at" > version
+          )
+      ),
+      iif(
+        (
+          (
+            OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+          ) IS TRUE
+        ),
+        OLD."updated_at",
+        CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+      )
+    )
+    WHERE OLD."id" IS NOT NULL
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+  END;
+
+CREATE TRIGGER "_rowcast_items_update_stamp" AFTER UPDATE
+ON "items"
+FOR EACH ROW
+WHEN (
+  NOT (
+    (
+      (
+        NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+          AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+      ) IS TRUE
+    )
+      AND (
+        NEW."updated_at" > OLD."updated_at"
+          OR NOT (
+            (
+              OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+            ) IS TRUE
+          )
+      )
+  )
+    OR EXISTS (
+      SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
+    )
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _stamps (table_name, row_id, version)
+    SELECT 'items', t."id", min(
+      7258118400000,
+      max(
+        iif(
+          (
+            (
+              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+            ) IS TRUE
+          )
+            AND t."updated_at" IS NOT OLD."updated_at",
+          t."updated_at",
+          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        ),
+        max(
+          coalesce(
+            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
+          ),
+          coalesce(
+            iif(
+              (
+                (
+                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              OLD."updated_at",
+              NULL
+            ),
+            -8640000000000000
+          )
+        ) + 1
+      )
+    )
+    FROM "items" AS t
+    WHERE t.rowid = NEW.rowid
+      AND t."id" IS NOT NULL
+      AND NOT (
+        (
+          (
+            t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+          ) IS TRUE
+        )
+          AND t."updated_at" > max(
+            coalesce(
+              (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
+            ),
+            coalesce(
+              iif(
+                (
+                  (
+                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                  ) IS TRUE
+                ),
+                OLD."updated_at",
+                NULL
+              ),
+              -8640000000000000
+            )
+          )
+      )
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
+    refused = NULL;
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    SELECT 'UPDATE', 'items', t."id", json_object(
+      'id',
+      CASE
+        WHEN t."id" COLLATE BINARY >= '%'
+          AND t."id" < x'' THEN t."id" || ''
+        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
+        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
+          WHEN t."id" GLOB '$blob:*'
+            OR t."id" GLOB '$text:*'
+            OR t."id" GLOB '$int:*'
+            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+          ELSE t."id" || ''
+        END
+        ELSE t."id" || ''
+      END,
+      'email',
+      CASE
+        WHEN t."email" COLLATE BINARY >= '%'
+          AND t."email" < x'' THEN t."email" || ''
+        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
+        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
+          WHEN t."email" GLOB '$blob:*'
+            OR t."email" GLOB '$text:*'
+            OR t."email" GLOB '$int:*'
+            OR t."email" GLOB '$real:*' THEN '$text:' || t."email"
+          ELSE t."email" || ''
+        END
+        ELSE t."email" || ''
+      END,
+      'updated_at',
+      coalesce(
+        s.version,
+        iif(
+          (
+            (
+              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+            ) IS TRUE
+          ),
+          t."updated_at",
+          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        )
+      )
+    )
+    FROM "items" AS t
+    LEFT JOIN _stamps AS s
+    ON s.table_name = 'items'
+      AND s.row_id = t."id"
+    WHERE t.rowid = NEW.rowid
+      AND (
+        t."id" IS NULL
+          OR NOT (
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND t."updated_at" > s.version
+          )
+      );
+  END;
+
+CREATE TRIGGER "_rowcast_items_insert" AFTER INSERT
+ON "items"
+FOR EACH ROW
+WHEN (
+  (
+    NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+      AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+  ) IS TRUE
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    VALUES (
+      'INSERT',
+      'items',
+      NEW."id",
+      json_object(
+        'id',
+        CASE
+          WHEN NEW."id" COLLATE BINARY >= '%'
+            AND NEW."id" < x'' THEN NEW."id" || ''
+          WHEN NEW."id" >= x'' THEN '$blob:' || hex(NEW."id")
+          WHEN (NEW."id" COLLATE BINARY >= '$' AND NEW."id" COLLATE BINARY < '%') THEN CASE
+            WHEN NEW."id" GLOB '$blob:*'
+              OR NEW."id" GLOB '$text:*'
+              OR NEW."id" GLOB '$int:*'
+              OR NEW."id" GLOB '$real:*' THEN '$text:' || NEW."id"
+            ELSE NEW."id" || ''
+          END
+          ELSE NEW."id" || ''
+        END,
+        'email',
+        CASE
+          WHEN NEW."email" COLLATE BINARY >= '%'
+            AND NEW."email" < x'' THEN NEW."email" || ''
+          WHEN NEW."email" >= x'' THEN '$blob:' || hex(NEW."email")
+          WHEN (NEW."email" COLLATE BINARY >= '$' AND NEW."email" COLLATE BINARY < '%') THEN CASE
+            WHEN NEW."email" GLOB '$blob:*'
+              OR NEW."email" GLOB '$text:*'
+              OR NEW."email" GLOB '$int:*'
+              OR NEW."email" GLOB '$real:*' THEN '$text:' || NEW."email"
+            ELSE NEW."email" || ''
+          END
+          ELSE NEW."email" || ''
+        END,
+        'updated_at',
+        CASE
+          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."updated_at"
+          ELSE CASE
+            typeof(NEW."updated_at")
+            WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
+            WHEN 'real' THEN CASE
+              WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
+              WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
+              ELSE NEW."updated_at"
+            END
+            WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
+            WHEN 'text' THEN CASE
+              WHEN (NEW."updated_at" COLLATE BINARY >= '$' AND NEW."updated_at" COLLATE BINARY < '%') THEN CASE
+                WHEN NEW."updated_at" GLOB '$blob:*'
+                  OR NEW."updated_at" GLOB '$text:*'
+                  OR NEW."updated_at" GLOB '$int:*'
+                  OR NEW."updated_at" GLOB '$real:*' THEN '$text:' || NEW."updated_at"
+                ELSE NEW."updated_at" || ''
+              END
+              ELSE NEW."updated_at" || ''
+            END
+          END
+        END
+      )
+    );
+  END;
+
+CREATE TRIGGER "_rowcast_items_update" AFTER UPDATE
+ON "items"
+FOR EACH ROW
+WHEN (
+  (
+    (
+      NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+        AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+    ) IS TRUE
+  )
+    AND (
+      NEW."updated_at" > OLD."updated_at"
+        OR NOT (
+          (
+            OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+          ) IS TRUE
+        )
+    )
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    VALUES (
+      'UPDATE',
+      'items',
+      NEW."id",
+      json_object(
+        'id',
+        CASE
+          WHEN NEW."id" COLLATE BINARY >= '%'
+            AND NEW."id" < x'' THEN NEW."id" || ''
+          WHEN NEW."id" >= x'' THEN '$blob:' || hex(NEW."id")
+          WHEN (NEW."id" COLLATE BINARY >= '$' AND NEW."id" COLLATE BINARY < '%') THEN CASE
+            WHEN NEW."id" GLOB '$blob:*'
+              OR NEW."id" GLOB '$text:*'
+              OR NEW."id" GLOB '$int:*'
+              OR NEW."id" GLOB '$real:*' THEN '$text:' || NEW."id"
+            ELSE NEW."id" || ''
+          END
+          ELSE NEW."id" || ''
+        END,
+        'email',
+        CASE
+          WHEN NEW."email" COLLATE BINARY >= '%'
+            AND NEW."email" < x'' THEN NEW."email" || ''
+          WHEN NEW."email" >= x'' THEN '$blob:' || hex(NEW."email")
+          WHEN (NEW."email" COLLATE BINARY >= '$' AND NEW."email" COLLATE BINARY < '%') THEN CASE
+            WHEN NEW."email" GLOB '$blob:*'
+              OR NEW."email" GLOB '$text:*'
+              OR NEW."email" GLOB '$int:*'
+              OR NEW."email" GLOB '$real:*' THEN '$text:' || NEW."email"
+            ELSE NEW."email" || ''
+          END
+          ELSE NEW."email" || ''
+        END,
+        'updated_at',
+        CASE
+          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."updated_at"
+          ELSE CASE
+            typeof(NEW."updated_at")
+            WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
+            WHEN 'real' THEN CASE
+              WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
+              WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
+              ELSE NEW."updated_at"
+            END
+            WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
+            WHEN 'text' THEN CASE
+              WHEN (NEW."updated_at" COLLATE BINARY >= '$' AND NEW."updated_at" COLLATE BINARY < '%') THEN CASE
+                WHEN NEW."updated_at" GLOB '$blob:*'
+                  OR NEW."updated_at" GLOB '$text:*'
+                  OR NEW."updated_at" GLOB '$int:*'
+                  OR NEW."updated_at" GLOB '$real:*' THEN '$text:' || NEW."updated_at"
+                ELSE NEW."updated_at" || ''
+              END
+              ELSE NEW."updated_at" || ''
+            END
+          END
+        END
+      )
+    );
+  END;
+
+CREATE TRIGGER "_rowcast_items_delete_stamp" AFTER DELETE
+ON "items"
+FOR EACH ROW
+WHEN (
+  NOT (
+    (
+      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+    ) IS TRUE
+  )
+    OR EXISTS (SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = OLD."id")
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    VALUES (
+      'DELETE',
+      'items',
+      OLD."id",
+      json_object(
+        'id',
+        CASE
+          WHEN OLD."id" COLLATE BINARY >= '%'
+            AND OLD."id" < x'' THEN OLD."id" || ''
+          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
+          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
+            WHEN OLD."id" GLOB '$blob:*'
+              OR OLD."id" GLOB '$text:*'
+              OR OLD."id" GLOB '$int:*'
+              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+            ELSE OLD."id" || ''
+          END
+          ELSE OLD."id" || ''
+        END,
+        'email',
+        CASE
+          WHEN OLD."email" COLLATE BINARY >= '%'
+            AND OLD."email" < x'' THEN OLD."email" || ''
+          WHEN OLD."email" >= x'' THEN '$blob:' || hex(OLD."email")
+          WHEN (OLD."email" COLLATE BINARY >= '$' AND OLD."email" COLLATE BINARY < '%') THEN CASE
+            WHEN OLD."email" GLOB '$blob:*'
+              OR OLD."email" GLOB '$text:*'
+              OR OLD."email" GLOB '$int:*'
+              OR OLD."email" GLOB '$real:*' THEN '$text:' || OLD."email"
+            ELSE OLD."email" || ''
+          END
+          ELSE OLD."email" || ''
+        END,
+        'updated_at',
+        coalesce(
+          (
+            SELECT version
+            FROM _stamps
+            WHERE table_name = 'items'
+              AND row_id = OLD."id"
+              AND NOT (
+                (
+                  (
+                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND OLD."updated_at" > version
+              )
+          ),
+          iif(
+            (
+              (
+                OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            OLD."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          )
+        )
+      )
+    );
+    INSERT INTO _tombstones (table_name, row_id, version)
+    SELECT 'items', OLD."id", coalesce(
+      (
+        SELECT version
+        FROM _stamps
+        WHERE table_name = 'items'
+          AND row_id = OLD."id"
+          AND NOT (
+            (
+              (
+                OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND OLD."updated_at" > version
+          )
+      ),
+      iif(
+        (
+          (
+            OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+          ) IS TRUE
+        ),
+        OLD."updated_at",
+        CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+      )
+    )
+    WHERE OLD."id" IS NOT NULL
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+  END;
+
+CREATE TRIGGER "_rowcast_items_delete" AFTER DELETE
+ON "items"
+FOR EACH ROW
+WHEN (
+  (
+    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+  ) IS TRUE
+)
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    VALUES (
+      'DELETE',
+      'items',
+      OLD."id",
+      json_object(
+        'id',
+        CASE
+          WHEN OLD."id" COLLATE BINARY >= '%'
+            AND OLD."id" < x'' THEN OLD."id" || ''
+          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
+          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
+            WHEN OLD."id" GLOB '$blob:*'
+              OR OLD."id" GLOB '$text:*'
+              OR OLD."id" GLOB '$int:*'
+              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+            ELSE OLD."id" || ''
+          END
+          ELSE OLD."id" || ''
+        END,
+        'email',
+        CASE
+          WHEN OLD."email" COLLATE BINARY >= '%'
+            AND OLD."email" < x'' THEN OLD."email" || ''
+          WHEN OLD."email" >= x'' THEN '$blob:' || hex(OLD."email")
+          WHEN (OLD."email" COLLATE BINARY >= '$' AND OLD."email" COLLATE BINARY < '%') THEN CASE
+            WHEN OLD."email" GLOB '$blob:*'
+              OR OLD."email" GLOB '$text:*'
+              OR OLD."email" GLOB '$int:*'
+              OR OLD."email" GLOB '$real:*' THEN '$text:' || OLD."email"
+            ELSE OLD."email" || ''
+          END
+          ELSE OLD."email" || ''
+        END,
+        'updated_at',
+        OLD."updated_at"
+      )
+    );
+    INSERT INTO _tombstones (table_name, row_id, version)
+    SELECT 'items', OLD."id", OLD."updated_at"
+    WHERE OLD."id" IS NOT NULL
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+  END;
