@@ -97,6 +97,9 @@ export class Attachment {
       // Only now is it known to be alive: its row may have been left behind.
       if (!seen.told) this.#o.warn('two-processes', differs(other, this.#o));
       this.#others.set(key, { beat: other.beat, since: now, told: true });
+    } else if (now < seen.since) {
+      // The clock was set back: it stands still from now on, and not from a moment that is hours away.
+      seen.since = now;
     } else if (now - seen.since >= GONE_MS) {
       const { node_id, peers, beat } = other;
       const gone = 'DELETE FROM main._attachments WHERE node_id = ? AND peers = ? AND beat = ?';

@@ -132,7 +132,7 @@ export class Application {
       }
       connection.exec(ending === 'commit' ? 'COMMIT' : 'ROLLBACK');
     } catch (error) {
-      if (this.#hasFailed(machine, error)) {
+      if (this.#hasFailed(machine, connection, error)) {
         trace('failed');
         if (commits !== undefined) this.#checks.nothingWritten(machine, before);
         return;
@@ -162,7 +162,7 @@ export class Application {
       try {
         connection.exec(commit ? 'COMMIT' : 'ROLLBACK');
       } catch (error) {
-        if (this.#hasFailed(machine, error)) {
+        if (this.#hasFailed(machine, connection, error)) {
           machine.held = false;
           this.#checks.nothingWritten(machine, before);
           return;
@@ -174,8 +174,8 @@ export class Application {
   }
 
   /** True where the application has been told that it failed and goes on; false where it is no more. */
-  #hasFailed(machine: Machine, error: unknown): boolean {
-    if (!machine.process) return false;
+  #hasFailed(machine: Machine, connection: Connection, error: unknown): boolean {
+    if (!machine.process && connection !== machine.disk) return false;
     const code = String((error as { code?: unknown }).code);
     if (!isDiskTrouble(error) && !code.startsWith('SQLITE_CONSTRAINT')) throw error;
     if (machine.disk.inTransaction) machine.disk.exec('ROLLBACK');

@@ -176,6 +176,11 @@ export class Machine {
   /** The other process that is attached to the same file, where there is one. */
   startSecond(): void {
     if (!this.secondPeers || !this.process || (this.second && !this.second.dead)) return;
+    // It would find the database locked.
+    if (this.disk.inTransaction) {
+      this.#world.timeline.in(100, () => this.startSecond());
+      return;
+    }
     const process = new Process(this, this.#world, this.secondPeers);
     try {
       void process.begin();
@@ -209,6 +214,7 @@ export class Machine {
     this.process = undefined;
     if (this.second) this.second.dead = true;
     this.held = false;
+    this.restarting = false;
     this.intruder = undefined;
     this.touched = true;
     this.disk.disconnect();
@@ -238,8 +244,8 @@ export class Machine {
     this.restarting = true;
     if (this.second) await this.endSecond(true);
     await process.stop();
-    this.restarting = false;
     if (process.dead) return;
+    this.restarting = false;
     this.crash();
     this.start();
   }

@@ -44,7 +44,12 @@ export async function simulate(
 ): Promise<Outcome> {
   const world = new World(planFor(seed, taken), pool, taken, onLine);
   running = world;
-  await world.run();
+  try {
+    await world.run();
+  } catch (error) {
+    // It ends here, and says so; otherwise whoever has asked for it would wait for ever.
+    world.escaped(error);
+  }
   running = undefined;
   return world.outcome();
 }
@@ -412,12 +417,11 @@ class World implements Surroundings {
           'SELECT count(*) AS n FROM _hub_edges WHERE position < (SELECT coalesce(max(seq), 0) FROM _hub_rows)',
         );
         if (behind > 0) return `${behind} edges of ${name} are behind`;
-      } else if (machine.peers.length > 0) {
+      } else if (machine.configured.length > 0) {
         if (one('SELECT count(*) AS n FROM _changes') > 0) return `${name} has changes to send`;
-        if (one('SELECT count(*) AS n FROM _peer_state WHERE tail_from IS NOT NULL') > 0)
-          return `${name} has a snapshot to send`;
-        if (one('SELECT count(*) AS n FROM _peer_state WHERE asks IS NOT NULL') > 0)
-          return `${name} has not asked everybody`;
+        const peers = `FROM _peer_state WHERE peer_url IN (${machine.configured.map((url) => `'${url}'`).join(', ')})`;
+        if (one(`SELECT count(*) AS n ${peers} AND tail_from IS NOT NULL`) > 0) return `${name} has a snapshot to send`;
+        if (one(`SELECT count(*) AS n ${peers} AND asks IS NOT NULL`) > 0) return `${name} has not asked everybody`;
       }
     }
     return undefined;
