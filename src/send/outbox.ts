@@ -12,6 +12,7 @@ import {
   type BatchLimit,
   type Body,
   batchSql,
+  batchText,
   changeSql,
   ENVELOPE_BYTES,
   fitting,
@@ -70,9 +71,9 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
       const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#peer, reason, attempts });
-      // Who has refused it has not heard what it asks for.
+      // Who has refused it has not heard what it asks for; who refuses the question itself cannot be asked.
       const { asks: _, ...refused } = shipment;
-      this.#advance(refused);
+      this.#advance(shipment.count === 0 ? shipment : refused);
       return rows;
     });
   }
@@ -88,18 +89,29 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   ): PeerShipment | undefined | 'not-ready' {
     if (!this.#registry.isCurrent() || !this.#attachment.isEntered()) return 'not-ready';
     if (acked) this.#advance(acked);
-    const found = this.#read(limit, previous?.end);
+    const found = this.#read(limit, previous?.end) ?? (previous ? undefined : this.#question());
     if (!found) return undefined;
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
-    const { asks } = stateOf(this.#db, this.#peer);
-    return asks === null ? found : { ...found, asks: askHeader(asks) };
+    return found;
+  }
+
+  /**
+   * Asks the peer for tables: with an empty batch, when it has everything that there is to send. What was captured before
+   * the triggers went may not be in the table any more; the peer must have it before it looks, or it would not send it.
+   */
+  #question(): PeerShipment | undefined {
+    const { asks, lastAcked } = stateOf(this.#db, this.#peer);
+    if (asks === null) return undefined;
+    const batchId = Math.max(1, lastAcked);
+    const body = new TextEncoder().encode(batchText(batchId, ''));
+    return { batchId, body, count: 0, end: { kind: 'tail', changeId: lastAcked }, asks: askHeader(asks) };
   }
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
   #hasMore(previous: PeerShipment | undefined): boolean {
-    const { tailFrom, lastAcked } = stateOf(this.#db, this.#peer);
-    if (tailFrom !== null) return true;
+    const { tailFrom, lastAcked, asks } = stateOf(this.#db, this.#peer);
+    if (tailFrom !== null || (asks !== null && !previous)) return true;
     const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;
     return this.#db.get('SELECT 1 AS n FROM _changes WHERE change_id > ? LIMIT 1', after) !== undefined;
   }
