@@ -217,7 +217,7 @@ export class Application {
     this.#world.trace(`${machine.name}: ${table} is rebuilt`);
     machine.touched = true;
     machine.noteUnseen(table);
-    for (let i = random.below(3); i > 0; i--) this.#transaction(machine, 1_000 + i, random, disk, 'commit');
+    for (let i = random.below(4); i > 0; i--) this.#transaction(machine, 1_000 + i, random, disk, 'commit');
   }
 
   /** What nobody has captured has now been seen: from here on it counts like any other write, deletions apart. */

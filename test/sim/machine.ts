@@ -8,13 +8,13 @@ import { respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import { attach, type Manager } from '../../src/index.ts';
 import type { Database, Statement } from '../../src/sqlite/connection.ts';
-import type { WireChange, WireRow } from '../support/model.ts';
+import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
 import type { Network } from './network.ts';
-import { type Key, type Version, Versions } from './oracle.ts';
+import { isAtLeast, type Key, type Version, Versions } from './oracle.ts';
 import type { Plan } from './plan.ts';
 import { type Random, stream } from './random.ts';
-import { isCaptured, NEW_COLUMN, rowsOf } from './rows.ts';
+import { isCaptured, NEW_COLUMN, rowsOf, versionOn, versionOnHub } from './rows.ts';
 import type { Timeline } from './timeline.ts';
 
 /** What a machine needs of the world around it. */
@@ -92,8 +92,7 @@ export class Machine {
     if (world.plan.faults['power-cut'] !== undefined) disk.keepImages();
     disk.onCommit = () => {
       this.#lookForTriggers();
-      if (!this.commitsItself || !this.applies) return;
-      for (const change of this.receiving) this.versions.mergeChange(change);
+      if (this.commitsItself) this.#noteReceived();
     };
     disk.onDurable = () => {
       this.#durableVersions = new Versions(this.versions);
@@ -105,8 +104,6 @@ export class Machine {
   receiving: WireChange[] = [];
   /** It is its own process that commits, and not another one. */
   commitsItself = false;
-  /** What is being committed is what it has received, and not something that it has to note besides. */
-  applies = false;
   /** What the application has committed and a power cut may still take back. */
   notDurable: { lost: boolean }[] = [];
 
@@ -126,6 +123,21 @@ export class Machine {
   /** Notes what the tables without triggers hold after something was written to them. */
   noteUnseen(table: TableName): void {
     this.unseen.set(table, rowsOf(this.disk, table, this.migrated));
+  }
+
+  /** What of the present request is there by now; it may have committed something else, and die before it comes to that. */
+  #noteReceived(): void {
+    for (const change of this.receiving) {
+      const id = String(change.op === 'DELETE' ? change.old_id : change.row.id);
+      const table = change.table as TableName;
+      const has =
+        this.kind === 'hub' ? versionOnHub(this.disk, table, id) : versionOn(this.disk, table, id, this.migrated);
+      // Of nodes with different schemas one may have fewer columns of it.
+      const mixed = this.#world.plan.faults.schema !== undefined;
+      const version = versionOf(change);
+      if (has && (mixed ? has.updatedAt >= version.updatedAt : isAtLeast(has, version)))
+        this.versions.mergeChange(change);
+    }
   }
 
   #lookForTriggers(): void {
@@ -333,6 +345,8 @@ export class Process {
       },
     );
     this.machine.receiving = [];
+    // What it has acknowledged it must have, whatever can be seen.
+    if (outgoing.status === 200) for (const change of changes) this.machine.versions.mergeChange(change);
     return { ...outgoing, committed: disk.commits > before };
   }
 
@@ -392,11 +406,7 @@ export class Handle implements Database {
     const fuse = this.fuse;
     if (fuse) fuse.calls -= 1;
     if (fuse?.calls === 0 && !fuse.after) this.#burn(fuse);
-    if (sql === 'BEGIN IMMEDIATE') {
-      this.#others(machine);
-      machine.applies = false;
-    }
-    if (sql.includes("('syncing', 1)") || sql.startsWith('INSERT INTO _hub_rows')) machine.applies = true;
+    if (sql === 'BEGIN IMMEDIATE') this.#others(machine);
     if (sql.startsWith('COMMIT') || sql.startsWith('INSERT') || sql.startsWith('DELETE')) machine.touched = true;
     machine.commitsItself = true;
     let result: T;
