@@ -65,9 +65,14 @@ function note(table: Table, own: 'NEW' | 'OLD'): string {
 
 function settle(table: Table): string[] {
   const name = literal(table.name);
+  // A statement that was ignored leaves its notes behind. A row of theirs that went later has left a trace of its own.
+  const notIn = (traces: string): string =>
+    `NOT EXISTS (SELECT 1 FROM ${traces} AS e WHERE e.table_name = ${name} ` +
+    'AND e.row_id = r.row_id AND e.version >= r.version)';
   const gone =
     `FROM _replaced AS r WHERE r.table_name = ${name} ` +
-    `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE ${idOf(table, 't')} = r.row_id)`;
+    `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE ${idOf(table, 't')} = r.row_id) ` +
+    `AND ${notIn('_tombstones')}`;
   return [
     `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'DELETE', ${name}, r.row_id, r.row_data ${gone}`,
     `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${name}, r.row_id, r.version ${gone} ` +

@@ -201,6 +201,18 @@ describe('what is captured', () => {
     expect(it.bodies.join()).toContain('precious');
   });
 
+  test('what an ignored insert would have replaced, and was deleted later, is deleted once', async () => {
+    const it = await origin({
+      schema: 'CREATE TABLE items (id TEXT PRIMARY KEY, a TEXT UNIQUE, updated_at INTEGER)',
+    });
+    it.db.exec("INSERT INTO items VALUES ('x', 'one', 1000)");
+    it.db.exec("INSERT OR IGNORE INTO items VALUES ('y', 'one', 2000)");
+    it.db.exec("DELETE FROM items WHERE id = 'x'");
+    it.db.exec("INSERT INTO items VALUES ('z', 'two', 3000)");
+    expect(ops(it.db)).toEqual(['INSERT x', 'DELETE x', 'INSERT z']);
+    await expectSameElsewhere(it);
+  });
+
   test('one statement that records several changes after a drain gives each an id of its own', async () => {
     const it = await origin({
       schema: 'CREATE TABLE items (id TEXT PRIMARY KEY, a TEXT UNIQUE, b TEXT UNIQUE, updated_at INTEGER)',

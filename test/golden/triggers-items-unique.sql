@@ -169,12 +169,26 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
     SELECT 'DELETE', 'items', r.row_id, r.row_data
     FROM _replaced AS r
     WHERE r.table_name = 'items'
-      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id);
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      );
     INSERT INTO _tombstones (table_name, row_id, version)
     SELECT 'items', r.row_id, r.version
     FROM _replaced AS r
     WHERE r.table_name = 'items'
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
     ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
     DELETE
     FROM _replaced
@@ -294,12 +308,26 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
     SELECT 'DELETE', 'items', r.row_id, r.row_data
     FROM _replaced AS r
     WHERE r.table_name = 'items'
-      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id);
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      );
     INSERT INTO _tombstones (table_name, row_id, version)
     SELECT 'items', r.row_id, r.version
     FROM _replaced AS r
     WHERE r.table_name = 'items'
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
     ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
     DELETE
     FROM _replaced

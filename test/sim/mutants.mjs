@@ -308,4 +308,52 @@ export const MUTANTS = [
       ],
     ],
   },
+  {
+    name: 'gap-not-noticed',
+    what: 'a table that was without its triggers gets them back, and that is all',
+    edits: [['capture/capture-record.js', "complete && renamed ? 'intact' : 'gap'", "'intact'"]],
+  },
+  {
+    name: 'gap-not-asked-for',
+    what: 'after a gap in the capture all rows are sent, but no peer is asked for its own',
+    edits: [
+      [
+        'capture/registry.js',
+        "this.#options.onUnseen(named('returned', 'gap'), true)",
+        "this.#options.onUnseen(named('returned', 'gap'), false)",
+      ],
+    ],
+  },
+  {
+    name: 'gap-asked-too-early',
+    what: 'a peer is asked for its rows before it has everything that was captured before the gap',
+    edits: [
+      [
+        'send/outbox.js',
+        'this.#peer);\n        return found;',
+        'this.#peer);\n        const { asks } = stateOf(this.#db, this.#peer);\n        return asks === null ? found : { ...found, asks: askHeader(asks) };',
+      ],
+    ],
+  },
+  {
+    name: 'resend-generation-ignored',
+    what: 'the acknowledgement of a page of an earlier walk moves the present one on',
+    edits: [['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? IS NOT NULL']],
+  },
+  {
+    name: 'foreign-changes-dropped',
+    what: 'a change that somebody else has recorded, without a table, is passed over',
+    edits: [
+      [
+        'send/outbox.js',
+        'adoptForeign(this.#db, tables, { after, upTo: found.last });',
+        "this.#db.run('DELETE FROM _changes WHERE table_name IS NULL');",
+      ],
+    ],
+  },
+  {
+    name: 'other-attachment-forgotten',
+    what: 'a change is dropped when the peers of one process have it, and another process has others',
+    edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE ${own}']],
+  },
 ];
