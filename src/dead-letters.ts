@@ -100,6 +100,24 @@ export class DeadLetters {
     this.#keep('out', refused, 'refused', reason, peer, attempts);
   }
 
+  /** Lists a row that a stronger one hides; it is kept elsewhere, and the letter goes when it does. Inside a transaction. */
+  keepHidden(hidden: { table: string; rowId: string; row: string }, reason: string): number {
+    this.#db.run(
+      'INSERT INTO main._dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
+        "VALUES ('UPDATE', ?, ?, CAST(? AS INTEGER), 0)",
+      hidden.rowId,
+      hidden.row,
+      this.#clock.now(),
+    );
+    this.#db.run(
+      'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, code, reason) ' +
+        "VALUES (last_insert_rowid(), 'in', ?, 'unique', ?)",
+      hidden.table,
+      reason,
+    );
+    return this.#lastId();
+  }
+
   /**
    * Keeps what rows that were applied said of columns that are not here: one letter a row, so a newer version replaces an
    * older one. `source` selects `idx`, `op`, `row_id` and `row`, each row once. Inside a transaction.
