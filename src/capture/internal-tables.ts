@@ -47,7 +47,7 @@ const KNOWN_BY: Record<InternalTable, string[]> = {
   _replaced: ['table_name', 'row_id', 'version', 'row_data'],
   _dead_letter: ['dead_id', 'op', 'row_id', 'row_data'],
   _dead_letter_info: ['dead_id', 'direction', 'code', 'reason'],
-  _hidden: ['table_name', 'row_id', 'version', 'row_data', 'blocked_by'],
+  _hidden: ['table_name', 'row_id', 'version', 'row_data', 'blocked_by', 'blocked_version', 'dead_id'],
   _peer_state: [],
   _attachments: ['node_id', 'peers', 'beat'],
   _changes: ['change_id', 'op', 'row_id', 'row_data'],

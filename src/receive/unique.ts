@@ -15,10 +15,11 @@
  */
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
-import { type Connection, isRowFault, type Value } from '../sqlite/connection.ts';
+import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
+import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal, quote } from '../sqlite/sql.ts';
-import { rowJson } from '../wire/values.ts';
+import { decode, rowJson } from '../wire/values.ts';
 import { Mirror } from './mirror.ts';
 
 /** What has become of a change to a row that is hidden, or has to be. */
@@ -72,16 +73,28 @@ export class UniqueRows {
     return { placed };
   }
 
+  /** A deletion without a version takes a hidden row as it is. `wire` is its id as it travels. */
+  entomb(table: Table, wire: string): void {
+    this.#db.run(
+      'INSERT INTO main._tombstones (table_name, row_id, version) SELECT table_name, row_id, version FROM main._hidden ' +
+        `WHERE table_name = ? AND row_id = (SELECT ${decode('v')} FROM (SELECT ? AS v)) ` +
+        'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+      table.name,
+      wire,
+    );
+  }
+
   /**
    * Brings the visible rows of a table in line with the rule, after a batch or a local write has touched it, and returns
-   * the letters of the rows that are hidden from now on.
+   * the letters of the rows that are hidden from now on. `touched` selects the ids that a batch has changed: one of them may
+   * have lost a value without a new time, where the content has decided between two of one time.
    */
-  settle(table: Table): RowcastEvents['dead-letter'][] {
+  settle(table: Table, touched = 'SELECT NULL'): RowcastEvents['dead-letter'][] {
     if (!this.hasHidden(table)) return [];
     this.#dropOutdated(table);
     const mirror = this.#mirror(table);
     // Strongest first. What is added on the way is weaker than the row that it was added for.
-    const queue = new StrongestFirst(this.#unsettled(table));
+    const queue = new StrongestFirst(this.#unsettled(table, touched));
     for (let next = queue.take(); next; next = queue.take()) {
       mirror.load(next.row);
       const rivals = mirror.rivals();
@@ -102,7 +115,7 @@ export class UniqueRows {
         return again.filter(({ id }) => id !== row.id);
       });
     } catch (error) {
-      if (!isRowFault(error)) throw error;
+      if (error instanceof TransactionLost || isMachineFault(error)) throw error;
       // Another constraint keeps it out, one that the table has got since. It stays where it is.
       this.#noteBlocker(table, row.id, undefined);
       return [];
@@ -156,11 +169,12 @@ export class UniqueRows {
   }
 
   /** Those that may come in: the row that was seen to hide them is not there any more as it was. */
-  #unsettled(table: Table): Hidden[] {
+  #unsettled(table: Table, touched: string): Hidden[] {
     return this.#db.all<Hidden & Record<string, never>>(
       `SELECT h.row_id AS id, h.version AS version, h.row_data AS "row" FROM main._hidden AS h ` +
-        `WHERE h.table_name = ${literal(table.name)} AND NOT EXISTS (SELECT 1 FROM ${table.target} AS t ` +
-        `WHERE t.${quote(table.id)} = h.blocked_by AND t.${quote(table.updatedAt)} = h.blocked_version)`,
+        `WHERE h.table_name = ${literal(table.name)} AND (h.blocked_by IN (${touched}) OR NOT EXISTS ` +
+        `(SELECT 1 FROM ${table.target} AS t ` +
+        `WHERE t.${quote(table.id)} = h.blocked_by AND t.${quote(table.updatedAt)} = h.blocked_version))`,
     );
   }
 

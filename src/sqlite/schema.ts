@@ -134,14 +134,6 @@ export function describeTable(db: Connection, requested: string): Table {
     writers: writersOf(db, listed.name),
     warnings: [],
   };
-  for (const index of indexes) {
-    if (index.primary) continue;
-    const what = index.columns.map((column) => column.name).join(', ') || 'an expression';
-    table.warnings.push(
-      `table "${listed.name}" has a second UNIQUE constraint (${what}): rows inserted concurrently with one value cannot ` +
-        'both live, and the later one to arrive becomes a dead letter',
-    );
-  }
   for (const trigger of unguardedTriggers(db, listed.name)) {
     table.warnings.push(
       `trigger "${trigger}" on "${listed.name}" also fires while received changes are applied: give it ` +

@@ -95,7 +95,10 @@ async function world(): Promise<{ db: Connection; table: Table; unique: UniqueRo
     db,
     table,
     unique: new UniqueRows(db, new DeadLetters(db, systemClock)),
-    end: () => (db.release(), handle.close()),
+    end: () => {
+      db.release();
+      handle.close();
+    },
   };
 }
 
