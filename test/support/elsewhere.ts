@@ -12,7 +12,8 @@ export const standstill: Clock = {
   now: () => Date.now(),
   sleep: (ms, signal) =>
     ms <= 800 || signal?.aborted
-      ? Promise.resolve()
+      ? // Not at once: a loop that does nothing but sleep would let nobody else have a turn.
+        new Promise((resolve) => setImmediate(resolve))
       : new Promise((resolve) => signal?.addEventListener('abort', () => resolve(), { once: true })),
 };
 
