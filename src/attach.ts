@@ -140,7 +140,7 @@ class Attached implements Manager {
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
-    const self = { events: this.#events, clock: this.#clock, anyOrder: () => this.#registry.takesAnyOrder };
+    const self = { events: this.#events, clock: this.#clock, anyOrder: () => true };
     return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
@@ -265,6 +265,7 @@ class Attached implements Manager {
   #tick(): void {
     this.#age.tick();
     this.#registry.refresh();
+    for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     const left = this.#attachment.watch();
     if (left || !this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);

@@ -86,7 +86,11 @@ export class DeadLetters {
   }
 
   discard(id: number): void {
-    this.get(id);
+    if (this.get(id).code === 'unique') {
+      throw new RowcastError('ROW_HIDDEN', `dead letter ${id} lists a row that another one hides; it is kept`, {
+        hint: 'change or delete one of the two rows; the letter goes by itself',
+      });
+    }
     this.#db.transaction(() => this.remove(id));
   }
 
@@ -100,6 +104,24 @@ export class DeadLetters {
     this.#keep('out', refused, 'refused', reason, peer, attempts);
   }
 
+  /** Lists a row that a stronger one hides; it is kept elsewhere, and the letter goes when it does. Inside a transaction. */
+  keepHidden(hidden: { table: string; rowId: string; row: string }, reason: string): number {
+    this.#db.run(
+      'INSERT INTO main._dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
+        "VALUES ('UPDATE', ?, ?, CAST(? AS INTEGER), 0)",
+      hidden.rowId,
+      hidden.row,
+      this.#clock.now(),
+    );
+    this.#db.run(
+      'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, code, reason) ' +
+        "VALUES (last_insert_rowid(), 'in', ?, 'unique', ?)",
+      hidden.table,
+      reason,
+    );
+    return this.#lastId();
+  }
+
   /**
    * Keeps what rows that were applied said of columns that are not here: one letter a row, so a newer version replaces an
    * older one. `source` selects `idx`, `op`, `row_id` and `row`, each row once. Inside a transaction.
@@ -109,21 +131,21 @@ export class DeadLetters {
     const from = letter.from ?? null;
     const prefix = rowPrint(letter.table, '');
     const now = this.#clock.now();
-    const some = 'SELECT 1 AS n FROM _dead_letter_info WHERE fingerprint >= ? AND fingerprint < ? LIMIT 1';
+    const some = 'SELECT 1 AS n FROM main._dead_letter_info WHERE fingerprint >= ? AND fingerprint < ? LIMIT 1';
     if (this.#db.get(some, prefix, `${prefix}\u{10ffff}`)) this.#replaceOlder(source, params, letter, prefix);
     const last = this.#lastId();
     this.#db.run(
-      'INSERT INTO _dead_letter (dead_id, op, row_id, row_data, failed_at, retry_count) ' +
+      'INSERT INTO main._dead_letter (dead_id, op, row_id, row_data, failed_at, retry_count) ' +
         'SELECT CAST(? AS INTEGER) + row_number() OVER (ORDER BY s.idx), s.op, s.row_id, s.row, CAST(? AS INTEGER), 0 ' +
-        `FROM (${source}) AS s WHERE NOT EXISTS (SELECT 1 FROM _dead_letter_info AS i WHERE i.fingerprint = ? || s.row_id)`,
+        `FROM (${source}) AS s WHERE NOT EXISTS (SELECT 1 FROM main._dead_letter_info AS i WHERE i.fingerprint = ? || s.row_id)`,
       last,
       now,
       ...params,
       prefix,
     );
     this.#db.run(
-      'INSERT INTO _dead_letter_info (dead_id, direction, table_name, peer, code, reason, unknown_columns, fingerprint) ' +
-        "SELECT dead_id, 'in', ?, ?, 'unknown-column', ?, ?, ? || row_id FROM _dead_letter WHERE dead_id > ?",
+      'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, peer, code, reason, unknown_columns, fingerprint) ' +
+        "SELECT dead_id, 'in', ?, ?, 'unknown-column', ?, ?, ? || row_id FROM main._dead_letter WHERE dead_id > ?",
       letter.table,
       from,
       letter.reason,
@@ -138,7 +160,7 @@ export class DeadLetters {
     const columns = JSON.stringify(letter.columns);
     const known =
       `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, s.* FROM (${source}) AS s ` +
-      'JOIN _dead_letter_info AS i ON i.fingerprint = ? || s.row_id JOIN _dead_letter AS d ON d.dead_id = i.dead_id ' +
+      'JOIN main._dead_letter_info AS i ON i.fingerprint = ? || s.row_id JOIN main._dead_letter AS d ON d.dead_id = i.dead_id ' +
       // The same version again is the same letter.
       'WHERE d.row_data IS NOT s.row';
     const others = this.#db.all<{ dead_id: number; row_id: string; row: string }>(
@@ -149,7 +171,7 @@ export class DeadLetters {
     );
     const joined = others.map(({ dead_id, row_id, row }) => [dead_id, ...this.#joined(dead_id, letter, row_id, row)]);
     this.#db.run(
-      'UPDATE _dead_letter_info SET peer = ?, reason = ?, unknown_columns = ? ' +
+      'UPDATE main._dead_letter_info SET peer = ?, reason = ?, unknown_columns = ? ' +
         `WHERE dead_id IN (SELECT dead_id FROM (${known}))`,
       letter.from ?? null,
       letter.reason,
@@ -158,15 +180,15 @@ export class DeadLetters {
       prefix,
     );
     this.#db.run(
-      'UPDATE _dead_letter AS d SET op = s.op, row_data = s.row, failed_at = CAST(? AS INTEGER) ' +
+      'UPDATE main._dead_letter AS d SET op = s.op, row_data = s.row, failed_at = CAST(? AS INTEGER) ' +
         `FROM (${known}) AS s WHERE d.dead_id = s.dead_id`,
       this.#clock.now(),
       ...params,
       prefix,
     );
     for (const [id, more, row] of joined as [number, string, string][]) {
-      this.#db.run('UPDATE _dead_letter SET row_data = ? WHERE dead_id = ?', row, id);
-      this.#db.run('UPDATE _dead_letter_info SET unknown_columns = ? WHERE dead_id = ?', more, id);
+      this.#db.run('UPDATE main._dead_letter SET row_data = ? WHERE dead_id = ?', row, id);
+      this.#db.run('UPDATE main._dead_letter_info SET unknown_columns = ? WHERE dead_id = ?', more, id);
     }
   }
 
@@ -179,8 +201,8 @@ export class DeadLetters {
   ): [columns: string, row: string] {
     const older = this.#db.all<{ key: string; value: string }>(
       'SELECT u.value AS key, json_object(u.value, e.atom) AS value ' +
-        'FROM _dead_letter AS d JOIN _dead_letter_info AS i USING (dead_id), json_each(i.unknown_columns) AS u ' +
-        'JOIN json_each(d.row_data) AS e ON e.key = u.value WHERE d.dead_id = ? AND NOT EXISTS (SELECT 1 FROM _tombstones AS g ' +
+        'FROM main._dead_letter AS d JOIN main._dead_letter_info AS i USING (dead_id), json_each(i.unknown_columns) AS u ' +
+        'JOIN json_each(d.row_data) AS e ON e.key = u.value WHERE d.dead_id = ? AND NOT EXISTS (SELECT 1 FROM main._tombstones AS g ' +
         'WHERE g.table_name = ? AND g.row_id = ? ' +
         "AND g.version >= (SELECT e.atom FROM json_each(d.row_data) AS e WHERE lower(e.key) = 'updated_at'))",
       id,
@@ -196,7 +218,7 @@ export class DeadLetters {
   /** Received letters of one code, oldest first, within bounds. */
   waiting(code: RejectionCode, page: { after: number; limit: number; characters: number }): Waiting[] {
     const found = this.#db.all<Waiting & { size: number }>(
-      `SELECT ${WAITING}, length(d.row_data) AS size FROM _dead_letter_info AS i JOIN _dead_letter AS d USING (dead_id) ` +
+      `SELECT ${WAITING}, length(d.row_data) AS size FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ` +
         "WHERE i.code = ? AND i.dead_id > ? AND i.direction = 'in' ORDER BY i.dead_id LIMIT ?",
       code,
       page.after,
@@ -218,7 +240,7 @@ export class DeadLetters {
     page: { after: number; limit: number },
   ): { ids: number[]; upTo: number | null } {
     const looked =
-      'SELECT dead_id, code, lower(table_name) AS name, unknown_columns FROM _dead_letter_info ' +
+      'SELECT dead_id, code, lower(table_name) AS name, unknown_columns FROM main._dead_letter_info ' +
       "WHERE code IN ('unknown-table', 'unknown-column') AND direction = 'in' AND dead_id > ? ORDER BY dead_id LIMIT ?";
     const found = this.#db.all<{ id: number; ready: number }>(
       "SELECT l.dead_id AS id, EXISTS (SELECT 1 FROM json_each(?) AS t WHERE t.value ->> '$.name' = l.name AND (l.code = 'unknown-table' " +
@@ -237,7 +259,7 @@ export class DeadLetters {
   /** What a retry needs to know of a letter; `change` is null for one that nobody has described. */
   waitingOf(id: number): Waiting | undefined {
     return this.#db.get(
-      `SELECT ${WAITING} FROM _dead_letter AS d LEFT JOIN _dead_letter_info AS i ON i.dead_id = d.dead_id WHERE d.dead_id = ?`,
+      `SELECT ${WAITING} FROM main._dead_letter AS d LEFT JOIN main._dead_letter_info AS i ON i.dead_id = d.dead_id WHERE d.dead_id = ?`,
       id,
     );
   }
@@ -251,7 +273,7 @@ export class DeadLetters {
   /** Some of its columns are there now and filled in; it goes on waiting for these. Inside a transaction. */
   stillUnknown(id: number, columns: string[], reason: string): void {
     this.#db.run(
-      'UPDATE _dead_letter_info SET unknown_columns = ?, reason = ? WHERE dead_id = ?',
+      'UPDATE main._dead_letter_info SET unknown_columns = ?, reason = ? WHERE dead_id = ?',
       JSON.stringify(columns),
       reason,
       id,
@@ -260,14 +282,14 @@ export class DeadLetters {
 
   /** Inside a transaction. */
   remove(id: number): void {
-    this.#db.run('DELETE FROM _dead_letter WHERE dead_id = ?', id);
-    this.#db.run('DELETE FROM _dead_letter_info WHERE dead_id = ?', id);
+    this.#db.run('DELETE FROM main._dead_letter WHERE dead_id = ?', id);
+    this.#db.run('DELETE FROM main._dead_letter_info WHERE dead_id = ?', id);
   }
 
   /** Inside a transaction. */
   countRetry(id: number, code: string, reason: string): void {
-    this.#db.run('UPDATE _dead_letter SET retry_count = retry_count + 1 WHERE dead_id = ?', id);
-    this.#db.run('UPDATE _dead_letter_info SET code = ?, reason = ? WHERE dead_id = ?', code, reason, id);
+    this.#db.run('UPDATE main._dead_letter SET retry_count = retry_count + 1 WHERE dead_id = ?', id);
+    this.#db.run('UPDATE main._dead_letter_info SET code = ?, reason = ? WHERE dead_id = ?', code, reason, id);
   }
 
   #keep(
@@ -284,9 +306,9 @@ export class DeadLetters {
     // Not of the change as it came: put together again, for another attempt, its row is the last of it.
     const parts = JSON.stringify([direction, direction === 'out' ? peer : '', op, table, rowId, row, rest]);
     const fingerprint = createHash('sha256').update(parts).digest('hex');
-    if (this.#db.get('SELECT 1 AS n FROM _dead_letter_info WHERE fingerprint = ?', fingerprint)) return;
+    if (this.#db.get('SELECT 1 AS n FROM main._dead_letter_info WHERE fingerprint = ?', fingerprint)) return;
     this.#db.run(
-      'INSERT INTO _dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
+      'INSERT INTO main._dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
         'VALUES (?, ?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER))',
       op,
       rowId,
@@ -295,7 +317,7 @@ export class DeadLetters {
       attempts,
     );
     this.#db.run(
-      'INSERT INTO _dead_letter_info (dead_id, direction, table_name, peer, code, reason, change, fingerprint) ' +
+      'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, peer, code, reason, change, fingerprint) ' +
         'VALUES (last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?)',
       direction,
       table,
@@ -312,7 +334,7 @@ export class DeadLetters {
     return Number(
       this.#db.get(
         "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_dead_letter'), 0), " +
-          'coalesce((SELECT max(dead_id) FROM _dead_letter), 0)) AS n',
+          'coalesce((SELECT max(dead_id) FROM main._dead_letter), 0)) AS n',
       )?.n,
     );
   }
@@ -348,7 +370,7 @@ const WAITING =
 const SELECT =
   'SELECT d.dead_id AS id, coalesce(i.direction, \'out\') AS direction, d.op AS op, i.table_name AS "table", d.row_id AS rowId, ' +
   'd.row_data AS "row", i.peer AS peer, i.code AS code, i.reason AS reason, d.failed_at AS failedAt, d.retry_count AS retryCount ' +
-  'FROM _dead_letter AS d LEFT JOIN _dead_letter_info AS i ON i.dead_id = d.dead_id';
+  'FROM main._dead_letter AS d LEFT JOIN main._dead_letter_info AS i ON i.dead_id = d.dead_id';
 
 /** Exactly the specification's six columns, and beside them what they have no room for: which way, to or from whom, why, the whole change. */
 export const LETTER_TABLES = {

@@ -12,6 +12,7 @@ export type ErrorCode =
   | 'IN_TRANSACTION'
   | 'LISTENER_FAILED'
   | 'NO_SUCH_LETTER'
+  | 'ROW_HIDDEN'
   | 'STOPPED';
 
 /** One error class for the whole project: what is wrong in `message`, what to do about it in `hint`. */

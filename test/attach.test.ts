@@ -492,19 +492,6 @@ describe('rows from before the first attach', () => {
 });
 
 describe('warnings', () => {
-  test('a second UNIQUE constraint is warned about by table and column', async () => {
-    const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, email TEXT UNIQUE, updated_at INTEGER)';
-    expect(await warningsOf(attached(await database(schema)))).toEqual([
-      expect.stringMatching(/"items".*UNIQUE.*email/),
-    ]);
-  });
-
-  test('a unique index on an expression is warned about', async () => {
-    expect(
-      await warningsOf(attached(await database(`${ITEMS}; CREATE UNIQUE INDEX u ON items (lower(name))`))),
-    ).toEqual([expect.stringMatching(/"items".*UNIQUE/)]);
-  });
-
   test('a user trigger without a syncing guard is warned about, one with it is not', async () => {
     const schema =
       `${ITEMS}; CREATE TABLE log (n); ` +

@@ -21,6 +21,11 @@ const DEFINITIONS = {
   _replaced:
     '(table_name TEXT, row_id TEXT, version INTEGER, row_data TEXT, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   ...LETTER_TABLES,
+  // Rows that a stronger one with the same UNIQUE value keeps out of their table; see receive/unique.ts. blocked_by is that
+  // row, as it was at blocked_version; dead_id is the letter that lists the hidden one.
+  _hidden:
+    '(table_name TEXT, row_id TEXT, version INTEGER, row_data TEXT, blocked_by TEXT, blocked_version INTEGER, ' +
+    'dead_id INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it. snapshot_of
   // names its tables as a JSON array, NULL means all of them; snapshot_run tells one walk from the next.
   _peer_state:
@@ -42,6 +47,7 @@ const KNOWN_BY: Record<InternalTable, string[]> = {
   _replaced: ['table_name', 'row_id', 'version', 'row_data'],
   _dead_letter: ['dead_id', 'op', 'row_id', 'row_data'],
   _dead_letter_info: ['dead_id', 'direction', 'code', 'reason'],
+  _hidden: ['table_name', 'row_id', 'version', 'row_data', 'blocked_by', 'blocked_version', 'dead_id'],
   _peer_state: [],
   _attachments: ['node_id', 'peers', 'beat'],
   _changes: ['change_id', 'op', 'row_id', 'row_data'],
@@ -54,6 +60,7 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
   _tombstones: ['is_delete'],
   _stamps: [],
   _replaced: [],
+  _hidden: [],
   _attachments: [],
 };
 

@@ -61,14 +61,6 @@ export class Registry {
     return [...this.#tables.values()];
   }
 
-  /**
-   * No order of batches can make a row impossible. With a second UNIQUE constraint one can: a row that takes over a value
-   * would come before the deletion that sets it free.
-   */
-  get takesAnyOrder(): boolean {
-    return this.list().every(({ uniques }) => uniques.length === 0);
-  }
-
   /** Creates or updates everything in one transaction; running it again changes nothing. */
   install(): void {
     const warnings: Warning[] = [];

@@ -88,11 +88,12 @@ function captureInsert(table: Table): TriggerParts {
 /** An insert without a usable time, or at or below what its id has already been: a tombstone, or a row just replaced. */
 function stampInsert(table: Table): TriggerParts {
   const time = timeOf(table, 'NEW');
+  const hiddenAbove = table.uniques.length > 0 ? ` OR ${reached(table, '_hidden')}` : '';
   return {
     kind: 'insert_stamp',
     event: 'AFTER INSERT',
     when:
-      `(NOT ${valid(time)} OR ${reached(table, '_tombstones')} OR ${reached(table, '_stamps')}) ` +
+      `(NOT ${valid(time)} OR ${reached(table, '_tombstones')} OR ${reached(table, '_stamps')}${hiddenAbove}) ` +
       `AND ${NOT_SYNCING}`,
     body: recordStamped(table, 'INSERT', {
       where: sameRow(table),
@@ -194,6 +195,9 @@ function noteBeforeRename(table: Table): TriggerParts {
     body: [
       noteStamp(table, { id: quote(table.id), version: time, from: there }),
       noteStamp(table, { id: 'row_id', version: 'version', from: `FROM _tombstones WHERE ${isOf(table, id)}` }),
+      ...(table.uniques.length > 0
+        ? [noteStamp(table, { id: 'row_id', version: 'version', from: `FROM _hidden WHERE ${isOf(table, id)}` })]
+        : []),
     ],
   };
 }
@@ -205,7 +209,7 @@ function advances(table: Table): string {
 }
 
 /** True where NEW is not above what is noted of its id. */
-function reached(table: Table, source: '_tombstones' | '_stamps'): string {
+function reached(table: Table, source: '_tombstones' | '_stamps' | '_hidden'): string {
   const noted = `SELECT 1 FROM ${source} WHERE ${isOf(table, idOf(table, 'NEW'))}`;
   return `EXISTS (${noted} AND version >= ${timeOf(table, 'NEW')})`;
 }

@@ -12,8 +12,9 @@ import { rowJson } from '../wire/values.ts';
 export const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
 
 /** Between the two nothing is captured. Both in one transaction, so that no other connection ever sees the flag set. */
-export const SET_SYNCING = "INSERT INTO _meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
-export const RESET_SYNCING = "UPDATE _meta SET value = 0 WHERE key = 'syncing'";
+export const SET_SYNCING =
+  "INSERT INTO main._meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
+export const RESET_SYNCING = "UPDATE main._meta SET value = 0 WHERE key = 'syncing'";
 
 /** SQLite's clock, in milliseconds; julianday works in every version, and only the rare paths ask for the time. */
 export const NOW = "CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)";
@@ -31,7 +32,7 @@ export function idOf(table: Table, row: string): string {
   return `${row}.${quote(table.id)}`;
 }
 
-/** A row of `_stamps` or `_tombstones`. */
+/** A row of `_stamps`, `_tombstones` or `_hidden`. */
 export function isOf(table: Table, id: string): string {
   return `table_name = ${literal(table.name)} AND row_id = ${id}`;
 }
@@ -51,8 +52,11 @@ export function lastVersion(table: Table, id: string, also: string): string {
   return `max(coalesce(${stamp}, ${TIMESTAMP_MIN}), coalesce(${also}, ${TIMESTAMP_MIN}))`;
 }
 
+/** The version that an id had when it was last seen elsewhere than in the table: deleted, or hidden by a UNIQUE value. */
 export function tombstoneOf(table: Table, id: string): string {
-  return `(SELECT version FROM _tombstones WHERE ${isOf(table, id)})`;
+  const tombstone = `SELECT version FROM _tombstones WHERE ${isOf(table, id)}`;
+  if (table.uniques.length === 0) return `(${tombstone})`;
+  return `(SELECT max(version) FROM (${tombstone} UNION ALL SELECT version FROM _hidden WHERE ${isOf(table, id)}))`;
 }
 
 /** Notes versions that a row must stay above. `select` yields an id and a version. */

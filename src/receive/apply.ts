@@ -6,6 +6,7 @@
  * takes the careful one (careful.ts), which sorts the changes and sets aside those that cannot be applied.
  */
 
+import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import { RESET_SYNCING, SET_SYNCING } from '../capture/versions.ts';
 import type { DeadLetters } from '../dead-letters.ts';
@@ -17,6 +18,7 @@ import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { CarefulApply } from './careful.ts';
 import { FastApply } from './fast.ts';
 import type { Delivery, Merged } from './outcome.ts';
+import { UniqueRows } from './unique.ts';
 
 /** What came of a batch, and the events to emit once it is committed. */
 export interface Applied {
@@ -32,13 +34,17 @@ export class Applier {
   readonly #registry: Registry;
   readonly #fast: FastApply;
   readonly #careful: CarefulApply;
+  readonly #unique: UniqueRows;
   readonly #bodyBytes: number;
+  /** The last change that was recorded when the visible rows were last settled. */
+  #settledUpTo = -1;
 
   constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number) {
     this.#db = db;
     this.#registry = registry;
-    this.#fast = new FastApply(db, registry);
-    this.#careful = new CarefulApply(db, registry, letters);
+    this.#unique = new UniqueRows(db, letters);
+    this.#fast = new FastApply(db, registry, this.#unique);
+    this.#careful = new CarefulApply(db, registry, letters, this.#unique);
     this.#bodyBytes = bodyBytes;
   }
 
@@ -65,6 +71,19 @@ export class Applier {
       if (error instanceof TransactionLost) return this.#applyInHalves(document, delivery, error);
       throw error;
     }
+  }
+
+  /**
+   * A write of the application may have set a UNIQUE value free that a hidden row waits for. Asked on every tick; where
+   * nothing was written since the last time, that is one look-up.
+   */
+  settleUnique(): RowcastEvents['dead-letter'][] {
+    const latest = lastChangeId(this.#db);
+    if (latest === this.#settledUpTo) return [];
+    const tables = this.#registry.list().filter((table) => this.#unique.hasHidden(table));
+    const hidden = tables.length === 0 ? [] : this.syncing(() => tables.flatMap((table) => this.#unique.settle(table)));
+    this.#settledUpTo = latest;
+    return hidden;
   }
 
   /**

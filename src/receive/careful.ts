@@ -7,13 +7,12 @@
  */
 
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetters, LetterContent } from '../dead-letters.ts';
+import type { DeadLetters } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
-import type { RowRef } from '../events.ts';
-import { type Connection, TransactionLost } from '../sqlite/connection.ts';
+import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
+import type { Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
-import type { Op, Rejection, RejectionCode } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { decode, rowJson } from '../wire/values.ts';
 import {
@@ -29,22 +28,9 @@ import {
 } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
 import type { Plan } from './plan.ts';
+import { type Reason, Report, type Work } from './report.ts';
 import { type Group, type Sorted, STAGE, Stage, stagedSource } from './stage.ts';
-
-interface Reason {
-  code: RejectionCode;
-  reason: string;
-}
-
-/** A batch on its way through. */
-interface Work {
-  sorted: Sorted;
-  source: Source;
-  /** Changes that become a letter of their own, by index. */
-  letters: Map<number, Reason>;
-  /** Groups of which every single change has won. */
-  won: Set<Group>;
-}
+import type { UniqueRows } from './unique.ts';
 
 /** Changes of a group with `lo <= idx < hi`. */
 interface Range {
@@ -59,13 +45,15 @@ const END = Number.MAX_SAFE_INTEGER;
 
 export class CarefulApply {
   readonly #db: Connection;
-  readonly #letters: DeadLetters;
+  readonly #unique: UniqueRows;
   readonly #stage: Stage;
+  readonly #report: Report;
 
-  constructor(db: Connection, registry: Registry, letters: DeadLetters) {
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, unique: UniqueRows) {
     this.#db = db;
-    this.#letters = letters;
+    this.#unique = unique;
     this.#stage = new Stage(db, registry);
+    this.#report = new Report(db, letters, this.#stage);
   }
 
   /** Merges a batch inside the caller's transaction. */
@@ -84,7 +72,9 @@ export class CarefulApply {
       else this.#mark('placed', work, group);
     }
     for (const group of partial) this.#announce(group);
-    return this.#finish(document, work, delivery);
+    const hidden = this.#settle(sorted);
+    const merged = this.#report.finish(document, work, delivery);
+    return { ...merged, letters: [...merged.letters, ...hidden] };
   }
 
   /** Sets every change of a batch aside without trying any of them. */
@@ -93,7 +83,7 @@ export class CarefulApply {
     const work: Work = { sorted, source: stagedSource(true), letters: new Map(), won: new Set() };
     for (let index = 0; index < document.count; index++) work.letters.set(index, reason);
     sorted.groups = [];
-    return this.#finish(document, work, delivery);
+    return this.#report.finish(document, work, delivery);
   }
 
   release(): void {
@@ -153,12 +143,13 @@ export class CarefulApply {
     for (const group of groups) {
       if (group.shape && !isInsertable(group.table, group.shape)) this.#update(work, { group, lo, hi }, group.shape);
     }
+    for (const group of groups) if (group.shape) this.#mergeHidden(work, { group, lo, hi });
   }
 
   /** An UPDATE takes one change a row: the first of each are merged as a set, the others one by one. */
   #update(work: Work, { group, lo, hi }: Range, shape: Shape): void {
     const { table } = group;
-    const exists = `EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} = s.id)`;
+    const exists = `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = s.id)`;
     const changes = this.#db.all<{ idx: number; nth: number; there: number }>(
       `SELECT idx, row_number() OVER (PARTITION BY id ORDER BY idx) AS nth, ${exists} AS there ` +
         `FROM ${STAGE} AS s WHERE grp = ? AND idx >= ? AND idx < ? ORDER BY idx`,
@@ -205,6 +196,7 @@ export class CarefulApply {
       if (error instanceof TransactionLost || isMachineFault(error)) throw error;
       const hi = Math.min(range.hi, this.#last(range) + 1);
       if (hi - lo <= 1) {
+        if (this.#mergeApart(work, group, lo, messageOf(error))) return;
         this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
         return;
       }
@@ -212,6 +204,52 @@ export class CarefulApply {
       this.#tryRange(work, { group, lo, hi: middle }, statements);
       this.#tryRange(work, { group, lo: middle, hi }, statements);
     }
+  }
+
+  /** Changes to rows that are hidden, some of them by this very batch, are merged where those are. */
+  #mergeHidden(work: Work, { group, lo, hi }: Range): void {
+    if (!this.#unique.hasHidden(group.table)) return;
+    const hidden = this.#db.all<{ idx: number }>(
+      `SELECT s.idx AS idx FROM ${STAGE} AS s JOIN main._hidden AS h ON h.table_name = ? AND h.row_id = s.id ` +
+        'WHERE s.grp = ? AND s.idx >= ? AND s.idx < ? AND s.apart IS NULL ORDER BY s.idx',
+      group.table.name,
+      group.number,
+      lo,
+      hi,
+    );
+    for (const { idx } of hidden) this.#mergeApart(work, group, idx);
+  }
+
+  /** A change whose row another one keeps out of the table. False where no other row is to blame. */
+  #mergeApart(work: Work, group: Group, idx: number, refusal?: string): boolean {
+    const { table, shape } = group;
+    if (!shape || table.uniques.length === 0) return false;
+    const change = this.#db.get<{ id: Value; ua: Value }>(`SELECT id, ua FROM ${STAGE} WHERE idx = ?`, idx);
+    const source = stagedSource(work.source.verbatim ?? false, true);
+    const range = [group.number, idx, idx + 1];
+    const write = (target: Table): boolean => {
+      const there = this.#db.get(`SELECT 1 AS n FROM ${target.target}`) !== undefined;
+      this.#db.run(there ? updateSql(target, shape, source) : upsertSql(target, shape, source), ...range);
+      return this.#db.get(settledUpsertsSql(target, shape, source), ...range) !== undefined;
+    };
+    const { id, ua } = change as { id: Value; ua: Value };
+    try {
+      const outcome = this.#db.savepoint(() => this.#unique.merge(table, id, ua, write));
+      if (!outcome) return false;
+      this.#db.run(`UPDATE ${STAGE} SET apart = 1, placed = ? WHERE idx = ?`, outcome.placed ? 1 : null, idx);
+      return true;
+    } catch (error) {
+      if (error instanceof TransactionLost || isMachineFault(error)) throw error;
+      this.#db.run(`UPDATE ${STAGE} SET apart = 1 WHERE idx = ?`, idx);
+      work.letters.set(idx, { code: 'constraint', reason: refusal ?? messageOf(error) });
+      return true;
+    }
+  }
+
+  /** A batch may have set a value free, or brought a stronger row: who is visible is decided when all of it is merged. */
+  #settle({ groups, rowless }: Sorted): Merged['letters'] {
+    const tables = new Set([...groups.map(({ table }) => table), ...rowless.map(({ plan }) => plan.table)]);
+    return [...tables].flatMap((table) => this.#unique.settle(table, `SELECT id FROM ${STAGE}`));
   }
 
   /** A broken trigger of the application, or a function that is not there yet: no row of the table can be written. */
@@ -249,12 +287,13 @@ export class CarefulApply {
   #deleteWhatIsThere({ table, id }: Rowless): void {
     const where = `WHERE ${quote(table.id)} = (SELECT ${decode('v')} FROM (SELECT ? AS v))`;
     this.#db.run(
-      `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${quote(table.id)}, ` +
-        `${quote(table.updatedAt)} FROM ${quote(table.name)} ${where} ` +
+      `INSERT INTO main._tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${quote(table.id)}, ` +
+        `${quote(table.updatedAt)} FROM ${table.target} ${where} ` +
         'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
       id,
     );
-    this.#db.run(`DELETE FROM ${quote(table.name)} ${where}`, id);
+    this.#db.run(`DELETE FROM ${table.target} ${where}`, id);
+    if (table.uniques.length > 0) this.#unique.entomb(table, id);
   }
 
   /** Notes which changes of a group are what stands. */
@@ -272,126 +311,11 @@ export class CarefulApply {
     const missing = table.columns.filter((column) => !shape?.fields.some((field) => field.column === column));
     const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
     this.#db.run(
-      'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
+      'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
         `SELECT 'UPDATE', ${literal(table.name)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
-        `FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} IN ` +
+        `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ` +
         `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
       number,
     );
   }
-
-  #finish(document: BatchDocument, work: Work, delivery: Delivery): Merged {
-    const rejected: Rejection[] = [];
-    const events: Merged['letters'] = [];
-    const tell = (code: RejectionCode, reason: string, rows: RowRef[]): void => {
-      if (delivery.wantLetters) events.push({ direction: 'in', peer: delivery.from, code, reason, rows });
-    };
-    for (const group of work.sorted.groups) {
-      if (group.extra.length > 0) this.#keepUnknownColumns(group, work, delivery, rejected, tell);
-    }
-    for (const [index, letter] of this.#contents(document, work.letters)) {
-      const { code, reason } = work.letters.get(index) as Reason;
-      this.#letters.keepReceived(letter, code, reason, delivery.from);
-      rejected.push({ index, code, message: shortened(reason) });
-      const { op, table, rowId } = letter;
-      tell(code, reason, [{ op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' }]);
-    }
-    rejected.sort((a, b) => a.index - b.index);
-    const result = this.#count(work, delivery.wantRows);
-    this.#stage.empty();
-    return { ...result, rejected, letters: events };
-  }
-
-  /**
-   * The known columns were merged with the others. A value of an unknown one is kept where its change is what stands, to be
-   * filled in when the column is there; a change that has lost against another has lost with all its columns.
-   */
-  #keepUnknownColumns(
-    group: Group,
-    work: Work,
-    delivery: Delivery,
-    rejected: Rejection[],
-    tell: (code: RejectionCode, reason: string, rows: RowRef[]) => void,
-  ): void {
-    const { table, extra, number } = group;
-    const names = extra.map((key) => JSON.stringify(key)).join(', ');
-    const reason = `table "${table.name}" has no column ${names} here; the others were applied`;
-    const refused = [...work.letters.keys()];
-    this.#db.run(`UPDATE ${STAGE} SET letter = 1 WHERE grp = ?`, number);
-    if (refused.length > 0) {
-      const sql = `UPDATE ${STAGE} SET placed = NULL WHERE idx IN (SELECT value FROM json_each(?)) AND grp = ?`;
-      this.#db.run(sql, JSON.stringify(refused), number);
-    }
-    const kept = `SELECT max(idx) AS idx, op, wire AS row_id, json(r) AS row FROM ${STAGE} WHERE grp = ? AND placed = 1 GROUP BY wire`;
-    this.#letters.keepUnknownColumns(kept, [number], {
-      table: table.name,
-      columns: extra,
-      reason,
-      from: delivery.from,
-    });
-    const members = this.#db.all<{ idx: number; placed: number | null; op: Op; wire: string }>(
-      `SELECT idx, placed, op, wire FROM ${STAGE} WHERE grp = ? ORDER BY idx`,
-      number,
-    );
-    const message = shortened(reason);
-    const own = new Set(refused);
-    for (const { idx } of members) if (!own.has(idx)) rejected.push({ index: idx, code: 'unknown-column', message });
-    const standing = members.filter(({ placed }) => placed === 1);
-    if (standing.length > 0)
-      tell(
-        'unknown-column',
-        reason,
-        standing.map(({ op, wire }) => ({ op, table: table.name, id: wire })),
-      );
-  }
-
-  /** The changes of the given indexes, as letters keep them. */
-  *#contents(document: BatchDocument, letters: Map<number, Reason>): Generator<[number, LetterContent]> {
-    if (letters.size === 0) return;
-    const indexes = JSON.stringify([...letters.keys()].sort((a, b) => a - b));
-    this.#db.run(`UPDATE ${STAGE} SET letter = 1 WHERE idx IN (SELECT value FROM json_each(?))`, indexes);
-    const found = this.#db.all<LetterContent & { idx: number }>(
-      `SELECT idx, change, op, "table", "row", coalesce(id, old_id) AS rowId FROM (SELECT idx, change, ` +
-        `CAST(c ->> '$.op' AS TEXT) AS op, CAST(c ->> '$.table' AS TEXT) AS "table", c -> '$.row' AS "row", ` +
-        "(SELECT CAST(e.atom AS TEXT) FROM json_each(c, '$.row') AS e WHERE e.key = 'id' COLLATE NOCASE) AS id, " +
-        "CAST(c ->> '$.old_id' AS TEXT) AS old_id FROM (SELECT key AS idx, iif(type IN ('object', 'array'), json(value), NULL) AS c, " +
-        "CASE WHEN type IN ('object', 'array') THEN json(value) WHEN type IN ('true', 'false') THEN type " +
-        `ELSE json_quote(atom) END AS change FROM json_each(?, '$.changes') AS e ` +
-        `WHERE EXISTS (SELECT 1 FROM ${STAGE} AS s WHERE s.idx = e.key AND s.letter = 1) LIMIT -1))`,
-      document.json,
-    );
-    for (const { idx, ...parts } of found) if (letters.has(idx)) yield [idx, parts];
-  }
-
-  /**
-   * A row whose newest version in this batch is the one that stands counts with all its changes, those apart that were set
-   * aside; so does a row-less DELETE.
-   */
-  #count(work: Work, wantRows: boolean): { applied: number; rows: RowRef[] } {
-    const rowless = work.sorted.rowless.filter(({ idx }) => !work.letters.has(idx));
-    const standing = `SELECT idx, op, tbl, wire, letter, max(placed) OVER (PARTITION BY tbl, id) AS stands FROM ${STAGE} WHERE grp IS NOT NULL`;
-    const counted = 'WHERE stands = 1 AND letter IS NULL';
-    const counting = this.#db.get(`SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND letter IS NULL LIMIT 1`);
-    if (!wantRows && !counting) return { applied: rowless.length, rows: [] };
-    if (!wantRows) {
-      const unsettled = this.#db.get(
-        `SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND (placed IS NULL OR letter = 1) LIMIT 1`,
-      );
-      const from = unsettled ? `(${standing}) ${counted}` : `${STAGE} WHERE grp IS NOT NULL`;
-      return { applied: rowless.length + Number(this.#db.get(`SELECT count(*) AS n FROM ${from}`)?.n), rows: [] };
-    }
-    const found = this.#db.all<RowRef & { idx: number }>(
-      `SELECT idx, op, tbl AS "table", wire AS id FROM (${standing}) ${counted} ORDER BY idx`,
-    );
-    for (const { idx, plan } of rowless) found.push({ idx, op: plan.op, table: plan.table.name, id: plan.id });
-    const rows = found.sort((a, b) => a.idx - b.idx).map(({ op, table, id }) => ({ op, table, id }));
-    return { applied: rows.length, rows };
-  }
-}
-
-/** Characters of a reason in the answer: the letter has all of it, and the answer must stay one that a sender reads. */
-const MESSAGE_MAX = 200;
-
-function shortened(reason: string): string {
-  return reason.length > MESSAGE_MAX ? `${reason.slice(0, MESSAGE_MAX)}...` : reason;
 }

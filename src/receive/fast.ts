@@ -27,6 +27,7 @@ import {
 } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
 import { RegularBodies, type RegularPart } from './regular-body.ts';
+import type { UniqueRows } from './unique.ts';
 
 interface Statements {
   entomb: string;
@@ -43,12 +44,14 @@ type Kind = 'mixed' | 'writes' | 'deletions';
 export class FastApply {
   readonly #db: Connection;
   readonly #registry: Registry;
+  readonly #unique: UniqueRows;
   readonly #bodies: RegularBodies;
   readonly #statements = new WeakMap<Table, Map<string, Statements>>();
 
-  constructor(db: Connection, registry: Registry) {
+  constructor(db: Connection, registry: Registry, unique: UniqueRows) {
     this.#db = db;
     this.#registry = registry;
+    this.#unique = unique;
     this.#bodies = new RegularBodies((name) => {
       const table = registry.get(name);
       return table?.name === name ? table : undefined;
@@ -59,7 +62,8 @@ export class FastApply {
   merge(document: BatchDocument, delivery: Delivery): Merged | undefined {
     if (!this.#registry.features.jsonb) return undefined;
     const parts = this.#bodies.recognise(document.text);
-    if (!parts) return undefined;
+    // A row that is hidden is not in its table, where these statements would look for it.
+    if (!parts || parts.some(({ table }) => this.#unique.hasHidden(table))) return undefined;
     try {
       return this.#db.savepoint(() => this.#mergeParts(document, parts, delivery));
     } catch (error) {

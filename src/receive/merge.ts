@@ -43,18 +43,37 @@ export function isInsertable(table: Table, shape: Shape): boolean {
 /** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
 export function entombSql(table: Table, source: Source): string {
   return (
-    `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${source.id}, ${source.ua} ` +
-    `FROM (${extracted(keyShape(table), source)}) AS s WHERE NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t ` +
-    `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua}) ` +
+    `INSERT INTO main._tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${source.id}, ${source.ua} ` +
+    `FROM (${extracted(keyShape(table), source)}) AS s WHERE NOT EXISTS (SELECT 1 FROM ${table.target} AS t ` +
+    `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua})${notHiddenAbove(table, source)} ` +
     'ON CONFLICT DO UPDATE SET version = excluded.version WHERE excluded.version > version'
+  );
+}
+
+/** A row that a UNIQUE value keeps out of its table must not come in by the side; whether there is any is asked once. */
+function notHidden(table: Table, source: Source): string {
+  if (table.uniques.length === 0) return '';
+  const hidden = `main._hidden WHERE table_name = ${literal(table.name)}`;
+  return (
+    ` AND NOT ((SELECT EXISTS (SELECT 1 FROM ${hidden})) ` +
+    `AND EXISTS (SELECT 1 FROM ${hidden} AND row_id = ${source.id}))`
+  );
+}
+
+/** And it is as live as any: an older deletion says nothing of it. */
+function notHiddenAbove(table: Table, source: Source): string {
+  if (table.uniques.length === 0) return '';
+  return (
+    ` AND NOT EXISTS (SELECT 1 FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ` +
+    `AND h.row_id = ${source.id} AND h.version > ${source.ua})`
   );
 }
 
 /** Removes the live rows that a deletion of this batch beats. A DELETE wins a tie against a live row. */
 export function deleteSql(table: Table, source: Source): string {
   return (
-    `DELETE FROM ${quote(table.name)} WHERE ${quote(table.id)} IN (SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
-    `JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = ${source.id} ` +
+    `DELETE FROM ${table.target} WHERE ${quote(table.id)} IN (SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
+    `JOIN ${table.target} AS t ON t.${quote(table.id)} = ${source.id} ` +
     `WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)`
   );
 }
@@ -73,8 +92,8 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
     `(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
     `AND NOT (${sameValues(table, shape, target)}) AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
   return (
-    `INSERT OR ABORT INTO ${quote(table.name)} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
-    `FROM (${extracted(shape, source)}) AS s WHERE NOT ${entombed(table, source)} ` +
+    `INSERT OR ABORT INTO ${table.target} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
+    `FROM (${extracted(shape, source)}) AS s WHERE NOT ${entombed(table, source)}${notHidden(table, source)} ` +
     `ON CONFLICT (${quote(table.id)}) DO UPDATE SET ${assignments.join(', ')} WHERE ${beats}`
   );
 }
@@ -88,7 +107,7 @@ export function updateSql(table: Table, shape: Shape, source: Source): string {
   const fields = shape.fields.map(({ column }, i) => `${affine(`d${i}`, column.affinity)} AS d${i}`);
   const rows = `SELECT ${fields.join(', ')}, id, ua FROM (${decoded(shape, source)}) LIMIT -1`;
   return (
-    `UPDATE OR ABORT ${quote(table.name)} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
+    `UPDATE OR ABORT ${table.target} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
     `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
     `${contentOfDecoded(shape)} > ${contentOf(shape, target)}))`
   );
@@ -97,14 +116,14 @@ export function updateSql(table: Table, shape: Shape, source: Source): string {
 /** The changes whose row is exactly as they say after the merge: `idx` of those that won or were in place. */
 export function settledUpsertsSql(table: Table, shape: Shape, source: Source): string {
   return (
-    `SELECT d.idx AS idx FROM (${decoded(shape, source)}) AS d JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id ` +
+    `SELECT d.idx AS idx FROM (${decoded(shape, source)}) AS d JOIN ${table.target} AS t ON t.${quote(table.id)} = d.id ` +
     `WHERE ${upsertInPlace(table, shape)}`
   );
 }
 
 export function settledDeletesSql(table: Table, source: Source): string {
   return (
-    `SELECT d.idx AS idx FROM (${decoded(keyShape(table), source)}) AS d LEFT JOIN ${quote(table.name)} AS t ` +
+    `SELECT d.idx AS idx FROM (${decoded(keyShape(table), source)}) AS d LEFT JOIN ${table.target} AS t ` +
     `ON t.${quote(table.id)} = d.id WHERE ${deleteInPlace(table)}`
   );
 }
@@ -118,7 +137,7 @@ export function tallySql(table: Table, shape: Shape, source: Source): string {
     'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied FROM (SELECT count(*) AS n, max(placed) AS placed ' +
     // Decided before the rows are grouped: only the outcome goes through the sorter, not the columns.
     `FROM (SELECT d.id AS id, ${inPlace(table, shape)} AS placed FROM (${decoded(shape, source, ', s.op AS op')}) AS d ` +
-    `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id LIMIT -1) GROUP BY id)`
+    `LEFT JOIN ${table.target} AS t ON t.${quote(table.id)} = d.id LIMIT -1) GROUP BY id)`
   );
 }
 
@@ -136,7 +155,7 @@ export function settledRowsSql(table: Table, shape: Shape, source: Source): stri
     `SELECT op, ${literal(table.name)} AS "table", id FROM (SELECT d.idx AS idx, d.op AS op, d.id AS id, ` +
     `max(${inPlace(table, shape)}) OVER (PARTITION BY d.id) AS placed ` +
     `FROM (${decoded(shape, source, ', s.op AS op')}) AS d ` +
-    `LEFT JOIN ${quote(table.name)} AS t ON t.${quote(table.id)} = d.id) WHERE placed ORDER BY idx`
+    `LEFT JOIN ${table.target} AS t ON t.${quote(table.id)} = d.id) WHERE placed ORDER BY idx`
   );
 }
 
@@ -223,7 +242,7 @@ function affine(x: string, affinity: Affinity): string {
 
 function deleteInPlace(table: Table): string {
   return (
-    `(t.${quote(table.id)} IS NULL AND EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
+    `(t.${quote(table.id)} IS NULL AND EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
     'AND g.row_id = d.id AND g.version = d.ua))'
   );
 }
@@ -242,9 +261,9 @@ function contentOfDecoded(shape: Shape): string {
 
 /** An INSERT or UPDATE at or below a tombstone is stale. Whether there are any at all is asked once per statement. */
 function entombed(table: Table, source: Source): string {
-  const any = `(SELECT EXISTS (SELECT 1 FROM _tombstones WHERE table_name = ${literal(table.name)}))`;
+  const any = `(SELECT EXISTS (SELECT 1 FROM main._tombstones WHERE table_name = ${literal(table.name)}))`;
   return (
-    `(${any} AND EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id} ` +
+    `(${any} AND EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id} ` +
     `AND g.version >= ${source.ua}))`
   );
 }

@@ -42,6 +42,8 @@ export class Retry {
   one(id: number): RetryResult {
     const letter = this.#letters.get(id);
     if (letter.direction === 'out') return this.#queue(letter);
+    // It comes back by itself as soon as it may.
+    if (letter.code === 'unique') return { outcome: 'kept', reason: letter.reason ?? 'hidden' };
     const waiting = this.#letters.waitingOf(id);
     if (waiting?.change == null) return { outcome: 'kept', reason: 'the change itself was not kept' };
     if (waiting.code === 'unknown-column') return this.#fillIn([waiting])[0] as RetryResult;
@@ -102,7 +104,7 @@ export class Retry {
     if (letter.rowId === null) return { outcome: 'kept', reason: 'the row has no id' };
     this.#db.transaction(() => {
       this.#db.run(
-        'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
+        'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
           `SELECT ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
         letter.op,
         letter.table,
@@ -190,7 +192,7 @@ export class Retry {
     const advanced = age === '>' ? `, ${t} = min(${TIMESTAMP_MAX}, ${t} + 1)` : '';
     const time = "(SELECT e.atom FROM json_each(w.change, '$.row') AS e WHERE lower(e.key) = 'updated_at')";
     const deleted =
-      `EXISTS (SELECT 1 FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
+      `EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
       'AND g.row_id = w.row_id AND g.version >= w.time)';
     for (const { key, column } of columns) {
       const name = quote(column.name);
@@ -200,7 +202,7 @@ export class Retry {
         `(SELECT ? AS change, ? AS key, (SELECT ${decode('v')} FROM (SELECT ? AS v)) AS row_id LIMIT -1) AS w LIMIT -1) AS w ` +
         `WHERE NOT ${deleted} LIMIT -1`;
       this.#db.run(
-        `UPDATE ${quote(table.name)} AS t SET ${name} = f.value${advanced} FROM (${wanted}) AS f ` +
+        `UPDATE ${table.target} AS t SET ${name} = f.value${advanced} FROM (${wanted}) AS f ` +
           `WHERE t.${quote(table.id)} = f.row_id AND t.${t} ${age} f.time AND t.${name} COLLATE BINARY IS (${column.fallback})`,
         letter.change,
         key,

@@ -36,10 +36,14 @@ export interface Sorted {
   rowless: { idx: number; plan: Extract<Plan, { kind: 'delete-any' }> }[];
 }
 
-/** The changes of one group with `lo <= idx < hi`; these three are its parameters. */
-export function stagedSource(verbatim: boolean): Source {
+/**
+ * The changes of one group with `lo <= idx < hi`; these three are its parameters. Without those that were taken apart to
+ * be merged singly, unless these are what is asked for.
+ */
+export function stagedSource(verbatim: boolean, apart = false): Source {
+  const those = apart ? '' : 'AND apart IS NULL ';
   return {
-    sql: `SELECT idx, id, ua, r FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ? ORDER BY idx LIMIT -1`,
+    sql: `SELECT idx, id, ua, r FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ? ${those}ORDER BY idx LIMIT -1`,
     id: 's.id',
     ua: 's.ua',
     verbatim,
@@ -92,7 +96,8 @@ export class Stage {
     else
       this.#db.exec(
         // `wire` is the id as it travels, `id` as it is stored; `placed`: it is what stands; `was`: it was before as well.
-        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, letter)`,
+        // `apart`: its row is hidden by another, and it was merged by itself.
+        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, letter, apart)`,
       );
   }
 

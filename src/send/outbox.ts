@@ -92,7 +92,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     const found = this.#read(limit, previous?.end) ?? (previous ? undefined : this.#question());
     if (!found) return undefined;
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
-    this.#db.run('UPDATE _peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
+    this.#db.run('UPDATE main._peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
     return found;
   }
 
@@ -113,7 +113,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     const { tailFrom, lastAcked, asks } = stateOf(this.#db, this.#peer);
     if (tailFrom !== null || (asks !== null && !previous)) return true;
     const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;
-    return this.#db.get('SELECT 1 AS n FROM _changes WHERE change_id > ? LIMIT 1', after) !== undefined;
+    return this.#db.get('SELECT 1 AS n FROM main._changes WHERE change_id > ? LIMIT 1', after) !== undefined;
   }
 
   #read(limit: BatchLimit, previous: PeerPosition | undefined): PeerShipment | undefined {
@@ -155,19 +155,19 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   /** The usual case, at half the cost: the next changes are all writes of one kind to one table, and fit. */
   #readAlike(after: number, limit: BatchLimit): PeerShipment | undefined {
     const first = this.#db.get<{ op: string; tbl: string }>(
-      'SELECT op, table_name AS tbl FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT 1',
+      'SELECT op, table_name AS tbl FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT 1',
       after,
     );
     if (typeof first?.tbl !== 'string' || (first.op !== 'INSERT' && first.op !== 'UPDATE')) return undefined;
     const full = this.#db.get<{ id: number }>(
-      'SELECT change_id AS id FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT 1 OFFSET ?',
+      'SELECT change_id AS id FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT 1 OFFSET ?',
       after,
       limit.changes - 1,
     );
     const found = this.#db.get<{ n: number; last: number; alike: number; bytes: number }>(
       'SELECT count(*) AS n, max(change_id) AS last, sum(octet_length(row_data)) AS bytes, ' +
         'sum(op = ? AND table_name = ? AND row_id IS NOT NULL AND row_data IS NOT NULL) AS alike ' +
-        'FROM _changes WHERE change_id > ? AND change_id <= ?',
+        'FROM main._changes WHERE change_id > ? AND change_id <= ?',
       first.op,
       first.tbl,
       after,
@@ -177,7 +177,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     if (found.bytes + found.n * alikeBytes(first.op, first.tbl) > limit.bytes - ENVELOPE_BYTES) return undefined;
     const joined = this.#db.get<{ body: Body }>(
       `SELECT ${ALIKE_SQL} AS body FROM ` +
-        '(SELECT row_data FROM _changes WHERE change_id > ? AND change_id <= ? ORDER BY change_id)',
+        '(SELECT row_data FROM main._changes WHERE change_id > ? AND change_id <= ? ORDER BY change_id)',
       ...alikeParams(found.last, first.op, first.tbl),
       after,
       found.last,
@@ -194,12 +194,12 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   #setAsideNameless(after: number, last: number): void {
     const where = 'WHERE change_id > ? AND change_id <= ? AND row_id IS NULL';
     const rows = this.#db.all<{ op: string; tbl: string; r: string }>(
-      `SELECT op, table_name AS tbl, row_data AS r FROM _changes ${where}`,
+      `SELECT op, table_name AS tbl, row_data AS r FROM main._changes ${where}`,
       after,
       last,
     );
     for (const { op, tbl, r } of rows) this.#setAsideRow(op, tbl, r);
-    this.#db.run(`DELETE FROM _changes ${where}`, after, last);
+    this.#db.run(`DELETE FROM main._changes ${where}`, after, last);
   }
 
   #setAsideRow(op: string, table: string, row: string): void {
@@ -217,7 +217,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   #heard(asked: string): void {
     const { asks } = stateOf(this.#db, this.#peer);
     if (asks === null || askHeader(asks) !== asked) return;
-    this.#db.run('UPDATE _peer_state SET asks = NULL WHERE peer_url = ?', this.#peer);
+    this.#db.run('UPDATE main._peer_state SET asks = NULL WHERE peer_url = ?', this.#peer);
   }
 }
 
@@ -232,7 +232,7 @@ interface Serialised {
 }
 
 /** The next changes: after which, and how many. */
-const NEXT = 'FROM _changes WHERE change_id > ? ORDER BY change_id LIMIT ?';
+const NEXT = 'FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT ?';
 
 /** One of them, as it goes onto the wire. */
 const CHANGE = changeSql({

@@ -36,15 +36,15 @@ export function enrolPeers(db: Connection, registry: Registry, attachment: Attac
   db.transaction(() => {
     attachment.enter();
     const latest = lastChangeId(db);
-    const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM _changes', latest + 1)?.n);
-    const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM _meta WHERE key = 'adopted_upto'")?.n);
+    const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM main._changes', latest + 1)?.n);
+    const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM main._meta WHERE key = 'adopted_upto'")?.n);
     const anything = registry.list().some((table) => hasRows(db, table.name));
     for (const peer of peers) {
       const state = findState(db, peer);
       if (!state) {
         const tail = oldest <= adopted ? 0 : latest;
         db.run(
-          'INSERT INTO _peer_state (peer_url, last_acked, tail_from) VALUES (?, 0, CAST(? AS INTEGER))',
+          'INSERT INTO main._peer_state (peer_url, last_acked, tail_from) VALUES (?, 0, CAST(? AS INTEGER))',
           peer,
           anything ? tail : null,
         );
@@ -68,25 +68,25 @@ export function stateOf(db: Connection, peer: string): PeerState {
 export function advancePeer(db: Connection, peer: string, end: PeerPosition): void {
   if (end.kind === 'snapshot') {
     db.run(
-      'UPDATE _peer_state SET snapshot_table = ?, snapshot_after = ? WHERE peer_url = ? AND snapshot_run = ?',
+      'UPDATE main._peer_state SET snapshot_table = ?, snapshot_after = ? WHERE peer_url = ? AND snapshot_run = ?',
       end.position.section,
       end.position.after,
       peer,
       end.run,
     );
   } else {
-    db.run('UPDATE _peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ?', end.changeId, peer);
+    db.run('UPDATE main._peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ?', end.changeId, peer);
   }
 }
 
 /** The peer has the whole snapshot and goes on with the tail. Inside a transaction. */
 export function endSnapshot(db: Connection, peer: string): void {
   db.run(
-    'UPDATE _peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, ' +
+    'UPDATE main._peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, ' +
       'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL WHERE peer_url = ?',
     peer,
   );
-  db.run('DELETE FROM _meta WHERE key = ?', snapshotKey(peer));
+  db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(peer));
 }
 
 /**
@@ -95,8 +95,8 @@ export function endSnapshot(db: Connection, peer: string): void {
  */
 export function pruneChanges(db: Connection, peers: string[]): void {
   const own = `peer_url IN (${peers.map(() => '?').join(', ')})`;
-  const everybodyHas = `SELECT min(last_acked) FROM _peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`;
-  db.run(`DELETE FROM _changes WHERE change_id <= (${everybodyHas})`, ...peers);
+  const everybodyHas = `SELECT min(last_acked) FROM main._peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`;
+  db.run(`DELETE FROM main._changes WHERE change_id <= (${everybodyHas})`, ...peers);
 }
 
 /** What a peer does not have yet. */
@@ -125,7 +125,7 @@ export function peerProgress(db: Connection, tables: Table[], peer: string): Pee
   const changes = changesAfter(db, from);
   const snapshot = state.tailFrom !== null;
   const rows = snapshot ? remainingRows(db, inScope(tables, state.scope), state.snapshot, PROGRESS_COUNT_MAX) : 0;
-  const since = snapshot ? db.get('SELECT value FROM _meta WHERE key = ?', snapshotKey(peer))?.value : null;
+  const since = snapshot ? db.get('SELECT value FROM main._meta WHERE key = ?', snapshotKey(peer))?.value : null;
   return {
     lastAcked: state.lastAcked,
     snapshot,
@@ -147,10 +147,10 @@ const NOTHING_KNOWN: PeerState = {
 
 /** Ids have few gaps in a backlog of our own making, so a large one is measured by its ends. */
 export function changesAfter(db: Connection, watermark: number): number {
-  const few = `SELECT 1 FROM _changes WHERE change_id > ? LIMIT ${PROGRESS_COUNT_MAX}`;
+  const few = `SELECT 1 FROM main._changes WHERE change_id > ? LIMIT ${PROGRESS_COUNT_MAX}`;
   const counted = Number(db.get(`SELECT count(*) AS n FROM (${few})`, watermark)?.n);
   if (counted < PROGRESS_COUNT_MAX) return counted;
-  return Number(db.get('SELECT max(change_id) AS n FROM _changes')?.n) - watermark;
+  return Number(db.get('SELECT max(change_id) AS n FROM main._changes')?.n) - watermark;
 }
 
 function findState(db: Connection, peer: string): PeerState | undefined {
@@ -164,7 +164,7 @@ function findState(db: Connection, peer: string): PeerState | undefined {
     asks: string | null;
   }>(
     'SELECT last_acked, tail_from, snapshot_table, snapshot_after, snapshot_of AS scope, snapshot_run AS run, asks ' +
-      'FROM _peer_state WHERE peer_url = ?',
+      'FROM main._peer_state WHERE peer_url = ?',
     peer,
   );
   return (
@@ -181,7 +181,7 @@ function findState(db: Connection, peer: string): PeerState | undefined {
 
 function beginSnapshot(db: Connection, peer: string): void {
   db.run(
-    'UPDATE _peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, ' +
+    'UPDATE main._peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, ' +
       'snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
     peer,
   );
@@ -189,10 +189,10 @@ function beginSnapshot(db: Connection, peer: string): void {
 
 /** When a snapshot began outlives the process that began it. */
 function noteSnapshot(db: Connection, peer: string, now: number): void {
-  if (findState(db, peer)?.tailFrom == null) db.run('DELETE FROM _meta WHERE key = ?', snapshotKey(peer));
+  if (findState(db, peer)?.tailFrom == null) db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(peer));
   else
     db.run(
-      'INSERT INTO _meta (key, value) VALUES (?, CAST(? AS INTEGER)) ON CONFLICT DO NOTHING',
+      'INSERT INTO main._meta (key, value) VALUES (?, CAST(? AS INTEGER)) ON CONFLICT DO NOTHING',
       snapshotKey(peer),
       now,
     );
@@ -200,5 +200,5 @@ function noteSnapshot(db: Connection, peer: string, now: number): void {
 
 function hasRows(db: Connection, table: string): boolean {
   const rows = db.get(`SELECT 1 AS n FROM ${quote(table)} LIMIT 1`);
-  return (rows ?? db.get('SELECT 1 AS n FROM _tombstones WHERE table_name = ? LIMIT 1', table)) !== undefined;
+  return (rows ?? db.get('SELECT 1 AS n FROM main._tombstones WHERE table_name = ? LIMIT 1', table)) !== undefined;
 }

@@ -75,7 +75,7 @@ export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl
   return tables.flatMap((table) =>
     db.all<{ op: string; tbl: string; r: string }>(
       `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, ${rowJson(table, 't')} AS r ` +
-        `FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
+        `FROM ${table.target} AS t WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
     ),
   );
 }
@@ -88,7 +88,11 @@ function ahead(
 ): (Section & { params: Value[]; resumed: boolean })[] {
   // By name, whatever the order of the configuration: a position must mean the same after a restart.
   const ordered = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1));
-  const sections = ordered.flatMap((table) => [rowsOf(table, anyStamps), tombstonesOf(table)]);
+  const sections = ordered.flatMap((table) => [
+    rowsOf(table, anyStamps),
+    ...(table.uniques.length > 0 ? [hiddenOf(table)] : []),
+    tombstonesOf(table),
+  ]);
   const known = sections.findIndex(({ name }) => name === position.section);
   return sections.slice(Math.max(0, known)).map((section) => {
     const resumed = section.name === position.section && position.after !== null;
@@ -101,7 +105,7 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
   // A row that the application does not let us write to has its version in its stamp alone.
   const row = rowJson(table, 't', anyStamps ? { column: table.updatedAt, by: versionOf(table, 't') } : undefined);
   const from = (resumed: boolean): string =>
-    `FROM ${quote(table.name)} AS t WHERE ${resumed ? `${id} > ?` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
+    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ?` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
   return {
     name: `rows:${table.name}`,
     id,
@@ -112,12 +116,28 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
   };
 }
 
+/** Rows that another one's UNIQUE value keeps out of their table are as live as the others. */
+function hiddenOf(table: Table): Section {
+  const from = (resumed: boolean): string =>
+    `FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ${resumed ? 'AND h.row_id > ?' : ''} ` +
+    'ORDER BY h.row_id LIMIT ?';
+  const fixed = 6 * Buffer.byteLength(table.name) + 60;
+  return {
+    name: `hidden:${table.name}`,
+    id: 'h.row_id',
+    change: changeSql({ op: "'INSERT'", table: literal(table.name), row: 'h.row_data', oldId: "'null'" }),
+    bytes: { least: 'octet_length(h.row_data)', most: `octet_length(h.row_data) + ${fixed}` },
+    from,
+    count: (resumed) => `SELECT count(*) AS n FROM (SELECT 1 ${from(resumed)})`,
+  };
+}
+
 /** A tombstone below a live row says nothing any more. */
 function tombstonesOf(table: Table): Section {
   const id = encode('g.row_id', 'TEXT');
   const among = (resumed: boolean): string =>
-    `FROM _tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? 'AND g.row_id > ?' : ''}`;
-  const alone = `NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE t.${quote(table.id)} = g.row_id)`;
+    `FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? 'AND g.row_id > ?' : ''}`;
+  const alone = `NOT EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = g.row_id)`;
   const row = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
   const fixed = namesBytes([table.id, table.updatedAt]) + 2 * Buffer.byteLength(table.name);
   return {

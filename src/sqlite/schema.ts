@@ -25,6 +25,8 @@ export interface UniqueConstraint {
 
 export interface Table {
   name: string;
+  /** The table in a statement of ours: of the main database, whatever temporary table has the same name. */
+  target: string;
   /** Stored columns in declaration order; generated ones are left out. */
   columns: Column[];
   /** The names of the generated ones. */
@@ -50,6 +52,7 @@ export const INTERNAL_TABLES = [
   '_tombstones',
   '_stamps',
   '_replaced',
+  '_hidden',
 ] as const;
 
 const COLUMNS_MAX = 1_990;
@@ -119,6 +122,7 @@ export function describeTable(db: Connection, requested: string): Table {
   const rowid = ['rowid', '_rowid_', 'oid'].find((alias) => !names.has(alias));
   const table: Table = {
     name: listed.name,
+    target: `main.${quote(listed.name)}`,
     columns,
     generated: info.filter((column) => column.hidden > 1).map(({ name }) => name),
     id: id.name,
@@ -130,14 +134,6 @@ export function describeTable(db: Connection, requested: string): Table {
     writers: writersOf(db, listed.name),
     warnings: [],
   };
-  for (const index of indexes) {
-    if (index.primary) continue;
-    const what = index.columns.map((column) => column.name).join(', ') || 'an expression';
-    table.warnings.push(
-      `table "${listed.name}" has a second UNIQUE constraint (${what}): rows inserted concurrently with one value cannot ` +
-        'both live, and the later one to arrive becomes a dead letter',
-    );
-  }
   for (const trigger of unguardedTriggers(db, listed.name)) {
     table.warnings.push(
       `trigger "${trigger}" on "${listed.name}" also fires while received changes are applied: give it ` +

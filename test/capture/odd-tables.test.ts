@@ -621,7 +621,8 @@ describe('a second UNIQUE constraint', () => {
     const other = await node({ schema: it.schema, tables: it.tables });
     for (const batch of [changes, sorted, changes.toReversed()]) {
       wipe(other.db, it.tables);
-      for (let i = 0; i < 3; i++) other.manager.receive(`{"batch_id":7,"changes":[${batch.join(',')}]}`);
+      for (let i = 0; i < 3; i++)
+        other.manager.receive(`{"batch_id":7,"changes":[${batch.join(',')}]}`, { said: 'id=origin' });
       for (const { id } of other.manager.deadLetters.list()) other.manager.deadLetters.retry(id);
       for (const { id } of other.manager.deadLetters.list()) other.manager.deadLetters.discard(id);
       expect(state(other.db, it.tables)).toEqual(expected);

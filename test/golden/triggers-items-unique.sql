@@ -54,6 +54,13 @@ WHEN OLD."id" IS NOT NEW."id"
       AND row_id = NEW."id"
     ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
     refused = NULL;
+    INSERT INTO _stamps (table_name, row_id, version)
+    SELECT 'items', row_id, version
+    FROM _hidden
+    WHERE table_name = 'items'
+      AND row_id = NEW."id"
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
+    refused = NULL;
   END;
 
 CREATE TRIGGER "_rowcast_items_insert_clash" BEFORE INSERT
@@ -176,6 +183,13 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _hidden AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
       );
     INSERT INTO _tombstones (table_name, row_id, version)
     SELECT 'items', r.row_id, r.version
@@ -185,6 +199,13 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
       AND NOT EXISTS (
         SELECT 1
         FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _hidden AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
@@ -315,6 +336,13 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _hidden AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
       );
     INSERT INTO _tombstones (table_name, row_id, version)
     SELECT 'items', r.row_id, r.version
@@ -324,6 +352,13 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
       AND NOT EXISTS (
         SELECT 1
         FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _hidden AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
@@ -354,6 +389,9 @@ WHEN (
     OR EXISTS (
       SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
     )
+    OR EXISTS (
+      SELECT 1 FROM _hidden WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
+    )
 )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _stamps (table_name, row_id, version)
@@ -375,7 +413,20 @@ WHEN (
             (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
           ),
           coalesce(
-            (SELECT version FROM _tombstones WHERE table_name = 'items' AND row_id = t."id"),
+            (
+              SELECT max(version)
+              FROM (
+                SELECT version
+                FROM _tombstones
+                WHERE table_name = 'items'
+                  AND row_id = t."id"
+                UNION ALL
+                SELECT version
+                FROM _hidden
+                WHERE table_name = 'items'
+                  AND row_id = t."id"
+              )
+            ),
             -8640000000000000
           )
         ) + 1
@@ -396,7 +447,20 @@ WHEN (
               (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
             ),
             coalesce(
-              (SELECT version FROM _tombstones WHERE table_name = 'items' AND row_id = t."id"),
+              (
+                SELECT max(version)
+                FROM (
+                  SELECT version
+                  FROM _tombstones
+                  WHERE table_name = 'items'
+                    AND row_id = t."id"
+                  UNION ALL
+                  SELECT version
+                  FROM _hidden
+                  WHERE table_name = 'items'
+                    AND row_id = t."id"
+                )
+              ),
               -8640000000000000
             )
           )

@@ -10,6 +10,7 @@ const T = 1_700_000_000_000;
 function tableNamed(name: string, columns: string[]): Table {
   return {
     name,
+    target: `main."${name}"`,
     columns: columns.map((column) => ({ name: column, affinity: 'TEXT', required: false, fallback: 'NULL' })),
     id: 'id',
     updatedAt: 'updated_at',

@@ -276,10 +276,10 @@ const NOTES = 'CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT, updated_at IN
 
 test.each([
   ['a node', '1', () => node({ id: 'receiver' })],
-  ['a node that has a UNIQUE constraint', null, () => node({ id: 'receiver', schema: UNIQUE })],
+  ['a node that has a UNIQUE constraint', '1', () => node({ id: 'receiver', schema: UNIQUE })],
   [
     'a node that has one in any of its tables',
-    null,
+    '1',
     () => node({ id: 'receiver', schema: `${NOTES}; ${UNIQUE}`, tables: ['notes', 'items'] }),
   ],
   [

@@ -115,7 +115,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
     requestTimeoutMs: random.pick([300, 1_000, 4_000]),
     foreignKeys: random.chance(0.05),
-    uniques: stream(seed, 'uniques').chance(0),
+    uniques: stream(seed, 'uniques').chance(0.16),
     fresh: random.chance(0.01),
     pairs: stream(seed, 'pairs').chance(0.7),
     faults: {},

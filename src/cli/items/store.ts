@@ -82,7 +82,8 @@ export class ItemStore {
   update(id: string, fields: Partial<NewItem>): string | undefined {
     const known = this.#find(id);
     if (known === undefined) return undefined;
-    const assignments = ['updated_at = CAST(? AS INTEGER)'];
+    // Above the version that it answers to, whatever the clock says: the row is told to the client as it will be everywhere.
+    const assignments = ['updated_at = max(CAST(? AS INTEGER), updated_at + 1)'];
     const params: (string | null)[] = [String(this.#clock.now())];
     if (fields.name !== undefined) {
       assignments.push('name = ?');
@@ -116,7 +117,7 @@ export class ItemStore {
   #insert(item: NewItem, now: number, columns: string[]): string {
     const id = item.id ?? this.#newId();
     if (item.id !== undefined && this.#exists(id)) throw new Refused(`id ${id} exists already`);
-    const values = [id, item.name, item.value, String(now), String(now), this.#nodeId];
+    const values = [id, item.name, item.value, String(now), String(this.#above(id, now)), this.#nodeId];
     const places = ['?', '?', 'CAST(? AS INTEGER)', 'CAST(? AS INTEGER)', 'CAST(? AS INTEGER)', '?'];
     this.connection.run(
       `INSERT INTO items (${columns.join(', ')}) VALUES (${places.slice(0, columns.length).join(', ')})`,
@@ -125,7 +126,15 @@ export class ItemStore {
     return this.#read(id);
   }
 
-  /** Read again after the write: the triggers may have moved updated_at above an earlier version of the row. */
+  /** An id that was deleted before begins again above its deletion. */
+  #above(id: string, now: number): number {
+    const dead = this.connection.get<{ version: number }>(
+      `SELECT version FROM main._tombstones WHERE table_name = '${ITEMS_TABLE}' AND row_id = ?`,
+      id,
+    );
+    return Math.max(now, (dead?.version ?? now - 1) + 1);
+  }
+
   #read(id: string): string {
     return this.connection.get<{ item: string }>(`SELECT ${ITEM} AS item FROM items WHERE id = ?`, id)?.item as string;
   }

@@ -1,0 +1,125 @@
+/**
+ * A temporary table with the declaration of a synced one, in which a single row can be looked at as if it were there.
+ *
+ * A row that a UNIQUE constraint keeps out of its table still has a version, defaults, affinities and generated columns.
+ * The mirror gives it all of these by the table's own declaration, and is where a change to such a row is merged.
+ */
+import type { Connection, Value } from '../sqlite/connection.ts';
+import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
+import { literal, quote } from '../sqlite/sql.ts';
+import { decode, rowJson } from '../wire/values.ts';
+
+/** A row that stands in the table and shares a UNIQUE value with the row in the mirror. */
+export interface Rival {
+  id: string;
+  version: number;
+  /** 1 where the row in the mirror is the stronger of the two. */
+  weaker: number;
+}
+
+export class Mirror {
+  /** The mirror as a table that the statements of the merge can be made for. */
+  readonly table: Table;
+  readonly #db: Connection;
+  readonly #of: Table;
+  readonly #columns: string;
+  readonly #rivals: string;
+
+  constructor(db: Connection, of: Table) {
+    const name = `_rowcast_mirror_${of.name}`;
+    this.#db = db;
+    this.#of = of;
+    this.table = { ...of, name, target: `temp.${quote(name)}` };
+    this.#columns = of.columns.map((column) => quote(column.name)).join(', ');
+    this.#rivals = rivalsSql(of, this.table.target);
+    db.exec(`DROP TABLE IF EXISTS ${this.table.target}`);
+    db.exec(`CREATE TEMP TABLE ${quote(name)} ${columnsOf(db, of)}`);
+  }
+
+  clear(): void {
+    this.#db.run(`DELETE FROM ${this.table.target}`);
+  }
+
+  /** Holds the row as it stands in the table; nothing where there is none. */
+  loadVisible(id: Value): void {
+    this.clear();
+    this.#db.run(
+      `INSERT INTO ${this.table.target} (${this.#columns}) SELECT ${this.#columns} FROM ${this.#of.target} ` +
+        `WHERE ${quote(this.#of.id)} = ?`,
+      id,
+    );
+  }
+
+  /** Holds a row from its JSON. A column that the table has got since then has what ALTER TABLE gave to the others. */
+  load(rowData: string): void {
+    const values = this.#of.columns.map(({ name, fallback }) => {
+      const key = literal(name);
+      const value = `(SELECT ${decode('e.atom')} FROM json_each(j.r) AS e WHERE e.key = ${key})`;
+      return `iif(EXISTS (SELECT 1 FROM json_each(j.r) WHERE key = ${key}), ${value}, (${fallback}))`;
+    });
+    this.clear();
+    this.#db.run(
+      `INSERT INTO ${this.table.target} (${this.#columns}) SELECT ${values.join(', ')} FROM (SELECT ? AS r LIMIT -1) AS j`,
+      rowData,
+    );
+  }
+
+  /** The row that it holds, as JSON, with its version. */
+  row(): { id: string; version: number; row: string } | undefined {
+    return this.#db.get(
+      `SELECT t.${quote(this.#of.id)} AS id, t.${quote(this.#of.updatedAt)} AS version, ${rowJson(this.#of, 't')} AS "row" ` +
+        `FROM ${this.table.target} AS t`,
+    );
+  }
+
+  /** Those that stand in the way of the row that it holds. */
+  rivals(): Rival[] {
+    return this.#db.all<Rival & Record<string, never>>(this.#rivals);
+  }
+
+  /** Puts the row that it holds into the table. Nothing may stand in its way. */
+  insert(): void {
+    this.#db.run(
+      `INSERT OR ABORT INTO ${this.#of.target} (${this.#columns}) SELECT ${this.#columns} FROM ${this.table.target}`,
+    );
+  }
+}
+
+/** SQLite keeps the declaration from the name on; what follows the name is the same for any name. */
+function columnsOf(db: Connection, table: Table): string {
+  const declared = db.get<{ sql: string }>(
+    "SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE",
+    table.name,
+  );
+  const name = String.raw`"(?:[^"]|"")*"|\x60(?:[^\x60]|\x60\x60)*\x60|\[[^\]]*\]|'(?:[^']|'')*'|[^\s("\[\x60']+`;
+  const found = new RegExp(String.raw`^\s*CREATE\s+TABLE\s+(?:${name})\s*(\([\s\S]*)$`, 'i').exec(declared?.sql ?? '');
+  if (!found) throw new Error(`the declaration of table ${JSON.stringify(table.name)} cannot be read`);
+  return found[1] as string;
+}
+
+/** One look-up per constraint, each by its own index: joined by OR, SQLite would walk the whole table. */
+function rivalsSql(table: Table, mirror: string): string {
+  const id = quote(table.id);
+  const version = quote(table.updatedAt);
+  const ofMirror = (expression: string): string => `(SELECT ${expression}\n FROM ${mirror})`;
+  const found = table.uniques.map(
+    (unique) => `SELECT t.${id} AS id FROM ${table.target} AS t WHERE ${clashes(unique, ofMirror)}`,
+  );
+  return (
+    `SELECT t.${id} AS id, t.${version} AS version, ` +
+    `(t.${version}, t.${id}) < (SELECT ${version}, ${id} FROM ${mirror}) AS weaker ` +
+    `FROM ${table.target} AS t WHERE t.${id} IN (${found.join(' UNION ALL ')}) AND t.${id} IS NOT ${ofMirror(id)}`
+  );
+}
+
+/** True of a row `t` that shares the values of the constraint. NULL is equal to nothing, as SQLite's own check has it. */
+function clashes({ columns, where }: UniqueConstraint, ofMirror: (expression: string) => string): string {
+  const terms = columns.map(({ name, expression, collation }) => {
+    const collate = `COLLATE ${quote(collation)}`;
+    // The bracket on a line of its own: an expression may end in a comment.
+    if (expression !== undefined) return `(${expression}\n) = ${ofMirror(expression)} ${collate}`;
+    return `t.${quote(name)} = ${ofMirror(quote(name))} ${collate}`;
+  });
+  if (where !== undefined) terms.push(`(${where}\n)`, ofMirror(`(${where}\n)`));
+  return terms.join(' AND ');
+}

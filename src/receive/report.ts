@@ -1,0 +1,155 @@
+/**
+ * What came of a batch that went the careful way: which changes count as applied, which became dead letters and why, and
+ * what the sender and the application are told of it.
+ */
+import type { DeadLetters, LetterContent } from '../dead-letters.ts';
+import type { RowRef } from '../events.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import type { Op, Rejection, RejectionCode } from '../wire/protocol.ts';
+import type { BatchDocument } from '../wire/read-batch.ts';
+import type { Source } from './merge.ts';
+import type { Delivery, Merged } from './outcome.ts';
+import { type Group, type Sorted, STAGE, type Stage } from './stage.ts';
+
+export interface Reason {
+  code: RejectionCode;
+  reason: string;
+}
+
+/** A batch on its way through. */
+export interface Work {
+  sorted: Sorted;
+  source: Source;
+  /** Changes that become a letter of their own, by index. */
+  letters: Map<number, Reason>;
+  /** Groups of which every single change has won. */
+  won: Set<Group>;
+}
+
+export class Report {
+  readonly #db: Connection;
+  readonly #letters: DeadLetters;
+  readonly #stage: Stage;
+
+  constructor(db: Connection, letters: DeadLetters, stage: Stage) {
+    this.#db = db;
+    this.#letters = letters;
+    this.#stage = stage;
+  }
+
+  /** Keeps the letters, counts, and empties the stage. */
+  finish(document: BatchDocument, work: Work, delivery: Delivery): Merged {
+    const rejected: Rejection[] = [];
+    const events: Merged['letters'] = [];
+    const tell = (code: RejectionCode, reason: string, rows: RowRef[]): void => {
+      if (delivery.wantLetters) events.push({ direction: 'in', peer: delivery.from, code, reason, rows });
+    };
+    for (const group of work.sorted.groups) {
+      if (group.extra.length > 0) this.#keepUnknownColumns(group, work, delivery, rejected, tell);
+    }
+    for (const [index, letter] of this.#contents(document, work.letters)) {
+      const { code, reason } = work.letters.get(index) as Reason;
+      this.#letters.keepReceived(letter, code, reason, delivery.from);
+      rejected.push({ index, code, message: shortened(reason) });
+      const { op, table, rowId } = letter;
+      tell(code, reason, [{ op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' }]);
+    }
+    rejected.sort((a, b) => a.index - b.index);
+    const result = this.#count(work, delivery.wantRows);
+    this.#stage.empty();
+    return { ...result, rejected, letters: events };
+  }
+
+  /**
+   * The known columns were merged with the others. A value of an unknown one is kept where its change is what stands, to be
+   * filled in when the column is there; a change that has lost against another has lost with all its columns.
+   */
+  #keepUnknownColumns(
+    group: Group,
+    work: Work,
+    delivery: Delivery,
+    rejected: Rejection[],
+    tell: (code: RejectionCode, reason: string, rows: RowRef[]) => void,
+  ): void {
+    const { table, extra, number } = group;
+    const names = extra.map((key) => JSON.stringify(key)).join(', ');
+    const reason = `table "${table.name}" has no column ${names} here; the others were applied`;
+    const refused = [...work.letters.keys()];
+    this.#db.run(`UPDATE ${STAGE} SET letter = 1 WHERE grp = ?`, number);
+    if (refused.length > 0) {
+      const sql = `UPDATE ${STAGE} SET placed = NULL WHERE idx IN (SELECT value FROM json_each(?)) AND grp = ?`;
+      this.#db.run(sql, JSON.stringify(refused), number);
+    }
+    const kept = `SELECT max(idx) AS idx, op, wire AS row_id, json(r) AS row FROM ${STAGE} WHERE grp = ? AND placed = 1 GROUP BY wire`;
+    this.#letters.keepUnknownColumns(kept, [number], {
+      table: table.name,
+      columns: extra,
+      reason,
+      from: delivery.from,
+    });
+    const members = this.#db.all<{ idx: number; placed: number | null; op: Op; wire: string }>(
+      `SELECT idx, placed, op, wire FROM ${STAGE} WHERE grp = ? ORDER BY idx`,
+      number,
+    );
+    const message = shortened(reason);
+    const own = new Set(refused);
+    for (const { idx } of members) if (!own.has(idx)) rejected.push({ index: idx, code: 'unknown-column', message });
+    const standing = members.filter(({ placed }) => placed === 1);
+    if (standing.length > 0)
+      tell(
+        'unknown-column',
+        reason,
+        standing.map(({ op, wire }) => ({ op, table: table.name, id: wire })),
+      );
+  }
+
+  /** The changes of the given indexes, as letters keep them. */
+  *#contents(document: BatchDocument, letters: Map<number, Reason>): Generator<[number, LetterContent]> {
+    if (letters.size === 0) return;
+    const indexes = JSON.stringify([...letters.keys()].sort((a, b) => a - b));
+    this.#db.run(`UPDATE ${STAGE} SET letter = 1 WHERE idx IN (SELECT value FROM json_each(?))`, indexes);
+    const found = this.#db.all<LetterContent & { idx: number }>(
+      `SELECT idx, change, op, "table", "row", coalesce(id, old_id) AS rowId FROM (SELECT idx, change, ` +
+        `CAST(c ->> '$.op' AS TEXT) AS op, CAST(c ->> '$.table' AS TEXT) AS "table", c -> '$.row' AS "row", ` +
+        "(SELECT CAST(e.atom AS TEXT) FROM json_each(c, '$.row') AS e WHERE e.key = 'id' COLLATE NOCASE) AS id, " +
+        "CAST(c ->> '$.old_id' AS TEXT) AS old_id FROM (SELECT key AS idx, iif(type IN ('object', 'array'), json(value), NULL) AS c, " +
+        "CASE WHEN type IN ('object', 'array') THEN json(value) WHEN type IN ('true', 'false') THEN type " +
+        `ELSE json_quote(atom) END AS change FROM json_each(?, '$.changes') AS e ` +
+        `WHERE EXISTS (SELECT 1 FROM ${STAGE} AS s WHERE s.idx = e.key AND s.letter = 1) LIMIT -1))`,
+      document.json,
+    );
+    for (const { idx, ...parts } of found) if (letters.has(idx)) yield [idx, parts];
+  }
+
+  /**
+   * A row whose newest version in this batch is the one that stands counts with all its changes, those apart that were set
+   * aside; so does a row-less DELETE.
+   */
+  #count(work: Work, wantRows: boolean): { applied: number; rows: RowRef[] } {
+    const rowless = work.sorted.rowless.filter(({ idx }) => !work.letters.has(idx));
+    const standing = `SELECT idx, op, tbl, wire, letter, max(placed) OVER (PARTITION BY tbl, id) AS stands FROM ${STAGE} WHERE grp IS NOT NULL`;
+    const counted = 'WHERE stands = 1 AND letter IS NULL';
+    const counting = this.#db.get(`SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND letter IS NULL LIMIT 1`);
+    if (!wantRows && !counting) return { applied: rowless.length, rows: [] };
+    if (!wantRows) {
+      const unsettled = this.#db.get(
+        `SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND (placed IS NULL OR letter = 1) LIMIT 1`,
+      );
+      const from = unsettled ? `(${standing}) ${counted}` : `${STAGE} WHERE grp IS NOT NULL`;
+      return { applied: rowless.length + Number(this.#db.get(`SELECT count(*) AS n FROM ${from}`)?.n), rows: [] };
+    }
+    const found = this.#db.all<RowRef & { idx: number }>(
+      `SELECT idx, op, tbl AS "table", wire AS id FROM (${standing}) ${counted} ORDER BY idx`,
+    );
+    for (const { idx, plan } of rowless) found.push({ idx, op: plan.op, table: plan.table.name, id: plan.id });
+    const rows = found.sort((a, b) => a.idx - b.idx).map(({ op, table, id }) => ({ op, table, id }));
+    return { applied: rows.length, rows };
+  }
+}
+
+/** Characters of a reason in the answer: the letter has all of it, and the answer must stay one that a sender reads. */
+const MESSAGE_MAX = 200;
+
+function shortened(reason: string): string {
+  return reason.length > MESSAGE_MAX ? `${reason.slice(0, MESSAGE_MAX)}...` : reason;
+}

@@ -1,0 +1,278 @@
+/**
+ * UNIQUE constraints beside the primary key, in a cluster where everybody writes: two nodes may give one value to two rows.
+ *
+ * The rule: of two rows that share a UNIQUE value, the one with the greater (updated_at, id) is the stronger. A row is
+ * visible exactly if no visible row that is stronger shares a value with it; otherwise it is hidden. Strength is a total
+ * order, so for any set of rows there is one such choice and only one, whatever arrived first and on whichever node.
+ *
+ * A hidden row is kept whole in `_hidden`, with its version, and takes part in everything as if it were in its table: a
+ * newer version replaces it, a deletion makes a tombstone of it, an older version is stale, a new peer is sent it. The
+ * application never meets it. It is listed among the dead letters with the code `unique` until it comes back or goes.
+ *
+ * To change a row that clashes, it is taken out of its table, its new version is put among the hidden, and the table is
+ * settled: from the strongest on, each hidden row that beats all its rivals comes in and they go out. Every step makes
+ * the visible rows stronger, so it ends. Nothing of this is captured: every node comes to the same by itself.
+ */
+import type { DeadLetters } from '../dead-letters.ts';
+import type { RowcastEvents } from '../events.ts';
+import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
+import { isMachineFault } from '../sqlite/result-codes.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { literal, quote } from '../sqlite/sql.ts';
+import { decode, rowJson } from '../wire/values.ts';
+import { Mirror } from './mirror.ts';
+
+/** What has become of a change to a row that is hidden, or has to be. */
+export interface Outcome {
+  /** The row, wherever it is now, is as the change says. */
+  placed: boolean;
+}
+
+interface Hidden {
+  id: string;
+  version: number;
+  row: string;
+}
+
+export class UniqueRows {
+  readonly #db: Connection;
+  readonly #letters: DeadLetters;
+  readonly #mirrors = new WeakMap<Table, Mirror>();
+
+  constructor(db: Connection, letters: DeadLetters) {
+    this.#db = db;
+    this.#letters = letters;
+  }
+
+  /** Is any row of the table hidden? Without one, nothing here has to be asked. */
+  hasHidden(table: Table): boolean {
+    return (
+      table.uniques.length > 0 &&
+      this.#db.get('SELECT 1 AS n FROM main._hidden WHERE table_name = ? LIMIT 1', table.name) !== undefined
+    );
+  }
+
+  /**
+   * Merges one change into a row that is hidden, or that its table refuses. `write` applies the change to the given table
+   * by the ordinary statement and says whether the change is what stands there then. Undefined where no other row is in
+   * the way: then the table has another reason to refuse it. Inside the apply transaction; `settle` must follow.
+   */
+  merge(table: Table, id: Value, updatedAt: Value, write: (target: Table) => boolean): Outcome | undefined {
+    const mirror = this.#mirror(table);
+    const before = this.#hidden(table, id);
+    if (before) mirror.load(before.row);
+    else mirror.loadVisible(id);
+    if (this.#isEntombed(table, id, updatedAt)) return { placed: false };
+    const present = mirror.row()?.row;
+    const placed = write(mirror.table);
+    const now = mirror.row();
+    if (now === undefined || now.row === present) return { placed };
+    if (!before && mirror.rivals().length === 0) return undefined;
+    this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ?`, id);
+    this.#hide(table, now);
+    return { placed };
+  }
+
+  /** A deletion without a version takes a hidden row as it is. `wire` is its id as it travels. */
+  entomb(table: Table, wire: string): void {
+    this.#db.run(
+      'INSERT INTO main._tombstones (table_name, row_id, version) SELECT table_name, row_id, version FROM main._hidden ' +
+        `WHERE table_name = ? AND row_id = (SELECT ${decode('v')} FROM (SELECT ? AS v)) ` +
+        'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+      table.name,
+      wire,
+    );
+  }
+
+  /**
+   * Brings the visible rows of a table in line with the rule, after a batch or a local write has touched it, and returns
+   * the letters of the rows that are hidden from now on. `touched` selects the ids that a batch has changed: one of them may
+   * have lost a value without a new time, where the content has decided between two of one time.
+   */
+  settle(table: Table, touched = 'SELECT NULL'): RowcastEvents['dead-letter'][] {
+    if (!this.hasHidden(table)) return [];
+    this.#dropOutdated(table);
+    const mirror = this.#mirror(table);
+    // Strongest first. What is added on the way is weaker than the row that it was added for.
+    const queue = new StrongestFirst(this.#unsettled(table, touched));
+    for (let next = queue.take(); next; next = queue.take()) {
+      mirror.load(next.row);
+      const rivals = mirror.rivals();
+      const stronger = rivals.find(({ weaker }) => weaker !== 1);
+      if (stronger) this.#noteBlocker(table, next.id, stronger);
+      else queue.add(this.#letIn(table, mirror, next, rivals));
+    }
+    return this.#writeLetters(table);
+  }
+
+  /** The row comes in, its rivals go out. Returns what has to be looked at again: they, and the rows that they had hidden. */
+  #letIn(table: Table, mirror: Mirror, row: Hidden, rivals: { id: string }[]): Hidden[] {
+    try {
+      return this.#db.savepoint(() => {
+        const again = rivals.flatMap(({ id }) => [...this.#takeOut(table, id), ...this.#hiddenBy(table, id)]);
+        mirror.insert();
+        this.#forget(table, row.id);
+        return again.filter(({ id }) => id !== row.id);
+      });
+    } catch (error) {
+      if (error instanceof TransactionLost || isMachineFault(error)) throw error;
+      // Another constraint keeps it out, one that the table has got since. It stays where it is.
+      this.#noteBlocker(table, row.id, undefined);
+      return [];
+    }
+  }
+
+  #takeOut(table: Table, id: string): Hidden[] {
+    const where = `WHERE t.${quote(table.id)} = ?`;
+    const row = this.#db.get<Hidden & Record<string, never>>(
+      `SELECT t.${quote(table.id)} AS id, t.${quote(table.updatedAt)} AS version, ${rowJson(table, 't')} AS "row" ` +
+        `FROM ${table.target} AS t ${where}`,
+      id,
+    );
+    if (!row) return [];
+    this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ?`, id);
+    this.#hide(table, row);
+    return [row];
+  }
+
+  #hide(table: Table, { id, version, row }: Hidden): void {
+    this.#db.run(
+      'INSERT INTO main._hidden (table_name, row_id, version, row_data) VALUES (?, ?, CAST(? AS INTEGER), ?) ' +
+        'ON CONFLICT DO UPDATE SET version = excluded.version, row_data = excluded.row_data, blocked_by = NULL',
+      table.name,
+      id,
+      version,
+      row,
+    );
+  }
+
+  #forget(table: Table, id: string): void {
+    const where = 'WHERE table_name = ? AND row_id = ?';
+    const letter = this.#db.get<{ dead_id: number | null }>(
+      `SELECT dead_id FROM main._hidden ${where}`,
+      table.name,
+      id,
+    );
+    if (letter?.dead_id != null) this.#letters.remove(letter.dead_id);
+    this.#db.run(`DELETE FROM main._hidden ${where}`, table.name, id);
+  }
+
+  /** A row that the application has written again since it was hidden is newer in its table; one that was deleted is gone. */
+  #dropOutdated(table: Table): void {
+    const outdated = this.#db.all<{ id: string }>(
+      `SELECT h.row_id AS id FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} AND (` +
+        `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = h.row_id) OR ` +
+        `EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = h.table_name AND g.row_id = h.row_id ` +
+        'AND g.version >= h.version))',
+    );
+    for (const { id } of outdated) this.#forget(table, id);
+  }
+
+  /** Those that may come in: the row that was seen to hide them is not there any more as it was. */
+  #unsettled(table: Table, touched: string): Hidden[] {
+    return this.#db.all<Hidden & Record<string, never>>(
+      `SELECT h.row_id AS id, h.version AS version, h.row_data AS "row" FROM main._hidden AS h ` +
+        `WHERE h.table_name = ${literal(table.name)} AND (h.blocked_by IN (${touched}) OR NOT EXISTS ` +
+        `(SELECT 1 FROM ${table.target} AS t ` +
+        `WHERE t.${quote(table.id)} = h.blocked_by AND t.${quote(table.updatedAt)} = h.blocked_version))`,
+    );
+  }
+
+  #hiddenBy(table: Table, id: string): Hidden[] {
+    return this.#db.all<Hidden & Record<string, never>>(
+      'SELECT row_id AS id, version, row_data AS "row" FROM main._hidden WHERE table_name = ? AND blocked_by = ?',
+      table.name,
+      id,
+    );
+  }
+
+  #noteBlocker(table: Table, id: string, blocker: { id: string; version: number } | undefined): void {
+    this.#db.run(
+      'UPDATE main._hidden SET blocked_by = ?, blocked_version = CAST(? AS INTEGER) WHERE table_name = ? AND row_id = ?',
+      blocker?.id ?? null,
+      blocker?.version ?? null,
+      table.name,
+      id,
+    );
+  }
+
+  #hidden(table: Table, id: Value): Hidden | undefined {
+    return this.#db.get<Hidden & Record<string, never>>(
+      'SELECT row_id AS id, version, row_data AS "row" FROM main._hidden WHERE table_name = ? AND row_id = ?',
+      table.name,
+      id,
+    );
+  }
+
+  #isEntombed(table: Table, id: Value, updatedAt: Value): boolean {
+    const found = this.#db.get(
+      'SELECT 1 AS n FROM main._tombstones WHERE table_name = ? AND row_id = ? AND version >= ?',
+      table.name,
+      id,
+      updatedAt,
+    );
+    return found !== undefined;
+  }
+
+  /** A row that is hidden and has no letter yet was visible until now, or has just come. */
+  #writeLetters(table: Table): RowcastEvents['dead-letter'][] {
+    const fresh = this.#db.all<{ id: string; row: string; blocker: string | null }>(
+      'SELECT row_id AS id, row_data AS "row", blocked_by AS blocker FROM main._hidden ' +
+        'WHERE table_name = ? AND dead_id IS NULL',
+      table.name,
+    );
+    return fresh.map(({ id, row, blocker }) => {
+      const reason = hiddenReason(table, blocker);
+      const letter = this.#letters.keepHidden({ table: table.name, rowId: id, row }, reason);
+      this.#db.run(
+        'UPDATE main._hidden SET dead_id = CAST(? AS INTEGER) WHERE table_name = ? AND row_id = ?',
+        letter,
+        table.name,
+        id,
+      );
+      const rows = [{ op: 'UPDATE' as const, table: table.name, id }];
+      return { direction: 'in' as const, peer: undefined, code: 'unique' as const, reason, rows };
+    });
+  }
+
+  #mirror(table: Table): Mirror {
+    const known = this.#mirrors.get(table);
+    if (known) return known;
+    const made = new Mirror(this.#db, table);
+    this.#mirrors.set(table, made);
+    return made;
+  }
+}
+
+function hiddenReason(table: Table, blocker: string | null): string {
+  const columns = table.uniques.map(({ columns: parts }) => parts.map(({ name }) => name).join(', ')).join(' or ');
+  const rival = blocker === null ? 'another row' : `the row ${JSON.stringify(blocker)}`;
+  return `hidden: ${rival} has the same ${columns} and is the stronger; change one of the two`;
+}
+
+/** Rows in the order of their strength, each of them once. */
+class StrongestFirst {
+  readonly #rows = new Map<string, Hidden>();
+  /** Ids with the strongest last; may name some that were taken already. */
+  #order: Hidden[] = [];
+
+  constructor(rows: Hidden[]) {
+    this.add(rows);
+  }
+
+  add(rows: Hidden[]): void {
+    if (rows.length === 0) return;
+    for (const row of rows) this.#rows.set(row.id, row);
+    this.#order = [...this.#rows.values()].sort(byStrength);
+  }
+
+  take(): Hidden | undefined {
+    const row = this.#order.pop();
+    if (row) this.#rows.delete(row.id);
+    return row;
+  }
+}
+
+function byStrength(a: Hidden, b: Hidden): number {
+  return a.version - b.version || Buffer.compare(Buffer.from(a.id), Buffer.from(b.id));
+}
