@@ -125,7 +125,7 @@ export class ItemStore {
     return this.#read(id);
   }
 
-  /** Read again after the write: the triggers may have moved updated_at above an earlier version of the row. */
+  /** Read again after the write: SQLite prints the integers, and a trigger may have changed what was written. */
   #read(id: string): string {
     return this.connection.get<{ item: string }>(`SELECT ${ITEM} AS item FROM items WHERE id = ?`, id)?.item as string;
   }
