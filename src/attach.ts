@@ -56,7 +56,7 @@ export interface Manager {
     discard(id: number): void;
   };
   readonly id: string;
-  /** The largest body that it takes: the limit of `rowcast/http` too, unless that is given one of its own. */
+  /** The largest body that it takes; `rowcast/http` reads no further. */
   readonly maxBodyBytes: number;
 }
 

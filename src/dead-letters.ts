@@ -1,6 +1,6 @@
 /**
- * Changes that could not be delivered (`out`: a peer refused them) or applied (`in`: received and impossible here). They are kept until a
- * person retries or discards them, or until the schema has caught up with what they need.
+ * Changes that could not be delivered (`out`: a peer refused them) or applied (`in`: received and impossible here). They are kept
+ * until a person retries or discards them, or until what they need is there: a table, a column, or a free UNIQUE value.
  *
  * `_dead_letter` has the specification's six columns and no more; `_dead_letter_info` beside it holds the rest.
  */

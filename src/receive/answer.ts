@@ -33,7 +33,7 @@ export interface Taken {
 interface Receiver {
   events: Emitter;
   clock: Clock;
-  /** Batches may come in any order, or two at once: no constraint of its tables looks at more than one row. */
+  /** Batches may come in any order, or two at once. */
   anyOrder: () => boolean;
 }
 

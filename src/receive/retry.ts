@@ -82,8 +82,8 @@ export class Retry {
   }
 
   /**
-   * Tries changes that could not be written once more, as one batch. What was in the way is often gone by then: the
-   * deletion that frees a UNIQUE value can come from another sender, and later than the insert that needs it.
+   * Tries changes that could not be written once more, as one batch. What was in the way may be gone by then: a row that
+   * a trigger of the application asks for can come from another sender, and later than the one that needs it.
    */
   constraints(): Applied | undefined {
     const page = this.#nextConstraints();
