@@ -7,7 +7,7 @@ import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
-import { type ReceiveOptions, receiving } from '../receive/answer.ts';
+import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { Shipper } from '../send/shipper.ts';
 import { defaultTransport, givenTransport } from '../send/transport.ts';
@@ -17,6 +17,7 @@ import { FanOut } from './fan-out.ts';
 import { type HubHealth, hubHealth } from './health.ts';
 import { EdgeIdentities } from './identities.ts';
 import { EdgeOutbox } from './outbox.ts';
+import { Resends } from './resend.ts';
 import { retryLetter } from './retry.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
 import type { HubStore } from './store.ts';
@@ -81,6 +82,7 @@ class Relay implements Hub {
   readonly #links: { edge: Edge; shipper: Shipper }[];
   readonly #closeTransport: () => void;
   readonly #stopped = new AbortController();
+  readonly #resends: Resends;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -88,6 +90,7 @@ class Relay implements Hub {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
+    this.#resends = new Resends(store, config.clock, this.#stopped.signal);
     this.#clock = config.clock;
     this.fanOut = new FanOut(store, { changes: config.batchSize, bytes: config.maxBatchBytes });
     const transport = defaultTransport();
@@ -143,7 +146,15 @@ class Relay implements Hub {
       const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
       const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });
       for (const one of letters) this.#events.emit('dead-letter', one);
+      if (options.sendAgain !== undefined) this.#sendAgain(options.sendAgain);
       return { ack, changes };
+    });
+  }
+
+  /** Beside the answer: whoever asks has been acknowledged already. */
+  #sendAgain(header: string): void {
+    void this.#resends.ask(header).catch((error) => {
+      if (!this.#stopped.signal.aborted) this.#events.emit('error', asFailure(error));
     });
   }
 

@@ -85,6 +85,27 @@ export class SqliteHubStore implements HubStore {
     return known;
   }
 
+  async tables(): Promise<string[]> {
+    // One look-up per table by the index: a list of distinct names would read all of it.
+    return this.#db
+      .all<{ name: string }>(
+        'WITH RECURSIVE t (name) AS (SELECT min(table_name) FROM _hub_rows UNION ALL ' +
+          'SELECT (SELECT min(table_name) FROM _hub_rows WHERE table_name > t.name) FROM t WHERE t.name IS NOT NULL) ' +
+          'SELECT lower(name) AS name FROM t WHERE name IS NOT NULL',
+      )
+      .map(({ name }) => name);
+  }
+
+  async touchTable(table: string): Promise<void> {
+    this.#db.transaction(() =>
+      this.#db.run(
+        'UPDATE _hub_rows SET seq = seq + (SELECT max(seq) FROM _hub_rows), origin = NULL WHERE table_name = ?',
+        table,
+      ),
+    );
+    this.#advanced();
+  }
+
   async read(after: Seq, limit: BatchLimit, except?: string): Promise<Segment | undefined> {
     return this.#reader.read(after, limit, except);
   }

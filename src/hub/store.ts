@@ -42,6 +42,12 @@ export interface HubStore {
    */
   touch(table: string, rowId: string): Promise<boolean>;
 
+  /** The names of all tables that it has rows or deletions of, folded. */
+  tables(): Promise<string[]>;
+
+  /** Gives everything of a table the next places, in its order, so that it goes to every edge again. */
+  touchTable(table: string): Promise<void>;
+
   /** The next changes after a place, without those that `except` brought (I3, I4). Undefined where there are none. */
   read(after: Seq, limit: BatchLimit, except?: string): Promise<Segment | undefined>;
   /**

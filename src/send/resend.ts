@@ -46,22 +46,28 @@ export function inScope<T extends { name: string }>(tables: T[], scope: string |
 
 /** A header must stay short, or servers refuse the request. */
 const HEADER_MAX = 2_000;
-const ALL = '*';
+export const ALL_TABLES = '*';
 
 /** `asks` of `_peer_state` as the value of a header. */
 export function askHeader(asks: string): string {
   const value = encodeURIComponent(asks);
-  return value.length > HEADER_MAX ? ALL : value;
+  return value.length > HEADER_MAX ? ALL_TABLES : value;
 }
 
-/** Which of these tables a header asks for. Whatever else it may hold asks for nothing. */
-export function askedFor<T extends { name: string }>(tables: T[], header: string): T[] {
-  if (header === ALL) return tables;
+/** The tables that a header asks for, folded. Whatever else it may hold asks for nothing. */
+export function namesAsked(header: string): string[] | typeof ALL_TABLES {
+  if (header === ALL_TABLES) return ALL_TABLES;
   try {
-    return inScope(tables, decodeURIComponent(header));
+    return namesIn(decodeURIComponent(header)).map(fold);
   } catch {
     return [];
   }
+}
+
+/** Those of these tables that a header asks for. */
+export function askedFor<T extends { name: string }>(tables: T[], header: string): T[] {
+  const asked = namesAsked(header);
+  return asked === ALL_TABLES ? tables : tables.filter(({ name }) => asked.includes(fold(name)));
 }
 
 /** How often a table is sent again for the asking. */

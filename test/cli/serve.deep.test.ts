@@ -127,14 +127,6 @@ describe('-table', () => {
     expect(rowsOf(dbA, "SELECT name FROM sqlite_schema WHERE name = 'items'")).toEqual([]);
   });
 
-  test('with a table that has a second unique column says what that means', async () => {
-    const folder = scratchFolder();
-    await database('CREATE TABLE users (id TEXT PRIMARY KEY, mail UNIQUE, updated_at INTEGER)', join(folder, 'a.db'));
-    const a = await start('a', ['-table', 'users'], folder);
-    await until('it warns', () => a.lines('warning').length > 0);
-    expect(a.lines('warning')).toMatchObject([{ code: 'schema', message: expect.stringContaining('UNIQUE') }]);
-  });
-
   test('with items among the tables serves the item routes on it', async () => {
     const folder = scratchFolder();
     const columns = 'id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER, extra TEXT';

@@ -356,4 +356,9 @@ export const MUTANTS = [
     what: 'a change is dropped when the peers of one process have it, and another process has others',
     edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE ${own}']],
   },
+  {
+    name: 'unique-displaced-row-lost',
+    what: 'a row that has to make room for a stronger one is deleted, not hidden',
+    edits: [['receive/unique.js', '        this.#hide(table, row);\n', '']],
+  },
 ];

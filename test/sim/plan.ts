@@ -145,8 +145,6 @@ function keepApart(plan: Plan): void {
   }
   // A table that others refer to is rebuilt with foreign keys off, and what is deleted then takes nothing with it.
   if (faults.rebuild !== undefined) plan.foreignKeys = false;
-  // A hub is not asked for what it has: a row that was deleted unseen does not come back from it.
-  if (plan.topology === 'star' || plan.topology === 'hubs') delete faults.rebuild;
   if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;
   // One that has not counted up its beat for a minute is taken for dead: by a clock that jumps, at once.
   if (plan.topology !== 'pair' && plan.topology !== 'mesh') delete faults['two-attachments'];
