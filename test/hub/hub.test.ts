@@ -581,6 +581,37 @@ describe('what is stored', () => {
   });
 });
 
+test('a table that a node asks for again goes to all edges, its own rows to it as well, and once in ten minutes', async () => {
+  const made = await hub();
+  await deliver(made.hub, [live('mine', T), live('old', T), gone('dead', T)], 'a');
+  await deliver(made.hub, [{ ...live('other', T), table: 'others' }], 'a');
+  const places = (): unknown[] =>
+    rowsOf(made.db, 'SELECT row_id, seq, origin FROM _hub_rows ORDER BY seq').map(({ row_id, seq, origin }) => [
+      row_id,
+      seq,
+      origin,
+    ]);
+  const ask = (header: string) => made.hub.receive('{"batch_id":1,"changes":[]}', { from: 'a', sendAgain: header });
+  for (const nonsense of ['%', 'null', '{}', '"items"', encodeURIComponent('["nowhere"]')]) await ask(nonsense);
+  const before = places();
+  expect(before).toHaveLength(4);
+  expect((await ask(encodeURIComponent('["ITEMS"]'))).status).toBe(200);
+  await until('it has new places', () => JSON.stringify(places()) !== JSON.stringify(before));
+  expect(places()).toEqual([
+    ['other', 4, 'a'],
+    ['mine', 5, null],
+    ['old', 6, null],
+    ['dead', 7, null],
+  ]);
+  await ask('*');
+  await until('the other table has, too', () => JSON.stringify(places()).includes('["other",11,null]'));
+  expect(places().slice(0, 3)).toEqual([
+    ['mine', 5, null],
+    ['old', 6, null],
+    ['dead', 7, null],
+  ]);
+});
+
 describe('agreement with nodes', () => {
   const SCHEMA =
     'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, ratio REAL, data BLOB, updated_at INTEGER)';

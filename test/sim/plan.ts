@@ -145,6 +145,8 @@ function keepApart(plan: Plan): void {
   }
   // A table that others refer to is rebuilt with foreign keys off, and what is deleted then takes nothing with it.
   if (faults.rebuild !== undefined) plan.foreignKeys = false;
+  // A hub sends a table again once in ten minutes, and a question that comes earlier is forgotten when it dies.
+  if (plan.topology === 'star' || plan.topology === 'hubs') delete faults.rebuild;
   if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;
   // One that has not counted up its beat for a minute is taken for dead: by a clock that jumps, at once.
   if (plan.topology !== 'pair' && plan.topology !== 'mesh') delete faults['two-attachments'];
