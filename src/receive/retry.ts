@@ -159,6 +159,8 @@ export class Retry {
     return this.#db.transaction(() =>
       plans.map((plan): RetryResult => {
         const { letter, left } = plan;
+        if (this.#isHidden(plan))
+          return { outcome: 'kept', reason: 'its row is hidden by another; it waits until that changes' };
         this.#fill(plan, '>');
         if (left.length === 0) {
           this.#letters.remove(letter.id);
@@ -171,6 +173,13 @@ export class Retry {
         return { outcome: 'kept', reason };
       }),
     );
+  }
+
+  /** A row that is not in its table has no place for the value yet. */
+  #isHidden({ letter, table }: Fill): boolean {
+    if (!table || table.uniques.length === 0 || letter.rowId === null) return false;
+    const sql = `SELECT 1 AS n FROM main._hidden WHERE table_name = ? AND row_id = (SELECT ${decode('v')} FROM (SELECT ? AS v))`;
+    return this.#db.get(sql, table.name, letter.rowId) !== undefined;
   }
 
   #fillPlan(letter: Waiting): Fill {

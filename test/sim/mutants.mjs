@@ -49,8 +49,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/outbox.js',
-        "this.#db.run('UPDATE _peer_state SET shipped",
-        "this.#advance(found);\n        this.#db.run('UPDATE _peer_state SET shipped",
+        "this.#db.run('UPDATE main._peer_state SET shipped",
+        "this.#advance(found);\n        this.#db.run('UPDATE main._peer_state SET shipped",
       ],
     ],
   },
@@ -76,8 +76,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/peers.js',
-        'DELETE FROM _changes WHERE change_id <= (${everybodyHas})',
-        'DELETE FROM _changes WHERE change_id <= 9e15 + (${everybodyHas})',
+        'DELETE FROM main._changes WHERE change_id <= (${everybodyHas})',
+        'DELETE FROM main._changes WHERE change_id <= 9e15 + (${everybodyHas})',
       ],
     ],
   },
@@ -263,7 +263,7 @@ export const MUTANTS = [
   {
     name: 'snapshot-without-tombstones',
     what: 'a new peer is not told what was deleted',
-    edits: [['send/snapshot.js', '[rowsOf(table), tombstonesOf(table)]', '[rowsOf(table)]']],
+    edits: [['send/snapshot.js', '        tombstonesOf(table),\n', '']],
   },
   {
     name: 'no-snapshot-on-return',
