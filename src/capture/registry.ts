@@ -57,6 +57,11 @@ export class Registry {
     return this.#tables.get(fold(name));
   }
 
+  /** SQLite's counter for the schema that the tables here are described by. */
+  get schemaVersion(): number {
+    return this.#schemaVersion;
+  }
+
   list(): Table[] {
     return [...this.#tables.values()];
   }
@@ -170,6 +175,7 @@ export class Registry {
     this.#dropUnwanted(tables, there, warnings, lost);
     this.#installTriggers(tables, there);
     tryRefusedAgain(this.#db);
+    tryHiddenAgain(this.#db);
     const unseen = [...states].filter(([, state]) => state !== 'intact');
     for (const [table, state] of unseen) {
       stampInvalid(this.#db, table);
@@ -299,6 +305,11 @@ export class Registry {
       ) !== undefined;
     this.#verifiedUpTo = Number(this.#db.get('SELECT coalesce(max(change_id), 0) AS n FROM main._changes')?.n);
   }
+}
+
+/** After a change of the schema, what kept a row hidden may be no constraint any more. */
+function tryHiddenAgain(db: Connection): void {
+  db.run('UPDATE main._hidden SET blocked_by = NULL, blocked_version = NULL WHERE blocked_by IS NOT NULL');
 }
 
 function isOn(table: Table): (trigger: OwnTrigger) => boolean {
