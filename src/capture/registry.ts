@@ -121,7 +121,11 @@ export class Registry {
       this.#db.transaction(() => {
         const tables = this.#describe(lost);
         this.#bringUpToDate(tables, warnings, lost);
-        for (const table of tables) recapture(this.#db, table, since);
+        for (const table of tables) {
+          // A column that was renamed is missing in every change that waits, not only in those since the last look.
+          const renamed = hasLostColumn(before.get(fold(table.name)), table);
+          recapture(this.#db, table, renamed ? 0 : since);
+        }
         this.#adopt(tables);
       });
     } catch (error) {
@@ -347,7 +351,10 @@ function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
 }
 
 function hasNewColumn(before: Table | undefined, now: Table): boolean {
-  if (!before) return true;
-  const known = new Set(before.columns.map((column) => fold(column.name)));
-  return now.columns.some((column) => !known.has(fold(column.name)));
+  return before === undefined || hasLostColumn(now, before);
+}
+
+function hasLostColumn(before: Table | undefined, now: Table): boolean {
+  const known = new Set(now.columns.map((column) => fold(column.name)));
+  return before?.columns.some((column) => !known.has(fold(column.name))) ?? false;
 }
