@@ -57,6 +57,11 @@ export class Registry {
     return this.#tables.get(fold(name));
   }
 
+  /** SQLite's counter for the schema that the tables here are described by. */
+  get schemaVersion(): number {
+    return this.#schemaVersion;
+  }
+
   list(): Table[] {
     return [...this.#tables.values()];
   }
@@ -116,7 +121,11 @@ export class Registry {
       this.#db.transaction(() => {
         const tables = this.#describe(lost);
         this.#bringUpToDate(tables, warnings, lost);
-        for (const table of tables) recapture(this.#db, table, since);
+        for (const table of tables) {
+          // A column that was renamed is missing in every change that waits, not only in those since the last look.
+          const renamed = hasLostColumn(before.get(fold(table.name)), table);
+          recapture(this.#db, table, renamed ? 0 : since);
+        }
         this.#adopt(tables);
       });
     } catch (error) {
@@ -170,6 +179,7 @@ export class Registry {
     this.#dropUnwanted(tables, there, warnings, lost);
     this.#installTriggers(tables, there);
     tryRefusedAgain(this.#db);
+    tryHiddenAgain(this.#db);
     const unseen = [...states].filter(([, state]) => state !== 'intact');
     for (const [table, state] of unseen) {
       stampInvalid(this.#db, table);
@@ -301,6 +311,11 @@ export class Registry {
   }
 }
 
+/** After a change of the schema, what kept a row hidden may be no constraint any more. */
+function tryHiddenAgain(db: Connection): void {
+  db.run('UPDATE main._hidden SET blocked_by = NULL, blocked_version = NULL WHERE blocked_by IS NOT NULL');
+}
+
 function isOn(table: Table): (trigger: OwnTrigger) => boolean {
   return (trigger) => fold(trigger.tbl_name) === fold(table.name);
 }
@@ -336,7 +351,10 @@ function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
 }
 
 function hasNewColumn(before: Table | undefined, now: Table): boolean {
-  if (!before) return true;
-  const known = new Set(before.columns.map((column) => fold(column.name)));
-  return now.columns.some((column) => !known.has(fold(column.name)));
+  return before === undefined || hasLostColumn(now, before);
+}
+
+function hasLostColumn(before: Table | undefined, now: Table): boolean {
+  const known = new Set(now.columns.map((column) => fold(column.name)));
+  return before?.columns.some((column) => !known.has(fold(column.name))) ?? false;
 }

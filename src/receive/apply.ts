@@ -36,8 +36,9 @@ export class Applier {
   readonly #careful: CarefulApply;
   readonly #unique: UniqueRows;
   readonly #bodyBytes: number;
-  /** The last change that was recorded when the visible rows were last settled. */
+  /** The last change that was recorded, and the schema, when the visible rows were last settled. */
   #settledUpTo = -1;
+  #settledSchema = -1;
 
   constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number) {
     this.#db = db;
@@ -74,15 +75,17 @@ export class Applier {
   }
 
   /**
-   * A write of the application may have set a UNIQUE value free that a hidden row waits for. Asked on every tick; where
-   * nothing was written since the last time, that is one look-up.
+   * A write of the application may have set a UNIQUE value free that a hidden row waits for, and so may a change of the
+   * schema. Asked on every tick; where nothing happened since the last time, that is one look-up.
    */
   settleUnique(): RowcastEvents['dead-letter'][] {
     const latest = lastChangeId(this.#db);
-    if (latest === this.#settledUpTo) return [];
+    const schema = this.#registry.schemaVersion;
+    if (latest === this.#settledUpTo && schema === this.#settledSchema) return [];
     const tables = this.#registry.list().filter((table) => this.#unique.hasHidden(table));
     const hidden = tables.length === 0 ? [] : this.syncing(() => tables.flatMap((table) => this.#unique.settle(table)));
     this.#settledUpTo = latest;
+    this.#settledSchema = schema;
     return hidden;
   }
 

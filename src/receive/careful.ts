@@ -63,6 +63,7 @@ export class CarefulApply {
     const source = stagedSource(!document.isEncoded);
     const work: Work = { sorted, source, letters: new Map<number, Reason>(sorted.refused), won: new Set() };
     const { groups } = sorted;
+    const released = this.#release(groups);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);
     this.#mergeInOrder(work);
@@ -74,7 +75,7 @@ export class CarefulApply {
     for (const group of partial) this.#announce(group);
     const hidden = this.#settle(sorted);
     const merged = this.#report.finish(document, work, delivery);
-    return { ...merged, letters: [...merged.letters, ...hidden] };
+    return { ...merged, letters: [...merged.letters, ...released, ...hidden] };
   }
 
   /** Sets every change of a batch aside without trying any of them. */
@@ -252,6 +253,12 @@ export class CarefulApply {
     return [...tables].flatMap((table) => this.#unique.settle(table, `SELECT id FROM ${STAGE}`));
   }
 
+  /** Rows that were hidden by a constraint which is gone come in before anything is merged: only there are they compared. */
+  #release(groups: Group[]): Merged['letters'] {
+    const tables = new Set(groups.map(({ table }) => table).filter(({ uniques }) => uniques.length === 0));
+    return [...tables].flatMap((table) => this.#unique.settle(table));
+  }
+
   /** A broken trigger of the application, or a function that is not there yet: no row of the table can be written. */
   #unpreparable(statements: string[]): string | undefined {
     try {
@@ -293,7 +300,7 @@ export class CarefulApply {
       id,
     );
     this.#db.run(`DELETE FROM ${table.target} ${where}`, id);
-    if (table.uniques.length > 0) this.#unique.entomb(table, id);
+    this.#unique.entomb(table, id);
   }
 
   /** Notes which changes of a group are what stands. */

@@ -6,7 +6,7 @@
  */
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
-import { literal, quote } from '../sqlite/sql.ts';
+import { fold, literal, quote } from '../sqlite/sql.ts';
 import { decode, rowJson } from '../wire/values.ts';
 
 /** A row that stands in the table and shares a UNIQUE value with the row in the mirror. */
@@ -24,6 +24,7 @@ export class Mirror {
   readonly #of: Table;
   readonly #columns: string;
   readonly #rivals: string;
+  readonly #declared: string | undefined;
 
   constructor(db: Connection, of: Table) {
     const name = `_rowcast_mirror_${of.name}`;
@@ -34,6 +35,17 @@ export class Mirror {
     this.#rivals = rivalsSql(of, this.table.target);
     db.exec(`DROP TABLE IF EXISTS ${this.table.target}`);
     db.exec(`CREATE TEMP TABLE ${quote(name)} ${columnsOf(db, of)}`);
+    this.#declared = this.#present();
+  }
+
+  /** False where it was made in a transaction that was taken back, and it with it: an older one may be there again. */
+  stands(): boolean {
+    return this.#declared !== undefined && this.#present() === this.#declared;
+  }
+
+  #present(): string | undefined {
+    const sql = "SELECT sql FROM temp.sqlite_schema WHERE type = 'table' AND name = ?";
+    return this.#db.get<{ sql: string }>(sql, this.table.name)?.sql;
   }
 
   clear(): void {
@@ -85,16 +97,40 @@ export class Mirror {
   }
 }
 
-/** SQLite keeps the declaration from the name on; what follows the name is the same for any name. */
+/**
+ * SQLite keeps the declaration from the name on, comments included. What follows the name is the same for any name, but
+ * for a CHECK that says `name.column`.
+ */
 function columnsOf(db: Connection, table: Table): string {
   const declared = db.get<{ sql: string }>(
     "SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE",
     table.name,
   );
-  const name = String.raw`"(?:[^"]|"")*"|\x60(?:[^\x60]|\x60\x60)*\x60|\[[^\]]*\]|'(?:[^']|'')*'|[^\s("\[\x60']+`;
-  const found = new RegExp(String.raw`^\s*CREATE\s+TABLE\s+(?:${name})\s*(\([\s\S]*)$`, 'i').exec(declared?.sql ?? '');
+  const found = DECLARATION.exec(declared?.sql ?? '');
   if (!found) throw new Error(`the declaration of table ${JSON.stringify(table.name)} cannot be read`);
-  return found[1] as string;
+  return (found[1] as string).replace(PART, (part, name?: string) =>
+    name !== undefined && fold(unquoted(name)) === fold(table.name) ? '' : part,
+  );
+}
+
+const COMMENT = String.raw`--[^\n]*(?:\n|$)|/\*[\s\S]*?\*/`;
+const GAP = String.raw`(?:\s|${COMMENT})*`;
+const QUOTED = String.raw`"(?:[^"]|"")*"|\x60(?:[^\x60]|\x60\x60)*\x60|\[[^\]]*\]`;
+const TEXT = `'(?:[^']|'')*'`;
+const DECLARATION = new RegExp(
+  String.raw`^\s*CREATE\s+TABLE${GAP}(?:${QUOTED}|${TEXT}|[^\s("\[\x60'/-]+)${GAP}(\([\s\S]*)$`,
+  'i',
+);
+/** A comment, a text, or a name; the group is a name that a dot follows. */
+const PART = new RegExp(
+  String.raw`${COMMENT}|${TEXT}|((?:${QUOTED}|[A-Za-z_\x80-\u{10ffff}][\w$\x80-\u{10ffff}]*))${GAP}\.(?!\d)|${QUOTED}|[\w$\x80-\u{10ffff}]+`,
+  'gu',
+);
+
+function unquoted(name: string): string {
+  const [first] = name;
+  if (first === '[') return name.slice(1, -1);
+  return first === '"' || first === '`' ? name.slice(1, -1).replaceAll(first + first, first) : name;
 }
 
 /** One look-up per constraint, each by its own index: joined by OR, SQLite would walk the whole table. */

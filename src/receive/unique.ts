@@ -18,8 +18,8 @@ import type { RowcastEvents } from '../events.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { literal, quote } from '../sqlite/sql.ts';
-import { decode, rowJson } from '../wire/values.ts';
+import { fold, literal, quote } from '../sqlite/sql.ts';
+import { decode, encode, rowJson } from '../wire/values.ts';
 import { Mirror } from './mirror.ts';
 
 /** What has become of a change to a row that is hidden, or has to be. */
@@ -46,10 +46,7 @@ export class UniqueRows {
 
   /** Is any row of the table hidden? Without one, nothing here has to be asked. */
   hasHidden(table: Table): boolean {
-    return (
-      table.uniques.length > 0 &&
-      this.#db.get('SELECT 1 AS n FROM main._hidden WHERE table_name = ? LIMIT 1', table.name) !== undefined
-    );
+    return this.#db.get('SELECT 1 AS n FROM main._hidden WHERE table_name = ? LIMIT 1', table.name) !== undefined;
   }
 
   /**
@@ -60,9 +57,10 @@ export class UniqueRows {
   merge(table: Table, id: Value, updatedAt: Value, write: (target: Table) => boolean): Outcome | undefined {
     const mirror = this.#mirror(table);
     const before = this.#hidden(table, id);
-    if (before) mirror.load(before.row);
-    else mirror.loadVisible(id);
     if (this.#isEntombed(table, id, updatedAt)) return { placed: false };
+    if (!before) mirror.loadVisible(id);
+    // As the table is now it would not take the hidden row. A newer one is merged with nothing, then.
+    else if (!this.#load(mirror, before) && before.version >= Number(updatedAt)) return { placed: false };
     const present = mirror.row()?.row;
     const placed = write(mirror.table);
     const now = mirror.row();
@@ -96,10 +94,10 @@ export class UniqueRows {
     // Strongest first. What is added on the way is weaker than the row that it was added for.
     const queue = new StrongestFirst(this.#unsettled(table, touched));
     for (let next = queue.take(); next; next = queue.take()) {
-      mirror.load(next.row);
-      const rivals = mirror.rivals();
-      const stronger = rivals.find(({ weaker }) => weaker !== 1);
-      if (stronger) this.#noteBlocker(table, next.id, stronger);
+      const rivals = this.#load(mirror, next) ? mirror.rivals() : undefined;
+      const stronger = rivals?.find(({ weaker }) => weaker !== 1);
+      if (!rivals) this.#noteBlocker(table, next.id, undefined);
+      else if (stronger) this.#noteBlocker(table, next.id, stronger);
       else queue.add(this.#letIn(table, mirror, next, rivals));
     }
     return this.#writeLetters(table);
@@ -111,6 +109,7 @@ export class UniqueRows {
       return this.#db.savepoint(() => {
         const again = rivals.flatMap(({ id }) => [...this.#takeOut(table, id), ...this.#hiddenBy(table, id)]);
         mirror.insert();
+        this.#keepUnknown(table, row.id);
         this.#forget(table, row.id);
         return again.filter(({ id }) => id !== row.id);
       });
@@ -120,6 +119,42 @@ export class UniqueRows {
       this.#noteBlocker(table, row.id, undefined);
       return [];
     }
+  }
+
+  /**
+   * False where the table has got a constraint since that the row does not meet: it stays hidden, and listed, until it is
+   * written anew, deleted, or the table is changed again.
+   */
+  #load(mirror: Mirror, { row }: Hidden): boolean {
+    try {
+      this.#db.savepoint(() => mirror.load(row));
+      return true;
+    } catch (error) {
+      if (error instanceof TransactionLost || isMachineFault(error)) throw error;
+      mirror.clear();
+      return false;
+    }
+  }
+
+  /** A column that was renamed or dropped while the row was hidden: its value is kept as that of any unknown column is. */
+  #keepUnknown(table: Table, id: string): void {
+    const where = 'FROM main._hidden AS h WHERE h.table_name = ? AND h.row_id = ?';
+    const known = new Set(table.columns.map(({ name }) => fold(name)));
+    const keys = this.#db.all<{ key: string }>(
+      `SELECT e.key AS key FROM (SELECT h.row_data AS r ${where}) AS h, json_each(h.r) AS e WHERE e.atom IS NOT NULL`,
+      table.name,
+      id,
+    );
+    const columns = keys.map(({ key }) => key).filter((key) => !known.has(fold(key)));
+    if (columns.length === 0) return;
+    const names = columns.map((key) => JSON.stringify(key)).join(', ');
+    const source = `SELECT 0 AS idx, 'UPDATE' AS op, ${encode('h.row_id', 'TEXT')} AS row_id, h.row_data AS "row" ${where}`;
+    this.#letters.keepUnknownColumns(source, [table.name, id], {
+      table: table.name,
+      columns,
+      reason: `table "${table.name}" has no column ${names} any more; the row was hidden when it went`,
+      from: undefined,
+    });
   }
 
   #takeOut(table: Table, id: string): Hidden[] {
@@ -237,7 +272,7 @@ export class UniqueRows {
 
   #mirror(table: Table): Mirror {
     const known = this.#mirrors.get(table);
-    if (known) return known;
+    if (known?.stands()) return known;
     const made = new Mirror(this.#db, table);
     this.#mirrors.set(table, made);
     return made;

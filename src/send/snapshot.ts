@@ -88,11 +88,7 @@ function ahead(
 ): (Section & { params: Value[]; resumed: boolean })[] {
   // By name, whatever the order of the configuration: a position must mean the same after a restart.
   const ordered = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1));
-  const sections = ordered.flatMap((table) => [
-    rowsOf(table, anyStamps),
-    ...(table.uniques.length > 0 ? [hiddenOf(table)] : []),
-    tombstonesOf(table),
-  ]);
+  const sections = ordered.flatMap((table) => [rowsOf(table, anyStamps), hiddenOf(table), tombstonesOf(table)]);
   const known = sections.findIndex(({ name }) => name === position.section);
   return sections.slice(Math.max(0, known)).map((section) => {
     const resumed = section.name === position.section && position.after !== null;

@@ -196,10 +196,13 @@ function partsOfIndex(sql: string): { terms: string[]; where: string | undefined
       start = index + 1;
     }
     if (text !== ')' || depth > 0) continue;
-    return { terms, where: /^\s*where\b([\s\S]*)$/i.exec(sql.slice(start))?.[1] };
+    return { terms, where: CONDITION.exec(sql.slice(start))?.[1] };
   }
   return { terms, where: undefined };
 }
+
+/** SQLite keeps a comment that stands before it. */
+const CONDITION = /^(?:\s|--[^\n]*(?:\n|$)|\/\*[\s\S]*?\*\/)*where\b([\s\S]*)$/i;
 
 /** Every trigger that names the table, on whichever table it is, temporary ones included: a guess on the safe side. */
 function writersOf(db: Connection, table: string): number {

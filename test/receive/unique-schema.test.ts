@@ -1,0 +1,130 @@
+/** UNIQUE constraints and the schema: what becomes of hidden rows when it changes, and declarations that are hard to read. */
+import { describe, expect, test } from 'vitest';
+import type { Change } from '../../src/index.ts';
+import { node, rowsOf, type TestNode } from '../support/nodes.ts';
+
+const T = 1_700_000_000_000;
+
+const put = (id: string, at: number, email: string, more: Record<string, unknown> = {}): Change => ({
+  op: 'INSERT',
+  table: 'users',
+  row: { id, email, ...more, updated_at: T + at },
+  old_id: null,
+});
+const gone = (id: string, at: number): Change => ({
+  op: 'DELETE',
+  table: 'users',
+  row: { id, updated_at: T + at },
+  old_id: id,
+});
+
+const INDEXED = 'CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT, updated_at INTEGER)';
+const users = (schema: string) => node({ schema, tables: ['users'] });
+
+function give({ manager }: TestNode, ...changes: Change[]): void {
+  const { status, body } = manager.receive(JSON.stringify({ batch_id: 1, changes }), { said: 'id=x' });
+  expect(body).not.toHaveProperty('error');
+  expect(status).toBe(200);
+}
+
+const visible = ({ db }: TestNode): unknown[] => rowsOf(db, 'SELECT id FROM users ORDER BY id').map(({ id }) => id);
+const hidden = ({ db }: TestNode): unknown[] => rowsOf(db, 'SELECT row_id AS id FROM _hidden').map(({ id }) => id);
+const letters = ({ manager }: TestNode): unknown[] =>
+  manager.deadLetters.list().map(({ code, rowId }) => [code, rowId]);
+
+describe('the constraint goes while a row is hidden by it', () => {
+  const indexed = () => users(`${INDEXED}; CREATE UNIQUE INDEX emails ON users (email)`);
+
+  test('with the next batch the row comes back before anything is compared with it', async () => {
+    const a = await indexed();
+    give(a, put('ann', 5, 'x'), put('bob', 9, 'x'));
+    expect(hidden(a)).toEqual(['ann']);
+    a.db.exec('DROP INDEX emails');
+    give(a, put('ann', 1, 'an older version'), put('cid', 1, 'x'));
+    expect(rowsOf(a.db, 'SELECT id, email FROM users ORDER BY id')).toEqual([
+      { id: 'ann', email: 'x' },
+      { id: 'bob', email: 'x' },
+      { id: 'cid', email: 'x' },
+    ]);
+    expect([hidden(a), letters(a)]).toEqual([[], []]);
+  });
+
+  test('and without one, by itself', async () => {
+    const a = await indexed();
+    give(a, put('ann', 5, 'x'), put('bob', 9, 'x'));
+    a.db.exec('DROP INDEX emails');
+    await expect.poll(() => visible(a)).toEqual(['ann', 'bob']);
+    expect([hidden(a), letters(a)]).toEqual([[], []]);
+  });
+});
+
+describe('the columns change while a row is hidden', () => {
+  const NICKS = 'CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT UNIQUE, nick TEXT, updated_at INTEGER)';
+
+  test('the value of a column that was renamed is kept in a letter when the row comes back', async () => {
+    const a = await users(NICKS);
+    give(a, put('ann', 1, 'x', { nick: 'precious' }), put('bob', 2, 'x', { nick: null }));
+    a.db.exec('ALTER TABLE users RENAME COLUMN nick TO label');
+    give(a, gone('bob', 3));
+    expect(visible(a)).toEqual(['ann']);
+    expect(a.manager.deadLetters.list()).toMatchObject([
+      { code: 'unknown-column', rowId: 'ann', row: expect.stringContaining('precious') },
+    ]);
+  });
+
+  test('a row that the table would not take any more stays hidden and listed, and holds nothing up', async () => {
+    const a = await users(INDEXED.replace('email TEXT', 'email TEXT UNIQUE'));
+    give(a, put('ann', 1, 'x'), put('bob', 2, 'x'));
+    a.db.exec(
+      `CREATE TABLE made (id TEXT PRIMARY KEY, email TEXT UNIQUE, nick TEXT NOT NULL, updated_at INTEGER);
+       INSERT INTO made SELECT id, email, 'none', updated_at FROM users; DROP TABLE users; ALTER TABLE made RENAME TO users`,
+    );
+    give(a, gone('bob', 3), put('cid', 3, 'y', { nick: 'c' }));
+    expect([visible(a), hidden(a)]).toEqual([['cid'], ['ann']]);
+    give(a, put('ann', 0, 'older', { nick: 'o' }));
+    expect([visible(a), hidden(a), letters(a)]).toEqual([['cid'], ['ann'], [['unique', 'ann']]]);
+    give(a, put('ann', 4, 'x', { nick: 'a' }));
+    expect([visible(a), hidden(a), letters(a)]).toEqual([['ann', 'cid'], [], []]);
+  });
+
+  test('a transaction that is taken back takes the look at the new columns back with it', async () => {
+    const a = await users(INDEXED.replace('email TEXT', 'email TEXT UNIQUE'));
+    give(a, put('ann', 1, 'x'), put('bob', 2, 'x'));
+    a.db.exec('ALTER TABLE users ADD COLUMN nick TEXT');
+    a.db.exec(
+      "CREATE TRIGGER never BEFORE INSERT ON users WHEN NEW.nick = 'poison' BEGIN SELECT RAISE(ROLLBACK, 'never'); END",
+    );
+    give(a, put('ann', 3, 'x', { nick: 'a' }), put('eve', 3, 'e', { nick: 'poison' }));
+    expect(rowsOf(a.db, 'SELECT id, nick FROM users ORDER BY id')).toEqual([{ id: 'ann', nick: 'a' }]);
+    expect([hidden(a), letters(a)]).toEqual([['bob'], expect.arrayContaining([['constraint', 'eve']])]);
+  });
+});
+
+describe('declarations as people write them', () => {
+  test.each([
+    [
+      'a comment before the bracket',
+      'users /* (people) */ -- all of them\n (id TEXT PRIMARY KEY, email TEXT UNIQUE, updated_at INTEGER)',
+    ],
+    [
+      'a CHECK that names the table',
+      '"Users" (id TEXT PRIMARY KEY, email TEXT UNIQUE, updated_at INTEGER, ' +
+        'CHECK (users.email <> \'users.email\' AND "Users" . "email" <> \'\' AND [users].updated_at > 1.5))',
+    ],
+  ])('%s', async (_, declaration) => {
+    const a = await users(`CREATE TABLE ${declaration}`);
+    give(a, put('ann', 1, 'x'));
+    give(a, put('bob', 2, 'x'));
+    expect([visible(a), hidden(a)]).toEqual([['bob'], ['ann']]);
+  });
+
+  test('a comment before the condition of a partial index', async () => {
+    const a = await users(
+      'CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT, dead INTEGER, updated_at INTEGER); ' +
+        'CREATE UNIQUE INDEX live ON users (email) -- the living\n /* only */ WHERE dead = 0',
+    );
+    give(a, put('old', 0, 'x', { dead: 1 }), put('ann', 1, 'x', { dead: 0 }));
+    give(a, put('bob', 2, 'x', { dead: 0 }));
+    expect([visible(a), hidden(a)]).toEqual([['bob', 'old'], ['ann']]);
+  });
+});
