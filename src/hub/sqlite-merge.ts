@@ -6,7 +6,7 @@
  */
 
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
-import { encode } from '../wire/values.ts';
+import { contentValue } from '../wire/values.ts';
 import { tombstone } from './sqlite-tables.ts';
 
 /**
@@ -138,4 +138,4 @@ function contentWithin(row: string, sent: string): string {
 /** Numbers as a node would write them; text is on the wire as a node has written it. */
 const LINE =
   "CASE WHEN e.type = 'null' THEN '' WHEN typeof(e.value) = 'text' THEN json_quote(e.value || '') " +
-  `ELSE json_quote(${encode('e.value', 'NUMERIC')}) END || char(10)`;
+  `ELSE ${contentValue('e.value', 'NUMERIC')} END || char(10)`;

@@ -6,6 +6,10 @@
  * travels as a string: a plain decimal where the column's affinity restores it, a `$`-prefixed one where nothing would.
  * Text that happens to begin like one of our prefixes is escaped with `$text:`.
  *
+ * A REAL is written as SQLite prints it where that reads back as the same number, and with 17 digits where not: SQLite
+ * before 3.53 prints 15, and rounds. Triggers stay in the file whichever SQLite opens it next, so they ask as they run.
+ * (Those versions also convert numbers beyond about 1e-80 and 1e110 inexactly, in both directions.)
+ *
  * The expressions run inside the application's own write. The first branch of each CASE is therefore the ordinary value,
  * decided by comparisons alone: numbers sort below text and text below blobs, so `x >= x''` means "is a blob",
  * `x >= '$' AND x < '%'` means "is text that begins with $", and text from `%` on is neither.
@@ -30,9 +34,12 @@ export function encode(x: string, affinity: Affinity): string {
       );
     case 'INTEGER':
     case 'NUMERIC':
-      return `CASE WHEN ${x} BETWEEN -${SAFE} AND ${SAFE} THEN ${x} ELSE ${unusual(x, affinity)} END`;
+      return (
+        `CASE WHEN ${x} BETWEEN -${SAFE} AND ${SAFE} AND typeof(${x}) = 'integer' THEN ${x} ` +
+        `ELSE ${unusual(x, affinity)} END`
+      );
     case 'REAL':
-      return `CASE WHEN ${x} BETWEEN -${REAL_MAX} AND ${REAL_MAX} THEN ${x} ELSE ${unusual(x, affinity)} END`;
+      return `CASE WHEN ${finite(x)} AND ${isPrintedExactly(x)} THEN ${x} ELSE ${unusual(x, affinity)} END`;
     case 'BLOB':
       return unusual(x, affinity);
   }
@@ -89,9 +96,42 @@ export function content(columns: Column[], expression: (column: Column) => strin
     .toSorted((a, b) => (fold(a.name) < fold(b.name) ? -1 : 1))
     .map((column) => {
       const x = expression(column);
-      return `iif(${x} IS NULL, '', json_quote(${encode(x, column.affinity)})) || char(10)`;
+      return `iif(${x} IS NULL, '', ${contentValue(x, column.affinity)}) || char(10)`;
     });
   return shallow(parts, ' || ');
+}
+
+/**
+ * One value in the content of a row. A finite REAL stands there as `<m>p<e>`, which is m * 1024^e with 2^52 <= |m| < 2^62:
+ * the digits that SQLite prints are not the same in all its versions, and multiplying by a power of two is exact in all.
+ */
+export function contentValue(x: string, affinity: Affinity): string {
+  const json = `json_quote(${encode(x, affinity)})`;
+  if (affinity === 'TEXT') return json;
+  return `CASE WHEN typeof(${x}) = 'real' AND ${finite(x)} AND ${x} <> 0 THEN ${scaled(x)} ELSE ${json} END`;
+}
+
+function scaled(x: string): string {
+  const [low, high] = [2n ** 52n, 2n ** 62n];
+  return (
+    `(WITH RECURSIVE f(m, e) AS (SELECT ${x}, 0 UNION ALL ` +
+    `SELECT iif(abs(m) < ${low}, m * 1024.0, m / 1024.0), iif(abs(m) < ${low}, e - 1, e + 1) ` +
+    `FROM f WHERE abs(m) < ${low} OR abs(m) >= ${high}) ` +
+    `SELECT CAST(m AS INTEGER) || 'p' || e FROM f WHERE abs(m) >= ${low} AND abs(m) < ${high})`
+  );
+}
+
+function finite(x: string): string {
+  return `${x} BETWEEN -${REAL_MAX} AND ${REAL_MAX}`;
+}
+
+function isPrintedExactly(x: string): string {
+  return `CAST(CAST(${x} AS TEXT) AS REAL) = ${x}`;
+}
+
+/** A finite REAL; 17 digits tell any two of them apart. */
+function real(x: string): string {
+  return `CASE WHEN ${isPrintedExactly(x)} THEN ${x} ELSE json(printf('%!.17g', ${x})) END`;
 }
 
 function unusual(x: string, affinity: Affinity): string {
@@ -102,7 +142,8 @@ function unusual(x: string, affinity: Affinity): string {
   const infinity = (sign: string): string => (affinity === 'BLOB' ? `'$real:${sign}9e999'` : `'${sign}9e999'`);
   return (
     `CASE typeof(${x}) WHEN 'integer' THEN ${integer} ` +
-    `WHEN 'real' THEN CASE WHEN ${x} > ${REAL_MAX} THEN ${infinity('')} WHEN ${x} < -${REAL_MAX} THEN ${infinity('-')} ELSE ${x} END ` +
+    `WHEN 'real' THEN CASE WHEN ${x} > ${REAL_MAX} THEN ${infinity('')} ` +
+    `WHEN ${x} < -${REAL_MAX} THEN ${infinity('-')} ELSE ${real(x)} END ` +
     `WHEN 'blob' THEN ${blob(x)} ` +
     `WHEN 'text' THEN CASE WHEN ${dollar(x)} THEN ${escaped(x)} ELSE ${plainText(x)} END END`
   );

@@ -835,14 +835,18 @@ WHEN (
         END,
         'updated_at',
         CASE
-          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."updated_at"
+          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(NEW."updated_at") = 'integer' THEN NEW."updated_at"
           ELSE CASE
             typeof(NEW."updated_at")
             WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE NEW."updated_at"
+              ELSE CASE
+                WHEN CAST(CAST(NEW."updated_at" AS TEXT) AS REAL) = NEW."updated_at" THEN NEW."updated_at"
+                ELSE json(printf('%!.17g', NEW."updated_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
             WHEN 'text' THEN CASE
@@ -918,14 +922,18 @@ WHEN (
         END,
         'updated_at',
         CASE
-          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."updated_at"
+          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(NEW."updated_at") = 'integer' THEN NEW."updated_at"
           ELSE CASE
             typeof(NEW."updated_at")
             WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE NEW."updated_at"
+              ELSE CASE
+                WHEN CAST(CAST(NEW."updated_at" AS TEXT) AS REAL) = NEW."updated_at" THEN NEW."updated_at"
+                ELSE json(printf('%!.17g', NEW."updated_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
             WHEN 'text' THEN CASE

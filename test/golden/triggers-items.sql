@@ -157,14 +157,18 @@ WHEN (
       END,
       'value',
       CASE
-        WHEN t."value" BETWEEN -9007199254740991 AND 9007199254740991 THEN t."value"
+        WHEN t."value" BETWEEN -9007199254740991 AND 9007199254740991
+          AND typeof(t."value") = 'integer' THEN t."value"
         ELSE CASE
           typeof(t."value")
           WHEN 'integer' THEN CAST(t."value" AS TEXT)
           WHEN 'real' THEN CASE
             WHEN t."value" > 1.7976931348623157e308 THEN '9e999'
             WHEN t."value" < -1.7976931348623157e308 THEN '-9e999'
-            ELSE t."value"
+            ELSE CASE
+              WHEN CAST(CAST(t."value" AS TEXT) AS REAL) = t."value" THEN t."value"
+              ELSE json(printf('%!.17g', t."value"))
+            END
           END
           WHEN 'blob' THEN '$blob:' || hex(t."value")
           WHEN 'text' THEN CASE
@@ -181,14 +185,18 @@ WHEN (
       END,
       'created_at',
       CASE
-        WHEN t."created_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN t."created_at"
+        WHEN t."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+          AND typeof(t."created_at") = 'integer' THEN t."created_at"
         ELSE CASE
           typeof(t."created_at")
           WHEN 'integer' THEN CAST(t."created_at" AS TEXT)
           WHEN 'real' THEN CASE
             WHEN t."created_at" > 1.7976931348623157e308 THEN '9e999'
             WHEN t."created_at" < -1.7976931348623157e308 THEN '-9e999'
-            ELSE t."created_at"
+            ELSE CASE
+              WHEN CAST(CAST(t."created_at" AS TEXT) AS REAL) = t."created_at" THEN t."created_at"
+              ELSE json(printf('%!.17g', t."created_at"))
+            END
           END
           WHEN 'blob' THEN '$blob:' || hex(t."created_at")
           WHEN 'text' THEN CASE
@@ -279,14 +287,18 @@ WHEN OLD."id" IS NOT NEW."id"
         END,
         'value',
         CASE
-          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991 THEN OLD."value"
+          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(OLD."value") = 'integer' THEN OLD."value"
           ELSE CASE
             typeof(OLD."value")
             WHEN 'integer' THEN CAST(OLD."value" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN OLD."value" > 1.7976931348623157e308 THEN '9e999'
               WHEN OLD."value" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE OLD."value"
+              ELSE CASE
+                WHEN CAST(CAST(OLD."value" AS TEXT) AS REAL) = OLD."value" THEN OLD."value"
+                ELSE json(printf('%!.17g', OLD."value"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(OLD."value")
             WHEN 'text' THEN CASE
@@ -303,14 +315,18 @@ WHEN OLD."id" IS NOT NEW."id"
         END,
         'created_at',
         CASE
-          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN OLD."created_at"
+          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(OLD."created_at") = 'integer' THEN OLD."created_at"
           ELSE CASE
             typeof(OLD."created_at")
             WHEN 'integer' THEN CAST(OLD."created_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN OLD."created_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN OLD."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE OLD."created_at"
+              ELSE CASE
+                WHEN CAST(CAST(OLD."created_at" AS TEXT) AS REAL) = OLD."created_at" THEN OLD."created_at"
+                ELSE json(printf('%!.17g', OLD."created_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(OLD."created_at")
             WHEN 'text' THEN CASE
@@ -511,14 +527,18 @@ WHEN (
       END,
       'value',
       CASE
-        WHEN t."value" BETWEEN -9007199254740991 AND 9007199254740991 THEN t."value"
+        WHEN t."value" BETWEEN -9007199254740991 AND 9007199254740991
+          AND typeof(t."value") = 'integer' THEN t."value"
         ELSE CASE
           typeof(t."value")
           WHEN 'integer' THEN CAST(t."value" AS TEXT)
           WHEN 'real' THEN CASE
             WHEN t."value" > 1.7976931348623157e308 THEN '9e999'
             WHEN t."value" < -1.7976931348623157e308 THEN '-9e999'
-            ELSE t."value"
+            ELSE CASE
+              WHEN CAST(CAST(t."value" AS TEXT) AS REAL) = t."value" THEN t."value"
+              ELSE json(printf('%!.17g', t."value"))
+            END
           END
           WHEN 'blob' THEN '$blob:' || hex(t."value")
           WHEN 'text' THEN CASE
@@ -535,14 +555,18 @@ WHEN (
       END,
       'created_at',
       CASE
-        WHEN t."created_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN t."created_at"
+        WHEN t."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+          AND typeof(t."created_at") = 'integer' THEN t."created_at"
         ELSE CASE
           typeof(t."created_at")
           WHEN 'integer' THEN CAST(t."created_at" AS TEXT)
           WHEN 'real' THEN CASE
             WHEN t."created_at" > 1.7976931348623157e308 THEN '9e999'
             WHEN t."created_at" < -1.7976931348623157e308 THEN '-9e999'
-            ELSE t."created_at"
+            ELSE CASE
+              WHEN CAST(CAST(t."created_at" AS TEXT) AS REAL) = t."created_at" THEN t."created_at"
+              ELSE json(printf('%!.17g', t."created_at"))
+            END
           END
           WHEN 'blob' THEN '$blob:' || hex(t."created_at")
           WHEN 'text' THEN CASE
@@ -637,14 +661,18 @@ WHEN (
         END,
         'value',
         CASE
-          WHEN NEW."value" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."value"
+          WHEN NEW."value" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(NEW."value") = 'integer' THEN NEW."value"
           ELSE CASE
             typeof(NEW."value")
             WHEN 'integer' THEN CAST(NEW."value" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN NEW."value" > 1.7976931348623157e308 THEN '9e999'
               WHEN NEW."value" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE NEW."value"
+              ELSE CASE
+                WHEN CAST(CAST(NEW."value" AS TEXT) AS REAL) = NEW."value" THEN NEW."value"
+                ELSE json(printf('%!.17g', NEW."value"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(NEW."value")
             WHEN 'text' THEN CASE
@@ -661,14 +689,18 @@ WHEN (
         END,
         'created_at',
         CASE
-          WHEN NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."created_at"
+          WHEN NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(NEW."created_at") = 'integer' THEN NEW."created_at"
           ELSE CASE
             typeof(NEW."created_at")
             WHEN 'integer' THEN CAST(NEW."created_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN NEW."created_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN NEW."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE NEW."created_at"
+              ELSE CASE
+                WHEN CAST(CAST(NEW."created_at" AS TEXT) AS REAL) = NEW."created_at" THEN NEW."created_at"
+                ELSE json(printf('%!.17g', NEW."created_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(NEW."created_at")
             WHEN 'text' THEN CASE
@@ -685,14 +717,18 @@ WHEN (
         END,
         'updated_at',
         CASE
-          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."updated_at"
+          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(NEW."updated_at") = 'integer' THEN NEW."updated_at"
           ELSE CASE
             typeof(NEW."updated_at")
             WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE NEW."updated_at"
+              ELSE CASE
+                WHEN CAST(CAST(NEW."updated_at" AS TEXT) AS REAL) = NEW."updated_at" THEN NEW."updated_at"
+                ELSE json(printf('%!.17g', NEW."updated_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
             WHEN 'text' THEN CASE
@@ -768,14 +804,18 @@ WHEN (
         END,
         'value',
         CASE
-          WHEN NEW."value" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."value"
+          WHEN NEW."value" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(NEW."value") = 'integer' THEN NEW."value"
           ELSE CASE
             typeof(NEW."value")
             WHEN 'integer' THEN CAST(NEW."value" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN NEW."value" > 1.7976931348623157e308 THEN '9e999'
               WHEN NEW."value" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE NEW."value"
+              ELSE CASE
+                WHEN CAST(CAST(NEW."value" AS TEXT) AS REAL) = NEW."value" THEN NEW."value"
+                ELSE json(printf('%!.17g', NEW."value"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(NEW."value")
             WHEN 'text' THEN CASE
@@ -792,14 +832,18 @@ WHEN (
         END,
         'created_at',
         CASE
-          WHEN NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."created_at"
+          WHEN NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(NEW."created_at") = 'integer' THEN NEW."created_at"
           ELSE CASE
             typeof(NEW."created_at")
             WHEN 'integer' THEN CAST(NEW."created_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN NEW."created_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN NEW."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE NEW."created_at"
+              ELSE CASE
+                WHEN CAST(CAST(NEW."created_at" AS TEXT) AS REAL) = NEW."created_at" THEN NEW."created_at"
+                ELSE json(printf('%!.17g', NEW."created_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(NEW."created_at")
             WHEN 'text' THEN CASE
@@ -816,14 +860,18 @@ WHEN (
         END,
         'updated_at',
         CASE
-          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN NEW."updated_at"
+          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(NEW."updated_at") = 'integer' THEN NEW."updated_at"
           ELSE CASE
             typeof(NEW."updated_at")
             WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE NEW."updated_at"
+              ELSE CASE
+                WHEN CAST(CAST(NEW."updated_at" AS TEXT) AS REAL) = NEW."updated_at" THEN NEW."updated_at"
+                ELSE json(printf('%!.17g', NEW."updated_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
             WHEN 'text' THEN CASE
@@ -891,14 +939,18 @@ WHEN (
         END,
         'value',
         CASE
-          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991 THEN OLD."value"
+          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(OLD."value") = 'integer' THEN OLD."value"
           ELSE CASE
             typeof(OLD."value")
             WHEN 'integer' THEN CAST(OLD."value" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN OLD."value" > 1.7976931348623157e308 THEN '9e999'
               WHEN OLD."value" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE OLD."value"
+              ELSE CASE
+                WHEN CAST(CAST(OLD."value" AS TEXT) AS REAL) = OLD."value" THEN OLD."value"
+                ELSE json(printf('%!.17g', OLD."value"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(OLD."value")
             WHEN 'text' THEN CASE
@@ -915,14 +967,18 @@ WHEN (
         END,
         'created_at',
         CASE
-          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN OLD."created_at"
+          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(OLD."created_at") = 'integer' THEN OLD."created_at"
           ELSE CASE
             typeof(OLD."created_at")
             WHEN 'integer' THEN CAST(OLD."created_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN OLD."created_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN OLD."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE OLD."created_at"
+              ELSE CASE
+                WHEN CAST(CAST(OLD."created_at" AS TEXT) AS REAL) = OLD."created_at" THEN OLD."created_at"
+                ELSE json(printf('%!.17g', OLD."created_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(OLD."created_at")
             WHEN 'text' THEN CASE
@@ -1045,14 +1101,18 @@ WHEN (
         END,
         'value',
         CASE
-          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991 THEN OLD."value"
+          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(OLD."value") = 'integer' THEN OLD."value"
           ELSE CASE
             typeof(OLD."value")
             WHEN 'integer' THEN CAST(OLD."value" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN OLD."value" > 1.7976931348623157e308 THEN '9e999'
               WHEN OLD."value" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE OLD."value"
+              ELSE CASE
+                WHEN CAST(CAST(OLD."value" AS TEXT) AS REAL) = OLD."value" THEN OLD."value"
+                ELSE json(printf('%!.17g', OLD."value"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(OLD."value")
             WHEN 'text' THEN CASE
@@ -1069,14 +1129,18 @@ WHEN (
         END,
         'created_at',
         CASE
-          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991 THEN OLD."created_at"
+          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(OLD."created_at") = 'integer' THEN OLD."created_at"
           ELSE CASE
             typeof(OLD."created_at")
             WHEN 'integer' THEN CAST(OLD."created_at" AS TEXT)
             WHEN 'real' THEN CASE
               WHEN OLD."created_at" > 1.7976931348623157e308 THEN '9e999'
               WHEN OLD."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE OLD."created_at"
+              ELSE CASE
+                WHEN CAST(CAST(OLD."created_at" AS TEXT) AS REAL) = OLD."created_at" THEN OLD."created_at"
+                ELSE json(printf('%!.17g', OLD."created_at"))
+              END
             END
             WHEN 'blob' THEN '$blob:' || hex(OLD."created_at")
             WHEN 'text' THEN CASE

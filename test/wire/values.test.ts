@@ -3,6 +3,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { attach } from '../../src/index.ts';
 import type { Fetch } from '../../src/send/transport.ts';
+import type { Column } from '../../src/sqlite/schema.ts';
+import { content } from '../../src/wire/values.ts';
 import { PEER, standstill } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { captured, cleanUp, database, node, rowsOf, type TestNode } from '../support/nodes.ts';
@@ -428,4 +430,20 @@ test('any values, in any columns, arrive as they were written', async () => {
     }),
     { numRuns: 60 },
   );
+});
+
+test('in the content of a row a REAL is the same text whatever SQLite prints: two integers, m and e, for m * 1024^e', async () => {
+  const db = await database('CREATE TABLE v (x)');
+  const texts: [string, string][] = [
+    ['1.0 / 3', '384307168202282304p-6'],
+    ['-1.0 / 3', '-384307168202282304p-6'],
+    ['1.0', '1152921504606846976p-6'],
+    ['0.0', '0.0'],
+    ['9e999', '"$real:9e999"'],
+    ['1', '1'],
+  ];
+  for (const [x, text] of texts) {
+    const line = content([{ name: 'x', affinity: 'BLOB' } as Column], () => 's.x');
+    expect(rowsOf(db, `SELECT ${line} AS line FROM (SELECT ${x} AS x) AS s`), x).toEqual([{ line: `${text}\n` }]);
+  }
 });
