@@ -21,8 +21,6 @@ export const deno = installed('@deno', `${platform}-glibc`, 'deno');
 const HOUSE = ['house/architecture', 'house/api', 'types'];
 /** What touches the binding, and not what decides about answers, sizes or flags. */
 const BINDING = ['attach', 'capture/', 'wire/', 'receive/', 'send/peers', 'send/snapshot', 'hub/hub'];
-/** Red until the application's own triggers no longer see Rowcast's UPDATE; `npx vitest run test/fuzz/sql` runs it. */
-const NOT_YET = ['fuzz/sql'];
 
 /**
  * `test` and `deep` say which files run in `npm test` and in `npm run test:deep`: the `quick` ones, those named
@@ -35,7 +33,7 @@ export const lanes = [
     command: process.execPath,
     binding: 'better-sqlite3',
     test: { files: 'quick' },
-    deep: { files: 'deep', without: NOT_YET },
+    deep: { files: 'deep' },
   },
   {
     name: 'bun',
@@ -44,14 +42,14 @@ export const lanes = [
     flags: ['--bun'],
     binding: 'bun-sqlite',
     test: { files: 'quick', without: HOUSE },
-    deep: { files: 'deep', without: ['house/bench', ...NOT_YET] },
+    deep: { files: 'deep', without: ['house/bench'] },
   },
   {
     name: 'node-26',
     what: 'Node 26 with node:sqlite',
     command: node(26),
     binding: 'node-sqlite',
-    deep: { files: 'all', without: [...HOUSE, 'house/bench', ...NOT_YET] },
+    deep: { files: 'all', without: [...HOUSE, 'house/bench'] },
   },
   {
     name: 'node-26-better',
