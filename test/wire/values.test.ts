@@ -396,6 +396,9 @@ test('any values, in any columns, arrive as they were written', async () => {
   });
 
   const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+  const [version] = rowsOf(await database(), 'SELECT sqlite_version() AS v');
+  const [major = 0, minor = 0] = String(version?.v).split('.').map(Number);
+  const exactReals = major > 3 || minor >= 53;
   const text = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 12 }),
     fc.string({
@@ -409,7 +412,11 @@ test('any values, in any columns, arrive as they were written', async () => {
     fc.constant('NULL'),
     fc.bigInt({ min: -(2n ** 63n) + 1n, max: 2n ** 63n - 1n }).map(String),
     fc.integer().map(String),
-    fc.double({ noNaN: true }).map((d) => (Number.isFinite(d) ? `CAST('${d}' AS REAL)` : d > 0 ? '9e999' : '-9e999')),
+    fc
+      .double({ noNaN: true })
+      // Before 3.53 SQLite itself converts very large and very small numbers inexactly, both ways (docs/operations.md).
+      .filter((d) => exactReals || d === 0 || !Number.isFinite(d) || (Math.abs(d) > 1e-70 && Math.abs(d) < 1e100))
+      .map((d) => (Number.isFinite(d) ? `CAST('${d}' AS REAL)` : d > 0 ? '9e999' : '-9e999')),
     fc.uint8Array({ maxLength: 12 }).map((bytes) => `x'${hex(bytes)}'`),
     text.map((t) => `CAST(x'${hex(Buffer.from(t, 'utf8'))}' AS TEXT)`),
   );
