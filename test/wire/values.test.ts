@@ -410,7 +410,7 @@ test('any values, in any columns, arrive as they were written', async () => {
       maxLength: 6,
     }),
     double.map(String),
-    fc.json({ maxDepth: 2 }),
+    fc.json({ maxDepth: 2 }).filter((json) => exactReals || !/e[+-]?\d\d/i.test(json)),
   );
   const value = fc.oneof(
     fc.constant('NULL'),
