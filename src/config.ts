@@ -1,8 +1,7 @@
 /** The options of attach and createHub, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import type { Clock } from './clock.ts';
-import { RowcastError } from './errors.ts';
+import { RowcastError, suggest } from './errors.ts';
 import type { Fetch, Get } from './send/transport.ts';
-import { suggest } from './suggest.ts';
 import { BATCH_CHANGES_MAX, SYNC_PATH } from './wire/protocol.ts';
 
 export interface Config {

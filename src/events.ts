@@ -1,5 +1,4 @@
-import { RowcastError } from './errors.ts';
-import { suggest } from './suggest.ts';
+import { RowcastError, suggest } from './errors.ts';
 import type { LetterCode } from './wire/protocol.ts';
 
 /** A row, named the way an application can look it up. */

@@ -4,7 +4,7 @@
  * A command describes its flags once; parsing, checking and the help text all come from that description.
  */
 
-import { suggest } from '../suggest.ts';
+import { suggest } from '../errors.ts';
 
 /** What one flag means. `parse` returns the value or throws a UsageError that says what is allowed. */
 export interface Flag<T> {

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The `rowcast` program: finds the command, and turns whatever goes wrong into a message and an exit code. */
 import { createRequire } from 'node:module';
-import { suggest } from '../suggest.ts';
+import { suggest } from '../errors.ts';
 import { type Environment, UsageError } from './flags.ts';
 import { hub } from './hub.ts';
 import { report } from './program.ts';
