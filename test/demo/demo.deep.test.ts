@@ -68,6 +68,18 @@ describe('npm start without a terminal', () => {
     expect(contents.map(([row]) => /'edited on (.)'/.exec(row ?? '')?.[1])).toEqual(['c', 'c', 'c']);
   });
 
+  it('gives one UNIQUE seat away twice: one row has it on both nodes, and the other comes back when it is free', async () => {
+    const folder = scratchFolder();
+    const run = cluster('-port', '0', '-dir', folder);
+    await run.heard(/Commands, one per line/);
+    run.type('unique b c', 'verify', 'quit');
+    await run.heard(/link b-c is cut, and "seat \d+" is given away on both sides of it/);
+    await run.heard(/the later row, of c, has the seat on both; the one of b is hidden on both, and kept/);
+    await run.heard(/c's row is deleted, and b's is back on both/);
+    await run.heard(/all three files are equal: 1 rows each/);
+    expect(await run.exited).toBe(0);
+  });
+
   it('leaves no node behind when it is itself killed with -9', async () => {
     const run = cluster('-port', '0', '-dir', scratchFolder());
     await run.heard(/Commands, one per line/);
