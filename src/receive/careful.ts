@@ -63,7 +63,7 @@ export class CarefulApply {
     const source = stagedSource(!document.isEncoded);
     const work: Work = { sorted, source, letters: new Map<number, Reason>(sorted.refused), won: new Set() };
     const { groups } = sorted;
-    const released = this.#release(groups);
+    const before = this.#settle(sorted);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);
     this.#mergeInOrder(work);
@@ -73,9 +73,9 @@ export class CarefulApply {
       else this.#mark('placed', work, group);
     }
     for (const group of partial) this.#announce(group);
-    const hidden = this.#settle(sorted);
+    const after = this.#settle(sorted, `SELECT id FROM ${STAGE}`);
     const merged = this.#report.finish(document, work, delivery);
-    return { ...merged, letters: [...merged.letters, ...released, ...hidden] };
+    return { ...merged, letters: [...merged.letters, ...before, ...after] };
   }
 
   /** Sets every change of a batch aside without trying any of them. */
@@ -247,16 +247,14 @@ export class CarefulApply {
     }
   }
 
-  /** A batch may have set a value free, or brought a stronger row: who is visible is decided when all of it is merged. */
-  #settle({ groups, rowless }: Sorted): Merged['letters'] {
+  /**
+   * Who is visible is decided twice. Before the batch, because the application may have written a hidden row under its own id
+   * since the last look, or set it free, and each row must be compared where it is; and after it, because the batch may have
+   * set a value free, or brought a stronger row.
+   */
+  #settle({ groups, rowless }: Sorted, touched?: string): Merged['letters'] {
     const tables = new Set([...groups.map(({ table }) => table), ...rowless.map(({ plan }) => plan.table)]);
-    return [...tables].flatMap((table) => this.#unique.settle(table, `SELECT id FROM ${STAGE}`));
-  }
-
-  /** Rows that were hidden by a constraint which is gone come in before anything is merged: only there are they compared. */
-  #release(groups: Group[]): Merged['letters'] {
-    const tables = new Set(groups.map(({ table }) => table).filter(({ uniques }) => uniques.length === 0));
-    return [...tables].flatMap((table) => this.#unique.settle(table));
+    return [...tables].flatMap((table) => this.#unique.settle(table, touched));
   }
 
   /** A broken trigger of the application, or a function that is not there yet: no row of the table can be written. */

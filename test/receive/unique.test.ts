@@ -165,6 +165,17 @@ describe('as if it were there', () => {
     expect(visible(b)).toEqual(visible(a));
   });
 
+  test('a row that the application has renamed to its id is not undone by the next batch', async () => {
+    const a = await users();
+    give(a, put('ann', 5, 'x@y'), put('bob', 6, 'x@y'));
+    a.db.exec(`UPDATE users SET id = 'ann', updated_at = ${T + 9} WHERE id = 'bob'`);
+    give(a, put('ann', 7, 'z@y'));
+    expect(rowsOf(a.db, 'SELECT id, email, updated_at FROM users')).toEqual([
+      { id: 'ann', email: 'x@y', updated_at: T + 9 },
+    ]);
+    expect(hidden(a)).toEqual([]);
+  });
+
   test('another constraint is still a dead letter of its own', async () => {
     const a = await node({
       schema: `CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT UNIQUE CHECK (email <> 'bad'), nick TEXT, updated_at INTEGER)`,

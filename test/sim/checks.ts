@@ -91,7 +91,8 @@ export class Checks {
       }
     }
     for (const change of this.#newChanges(machine)) {
-      if (change.table !== table)
+      // A letter that was sent again meanwhile is a change of its own.
+      if (change.table !== table && !this.retried)
         this.fail(`${machine.name}: putting the triggers of ${table} back has written to ${change.table}`);
     }
   }

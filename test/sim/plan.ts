@@ -145,6 +145,8 @@ function keepApart(plan: Plan): void {
   }
   // A table that others refer to is rebuilt with foreign keys off, and what is deleted then takes nothing with it.
   if (faults.rebuild !== undefined) plan.foreignKeys = false;
+  // Nor does the other implementation, which replaces rows with capture off, tell what that takes with it.
+  if (faults.foreign !== undefined) plan.foreignKeys = false;
   // A hub sends a table again once in ten minutes, and a question that comes earlier is forgotten when it dies.
   if (plan.topology === 'star' || plan.topology === 'hubs') delete faults.rebuild;
   if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;
