@@ -82,7 +82,7 @@ export class Applier {
     const latest = lastChangeId(this.#db);
     const schema = this.#registry.schemaVersion;
     if (latest === this.#settledUpTo && schema === this.#settledSchema) return [];
-    const tables = this.#registry.list().filter((table) => this.#unique.hasHidden(table));
+    const tables = this.#registry.list().filter((table) => this.#unique.isUnsettled(table));
     const hidden = tables.length === 0 ? [] : this.syncing(() => tables.flatMap((table) => this.#unique.settle(table)));
     this.#settledUpTo = latest;
     this.#settledSchema = schema;

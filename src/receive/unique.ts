@@ -82,6 +82,13 @@ export class UniqueRows {
     );
   }
 
+  /** Would settling change anything? Without a transaction, so that an idle tick writes nothing. */
+  isUnsettled(table: Table): boolean {
+    return (
+      this.hasHidden(table) && (this.#outdated(table).length > 0 || this.#unsettled(table, 'SELECT NULL').length > 0)
+    );
+  }
+
   /**
    * Brings the visible rows of a table in line with the rule, after a batch or a local write has touched it, and returns
    * the letters of the rows that are hidden from now on. `touched` selects the ids that a batch has changed: one of them may
@@ -194,13 +201,16 @@ export class UniqueRows {
 
   /** A row that the application has written again since it was hidden is newer in its table; one that was deleted is gone. */
   #dropOutdated(table: Table): void {
-    const outdated = this.#db.all<{ id: string }>(
+    for (const { id } of this.#outdated(table)) this.#forget(table, id);
+  }
+
+  #outdated(table: Table): { id: string }[] {
+    return this.#db.all<{ id: string }>(
       `SELECT h.row_id AS id FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} AND (` +
         `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = h.row_id) OR ` +
         `EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = h.table_name AND g.row_id = h.row_id ` +
         'AND g.version >= h.version))',
     );
-    for (const { id } of outdated) this.#forget(table, id);
   }
 
   /** Those that may come in: the row that was seen to hide them is not there any more as it was. */

@@ -6,8 +6,10 @@
  * Where the outcome depends on more than the set of changes (rows that lack columns, deletions without a row, a second
  * UNIQUE constraint) the row is `loose`: it is held to weaker rules from then on.
  */
+
 import { Buffer } from 'node:buffer';
 import type { TestDatabase } from '../support/lane.ts';
+import { scaledReal } from '../support/model.ts';
 import { field, type Json, type Read, readJson } from './json.ts';
 
 type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | '';
@@ -171,7 +173,8 @@ function contentPart(cell: string, printed: string | null, affinity: Affinity): 
       if (Number.isSafeInteger(Number(value))) return value;
       return affinity === '' ? `"$int:${value}"` : `"${value}"`;
     case 'real': {
-      if (!/^-?9\.0e\+999$/.test(value)) return printed as string;
+      if (!/^-?9\.0e\+999$/.test(value))
+        return Number(printed) === 0 ? (printed as string) : scaledReal(Number(printed));
       const infinity = value.startsWith('-') ? '-9e999' : '9e999';
       return affinity === '' ? `"$real:${infinity}"` : `"${infinity}"`;
     }

@@ -23,7 +23,19 @@ interface Version {
 /** Sorted keys and wire values; no value is less than any value, and bytes decide, not a language's sorting. */
 function content(row: WireRow): Buffer {
   const keys = Object.keys(row).sort();
-  return Buffer.from(keys.map((key) => `${row[key] === null ? '' : JSON.stringify(row[key])}\n`).join(''));
+  const part = (value: unknown): string => {
+    if (value === null) return '';
+    return typeof value === 'number' && !Number.isInteger(value) ? scaledReal(value) : JSON.stringify(value);
+  };
+  return Buffer.from(keys.map((key) => `${part(row[key])}\n`).join(''));
+}
+
+/** A finite REAL other than zero, as the content of a row has it: m * 1024^e with 2^52 <= |m| < 2^62. */
+export function scaledReal(value: number): string {
+  let [m, e] = [value, 0];
+  for (; Math.abs(m) < 2 ** 52; e--) m *= 1024;
+  for (; Math.abs(m) >= 2 ** 62; e++) m /= 1024;
+  return `${BigInt(m)}p${e}`;
 }
 
 /** Below zero where `a` loses to `b`, zero where they are one version. */
