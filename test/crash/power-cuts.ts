@@ -78,7 +78,7 @@ function fates(random: Random): Fate[] {
 export function wiredTo(manager: Manager): { fetch: Fetch } {
   return {
     fetch: async (_, { body }) => {
-      const received = manager.receive(body);
+      const received = manager.receive(body, { said: 'id=sender' });
       return { status: received.status, text: async () => JSON.stringify(received.body) };
     },
   };
