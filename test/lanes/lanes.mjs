@@ -79,7 +79,8 @@ export const lanes = [
     what: 'Node 22 with node:sqlite: the oldest Node and the oldest SQLite that this binding has',
     command: node(22),
     binding: 'node-sqlite',
-    deep: { files: 'quick', without: HOUSE },
+    // Its binding cuts a text at a NUL character on the way to JavaScript: these are full of them.
+    deep: { files: 'quick', without: [...HOUSE, 'capture/odd-tables', 'receive/bad-input'] },
   },
 ];
 

@@ -263,7 +263,7 @@ export const MUTANTS = [
   {
     name: 'snapshot-without-tombstones',
     what: 'a new peer is not told what was deleted',
-    edits: [['send/snapshot.js', '        tombstonesOf(table),\n', '']],
+    edits: [['send/snapshot.js', ', hiddenOf(table), tombstonesOf(table)]', ', hiddenOf(table)]']],
   },
   {
     name: 'no-snapshot-on-return',
