@@ -50,12 +50,25 @@ export function enrolPeers(db: Connection, registry: Registry, attachment: Attac
         );
       } else {
         const missed = (state.tailFrom ?? state.lastAcked) < oldest - 1;
-        if (missed) beginSnapshot(db, peer);
+        if (missed) beginSeed(db, peer, attachment.now());
       }
       noteSnapshot(db, peer, attachment.now());
     }
     if (peers.length > 0) pruneChanges(db, peers);
   });
+}
+
+/**
+ * The peer may lack anything: it is given the whole state, and then the changes after the last that it acknowledged.
+ * One way for every cause: new here, away for too long, replaced, restored, or asked for. Inside a transaction.
+ */
+export function beginSeed(db: Connection, peer: string, now: number): void {
+  db.run(
+    'UPDATE main._peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, ' +
+      'snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
+    peer,
+  );
+  noteSnapshot(db, peer, now);
 }
 
 export function stateOf(db: Connection, peer: string): PeerState {
@@ -176,14 +189,6 @@ function findState(db: Connection, peer: string): PeerState | undefined {
       run: row.run ?? 0,
       asks: row.asks,
     }
-  );
-}
-
-function beginSnapshot(db: Connection, peer: string): void {
-  db.run(
-    'UPDATE main._peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, ' +
-      'snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
-    peer,
   );
 }
 
