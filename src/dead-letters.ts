@@ -130,18 +130,21 @@ export class DeadLetters {
     const columns = JSON.stringify(letter.columns);
     const from = letter.from ?? null;
     const prefix = rowPrint(letter.table, '');
-    const now = this.#clock.now();
-    const some = 'SELECT 1 AS n FROM main._dead_letter_info WHERE fingerprint >= ? AND fingerprint < ? LIMIT 1';
-    if (this.#db.get(some, prefix, `${prefix}\u{10ffff}`)) this.#replaceOlder(source, params, letter, prefix);
     const last = this.#lastId();
-    this.#db.run(
-      'INSERT INTO main._dead_letter (dead_id, op, row_id, row_data, failed_at, retry_count) ' +
-        'SELECT CAST(? AS INTEGER) + row_number() OVER (ORDER BY s.idx), s.op, s.row_id, s.row, CAST(? AS INTEGER), 0 ' +
-        `FROM (${source}) AS s WHERE NOT EXISTS (SELECT 1 FROM main._dead_letter_info AS i WHERE i.fingerprint = ? || s.row_id)`,
-      last,
-      now,
+    const known = `FROM main._dead_letter_info AS i WHERE i.fingerprint = ? || s.row_id`;
+    const some = this.#db.get(
+      `SELECT 1 AS n FROM (${source}) AS s WHERE EXISTS (SELECT 1 ${known}) LIMIT 1`,
       ...params,
       prefix,
+    );
+    if (some) this.#replaceOlder(source, params, letter, prefix);
+    this.#db.run(
+      'INSERT INTO main._dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
+        `SELECT s.op, s.row_id, s.row, CAST(? AS INTEGER), 0 FROM (${source}) AS s ` +
+        `${some ? `WHERE NOT EXISTS (SELECT 1 ${known}) ` : ''}ORDER BY s.idx`,
+      this.#clock.now(),
+      ...params,
+      ...(some ? [prefix] : []),
     );
     this.#db.run(
       'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, peer, code, reason, unknown_columns, fingerprint) ' +
@@ -170,14 +173,14 @@ export class DeadLetters {
       columns,
     );
     const joined = others.map(({ dead_id, row_id, row }) => [dead_id, ...this.#joined(dead_id, letter, row_id, row)]);
+    const said = [letter.from ?? null, letter.reason, columns];
     this.#db.run(
       'UPDATE main._dead_letter_info SET peer = ?, reason = ?, unknown_columns = ? ' +
-        `WHERE dead_id IN (SELECT dead_id FROM (${known}))`,
-      letter.from ?? null,
-      letter.reason,
-      columns,
+        `WHERE dead_id IN (SELECT dead_id FROM (${known} AND (i.peer, i.reason, i.unknown_columns) IS NOT (?, ?, ?)))`,
+      ...said,
       ...params,
       prefix,
+      ...said,
     );
     this.#db.run(
       'UPDATE main._dead_letter AS d SET op = s.op, row_data = s.row, failed_at = CAST(? AS INTEGER) ' +

@@ -120,7 +120,8 @@ export class Stage {
     return (
       `INSERT INTO ${STAGE} (idx, op, tbl, r, keys, wire, id, ua, grp) SELECT idx, op, iif(regular, tbl, NULL), r, ${keys}, ` +
       `iif(regular, ${canonical('own')}, NULL), iif(regular, ${stored('own')}, NULL), iif(regular, time, NULL), ` +
-      `iif(regular, 1, NULL) FROM (${checked})`
+      // A limit here as well: without it SQLite would unfold the innermost of these and judge every change six times.
+      `iif(regular, 1, NULL) FROM (${checked}) LIMIT -1`
     );
   }
 
