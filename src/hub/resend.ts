@@ -9,7 +9,7 @@ import type { HubStore } from './store.ts';
 
 const EVERY_MS = 10 * 60_000;
 /** How often it is looked whether something that waits is due; what has failed is tried again then. */
-const LOOK_MS = 5_000;
+const LOOK_MS = 1_000;
 
 export interface ResendOptions {
   clock: Clock;
