@@ -63,7 +63,8 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes: config.maxBodyBytes });
   try {
     await store.open();
-    return new Relay(store, await enrolEdges(store, config.peers), { ...config, clock });
+    const edges = await enrolEdges(store, config.peers);
+    return new Relay(store, edges, await store.askedFor(), { ...config, clock });
   } catch (error) {
     await store.close();
     throw error;
@@ -86,12 +87,16 @@ class Relay implements Hub {
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(store: HubStore, edges: Edge[], config: CheckedConfig & { clock: Clock }) {
+  constructor(store: HubStore, edges: Edge[], askedFor: string[], config: CheckedConfig & { clock: Clock }) {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
-    this.#resends = new Resends(store, config.clock, this.#stopped.signal);
     this.#clock = config.clock;
+    this.#resends = new Resends(store, {
+      clock: config.clock,
+      stopped: this.#stopped.signal,
+      onError: (error) => this.#events.emit('error', asFailure(error)),
+    });
     this.fanOut = new FanOut(store, { changes: config.batchSize, bytes: config.maxBatchBytes });
     const transport = defaultTransport();
     this.#closeTransport = transport.close;
@@ -136,6 +141,7 @@ class Relay implements Hub {
     this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
     for (const { shipper } of this.#links) shipper.start();
     this.#identities.start();
+    this.#resends.start(askedFor);
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -146,15 +152,8 @@ class Relay implements Hub {
       const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
       const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });
       for (const one of letters) this.#events.emit('dead-letter', one);
-      if (options.sendAgain !== undefined) this.#sendAgain(options.sendAgain);
+      if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
       return { ack, changes };
-    });
-  }
-
-  /** Beside the answer: whoever asks has been acknowledged already. */
-  #sendAgain(header: string): void {
-    void this.#resends.ask(header).catch((error) => {
-      if (!this.#stopped.signal.aborted) this.#events.emit('error', asFailure(error));
     });
   }
 

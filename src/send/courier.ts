@@ -58,8 +58,8 @@ const SWIFT = 0.1;
  */
 const SECOND_FAILURES_MAX = 3;
 
-/** How long a `/health` may take. */
-const HEALTH_MS = 5_000;
+/** How long a `/health` may take. Five in a row have to fail before that means anything. */
+const HEALTH_MS = 2_500;
 
 const NO_SUCH_PAGE = new Set([404, 405]);
 

@@ -180,6 +180,8 @@ export class Disk {
   /** The connection is gone: what was open is rolled back, what was temporary has never been. */
   disconnect(): void {
     if (this.#raw.inTransaction) this.#raw.exec('ROLLBACK');
+    // A process that dies may have asked that its next commit be flushed; whoever writes meanwhile has asked for nothing.
+    this.synchronous = 1;
     this.#undone += 1;
     for (const { name } of this.all("SELECT name FROM sqlite_temp_schema WHERE type = 'table'")) {
       // Dropping it would make SQLite prepare every statement anew.

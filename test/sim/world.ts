@@ -30,8 +30,9 @@ const LOOK_MS = 50;
 /** Those that must not be there in the end: a row that a stronger one hides is there for good. */
 const LETTERS = "SELECT count(*) AS n FROM _dead_letter_info WHERE code IS NOT 'unique'";
 
-function isAskedFor({ kind, disk }: Machine): boolean {
-  if (kind === 'hub') return false;
+function isAskedFor({ kind, disk, ready }: Machine): boolean {
+  if (!ready) return false;
+  if (kind === 'hub') return disk.all('SELECT 1 FROM _hub_asked').length > 0;
   const asked = disk.all("SELECT value FROM _meta WHERE key = 'asked_for'")[0]?.value ?? '[]';
   return asked !== '[]';
 }
