@@ -46,8 +46,15 @@ export interface Transport {
   close(): void;
 }
 
+/** The default way, or what was given in its place. */
+export function transportFor({ fetch, get }: { fetch?: Fetch; get?: Get }): Transport {
+  if (fetch) return givenTransport(fetch, get);
+  const transport = defaultTransport();
+  return get ? { ...transport, get: async (url, init) => bounded(await get(url, init)) } : transport;
+}
+
 /** Somebody else's fetch: how it sends is not ours to know. */
-export function givenTransport(fetch: Fetch, get: Get | undefined): Transport {
+function givenTransport(fetch: Fetch, get: Get | undefined): Transport {
   return {
     fetch: async (url, init) => bounded(await fetch(url, init)),
     get: get && (async (url, init) => bounded(await get(url, init))),
@@ -56,7 +63,7 @@ export function givenTransport(fetch: Fetch, get: Get | undefined): Transport {
   };
 }
 
-export function defaultTransport(): Transport & { get: Ask } {
+function defaultTransport(): Transport {
   const untilSent = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   if (process.versions.bun !== undefined)
     return {
