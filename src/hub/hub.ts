@@ -10,7 +10,7 @@ import type { FlushResult, Received } from '../index.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { Shipper } from '../send/shipper.ts';
-import { defaultTransport, givenTransport } from '../send/transport.ts';
+import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
@@ -98,9 +98,13 @@ class Relay implements Hub {
       onError: (error) => this.#events.emit('error', asFailure(error)),
     });
     this.fanOut = new FanOut(store, { changes: config.batchSize, bytes: config.maxBatchBytes });
-    const transport = defaultTransport();
-    this.#closeTransport = transport.close;
-    const sending = config.fetch ? givenTransport(config.fetch, config.get) : transport;
+    const sending = transportFor(config);
+    // A given fetch need not be able to ask who an edge is.
+    const asking = sending.get ? sending : transportFor({});
+    this.#closeTransport = () => {
+      sending.close();
+      asking.close();
+    };
     this.#links = edges.map((edge) => ({
       edge,
       shipper: new Shipper({
@@ -108,7 +112,7 @@ class Relay implements Hub {
         peer: edge.url,
         outbox: new EdgeOutbox(store, this.fanOut, edge),
         fetch: sending.fetch,
-        get: config.get ?? sending.get,
+        get: sending.get,
         untilSent: sending.untilSent,
         clock: this.#clock,
         random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
@@ -122,7 +126,7 @@ class Relay implements Hub {
     const shippers = new Map(this.#links.map(({ edge, shipper }) => [edge, shipper]));
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
-      get: config.get ?? transport.get,
+      get: asking.get as Ask,
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => shippers.get(edge)?.nudge(),

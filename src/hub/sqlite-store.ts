@@ -190,6 +190,7 @@ export class SqliteHubStore implements HubStore {
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
     const problems = this.#writeProblems();
+    if (this.#letters.room.problem !== undefined) problems.push(this.#letters.room.problem);
     const latest = Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
     return {
       rows: this.#counter.count('_hub_live', 'seq'),

@@ -62,6 +62,11 @@ export class CarefulApply {
     this.#report = new Report(db, letters, this.#stage);
   }
 
+  /** Outside of any transaction: see Stage.prepare. */
+  prepare(): void {
+    this.#stage.prepare();
+  }
+
   /** Merges a batch inside the caller's transaction. */
   merge(document: BatchDocument, delivery: Delivery): Merged {
     const sorted = this.#stage.fill(document.json);

@@ -12,16 +12,16 @@ import { nextBatchSize } from './batch-size.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
 import type { Outbox, Shipment } from './shipment.ts';
-import type { Fetch, Get } from './transport.ts';
+import type { Ask, Post } from './transport.ts';
 import type { Verdict } from './verdict.ts';
 
 export interface ShipperOptions<P> {
   nodeId: string;
   peer: string;
   outbox: Outbox<P>;
-  fetch: Fetch;
+  fetch: Post;
   /** Undefined where nothing but POST can be sent. */
-  get: Get | undefined;
+  get: Ask | undefined;
   /** Resolves when a request that was just begun is on its way. */
   untilSent: () => Promise<void>;
   clock: Clock;
