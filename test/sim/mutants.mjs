@@ -341,6 +341,13 @@ export const MUTANTS = [
     edits: [['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? IS NOT NULL']],
   },
   {
+    name: 'hub-forgets-what-it-was-asked',
+    what: 'a hub that dies forgets which tables it was asked for and has not sent yet',
+    edits: [
+      ['hub/hub.js', 'return new Relay(store, edges, await store.askedFor(), {', 'return new Relay(store, edges, [], {'],
+    ],
+  },
+  {
     name: 'foreign-changes-dropped',
     what: 'a change that somebody else has recorded, without a table, is passed over',
     edits: [
