@@ -143,8 +143,6 @@ function keepApart(plan: Plan): void {
     delete faults.rebuild;
     delete faults.foreign;
   }
-  // A table that others refer to is rebuilt with foreign keys off, and what is deleted then takes nothing with it.
-  if (faults.rebuild !== undefined) plan.foreignKeys = false;
   // Nor does the other implementation, which replaces rows with capture off, tell what that takes with it.
   if (faults.foreign !== undefined) plan.foreignKeys = false;
   if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;

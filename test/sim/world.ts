@@ -76,6 +76,8 @@ class World implements Surroundings {
   readonly #bodies = new Map<string, WireChange[]>();
   /** Nodes at which the application writes. */
   #writers: Machine[] = [];
+  /** Those of which it has been decided whether they die while somebody waits for a table. */
+  readonly #diesWaiting = new Set<Machine>();
   /** What the trouble has left undone and the end must do. */
   readonly #unfinished: (() => void)[] = [];
 
@@ -384,11 +386,22 @@ class World implements Surroundings {
       next = this.timeline.now + LOOK_MS;
       for (const machine of this.#machines) {
         void this.#retryLetters(machine);
-        // A table is sent again once in ten minutes, and nobody wants to watch them pass.
-        if (isAskedFor(machine)) machine.offsetMs += 60_000;
+        if (isAskedFor(machine)) this.#waitToServe(machine);
       }
       return this.#whatIsLeft() === undefined;
     };
+  }
+
+  /** A table is sent again once in ten minutes, and nobody wants to watch them pass; in these, a process may well die. */
+  #waitToServe(machine: Machine): void {
+    machine.offsetMs += 60_000;
+    if (this.#diesWaiting.has(machine)) return;
+    this.#diesWaiting.add(machine);
+    if (!machine.process || !stream(this.plan.seed, 'dies waiting', machine.name).chance(0.5)) return;
+    this.trace(`${machine.name} dies while it was asked for a table`);
+    if (this.plan.faults['power-cut'] === undefined) machine.crash();
+    else machine.cutPower();
+    machine.start();
   }
 
   async #retryLetters(machine: Machine): Promise<void> {
