@@ -85,6 +85,10 @@ export class DeadLetters {
     return letter;
   }
 
+  has(id: number): boolean {
+    return this.#db.get('SELECT 1 AS n FROM main._dead_letter WHERE dead_id = ?', id) !== undefined;
+  }
+
   count(counter: RowCounter, uncommitted = false): number {
     return counter.count('_dead_letter', 'dead_id', uncommitted);
   }

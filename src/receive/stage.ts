@@ -12,7 +12,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
-import { decode, encode } from '../wire/values.ts';
+import { canonicalId, storedId } from '../wire/values.ts';
 import type { Shape, Source } from './merge.ts';
 import { matchKeys, type Plan, planChange, type Staged } from './plan.ts';
 
@@ -134,7 +134,7 @@ export class Stage {
       "CASE WHEN NOT regular THEN NULL WHEN op = 'DELETE' THEN '' ELSE (SELECT json_group_array(key) FROM json_each(r)) END";
     return (
       `INSERT INTO ${STAGE} (idx, op, tbl, r, keys, wire, id, ua, grp) SELECT idx, op, iif(regular, tbl, NULL), r, ${keys}, ` +
-      `iif(regular, ${canonical('own')}, NULL), iif(regular, ${stored('own')}, NULL), iif(regular, time, NULL), ` +
+      `iif(regular, ${canonicalId('own')}, NULL), iif(regular, ${storedId('own')}, NULL), iif(regular, time, NULL), ` +
       // A limit here as well: without it SQLite would unfold the innermost of these and judge every change six times.
       `iif(regular, 1, NULL) FROM (${checked}) LIMIT -1`
     );
@@ -173,7 +173,7 @@ export class Stage {
   /** It is a regular change after all. */
   #admit(change: Staged, plan: Extract<Plan, { kind: 'upsert' | 'delete' }>): void {
     this.#db.run(
-      `UPDATE ${STAGE} SET tbl = ?, keys = ?, wire = ${canonical('v')}, id = ${stored('v')}, ` +
+      `UPDATE ${STAGE} SET tbl = ?, keys = ?, wire = ${canonicalId('v')}, id = ${storedId('v')}, ` +
         'ua = (SELECT e.atom FROM json_each(r) AS e WHERE e.key = ? LIMIT 1), grp = 1 FROM (SELECT ? AS v) WHERE idx = ?',
       plan.table.name,
       plan.kind === 'delete' ? '' : change.keys,
@@ -188,7 +188,7 @@ export class Stage {
     if (!plan.id.startsWith('$')) return plan;
     return {
       ...plan,
-      id: String(this.#db.get(`SELECT ${canonical('v')} AS id FROM (SELECT ? AS v LIMIT -1)`, plan.id)?.id),
+      id: String(this.#db.get(`SELECT ${canonicalId('v')} AS id FROM (SELECT ? AS v LIMIT -1)`, plan.id)?.id),
     };
   }
 
@@ -238,18 +238,4 @@ export class Stage {
 /** Text for certain: what JSON nests reads as text that begins with a bracket. */
 function isText(x: string): string {
   return `typeof(${x}) = 'text' AND NOT (${x} >= '[' AND ${x} < ${literal('\\')}) AND NOT (${x} >= '{' AND ${x} < '|')`;
-}
-
-/** An id as the key column stores it. */
-function stored(wire: string): string {
-  const value = decode(wire);
-  return `CASE WHEN ${wire} >= '$' AND ${wire} < '%' THEN iif(typeof(${value}) = 'blob', ${value}, CAST(${value} AS TEXT)) ELSE ${wire} END`;
-}
-
-/** An id in the one form in which every node would write it; only those that begin with `$` have several. */
-function canonical(wire: string): string {
-  return (
-    `CASE WHEN ${wire} >= '$' AND ${wire} < '%' THEN (SELECT ${encode('x', 'TEXT')} FROM ` +
-    `(SELECT ${stored(wire)} AS x LIMIT -1)) ELSE ${wire} END`
-  );
 }
