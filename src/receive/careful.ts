@@ -14,7 +14,7 @@ import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
-import { decode, rowJson } from '../wire/values.ts';
+import { BOUND_ID, rowJson } from '../wire/values.ts';
 import {
   deleteSql,
   entombSql,
@@ -60,6 +60,11 @@ export class CarefulApply {
     this.#unique = unique;
     this.#stage = new Stage(db, registry);
     this.#report = new Report(db, letters, this.#stage);
+  }
+
+  /** Outside of any transaction: see Stage.prepare. */
+  prepare(): void {
+    this.#stage.prepare();
   }
 
   /** Merges a batch inside the caller's transaction. */
@@ -230,7 +235,7 @@ export class CarefulApply {
   #mergeApart(work: Work, group: Group, idx: number, refusal?: string): boolean {
     const { table, shape } = group;
     if (!shape || table.uniques.length === 0) return false;
-    const change = this.#db.get<{ id: Value; ua: Value }>(`SELECT id, ua FROM ${STAGE} WHERE idx = ?`, idx);
+    const change = this.#db.get<{ wire: string; ua: Value }>(`SELECT wire, ua FROM ${STAGE} WHERE idx = ?`, idx);
     const source = stagedSource(work.source.verbatim ?? false, true);
     const range = [group.number, idx, idx + 1];
     const write = (target: Table): boolean => {
@@ -238,9 +243,9 @@ export class CarefulApply {
       this.#db.run(there ? updateSql(target, shape, source) : upsertSql(target, shape, source), ...range);
       return this.#db.get(settledUpsertsSql(target, shape, source), ...range) !== undefined;
     };
-    const { id, ua } = change as { id: Value; ua: Value };
+    const { wire, ua } = change as { wire: string; ua: Value };
     try {
-      const outcome = this.#db.savepoint(() => this.#unique.merge(table, id, ua, write));
+      const outcome = this.#db.savepoint(() => this.#unique.merge(table, wire, ua, write));
       if (!outcome) return false;
       this.#db.run(`UPDATE ${STAGE} SET apart = 1, placed = ? WHERE idx = ?`, outcome.placed ? 1 : null, idx);
       return true;
@@ -295,7 +300,7 @@ export class CarefulApply {
   }
 
   #deleteWhatIsThere({ table, id }: Rowless): void {
-    const where = `WHERE ${quote(table.id)} = (SELECT ${decode('v')} FROM (SELECT ? AS v))`;
+    const where = `WHERE ${quote(table.id)} = ${BOUND_ID}`;
     this.#db.run(
       `INSERT INTO main._tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${quote(table.id)}, ` +
         `${quote(table.updatedAt)} FROM ${table.target} ${where} ` +

@@ -54,6 +54,7 @@ export class Report {
       const { op, table, rowId } = letter;
       tell(code, reason, [{ op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' }]);
     }
+    this.#letters.room.claim(delivery.from, rejected.length);
     rejected.sort((a, b) => a.index - b.index);
     const result = this.#count(work, delivery.wantRows);
     this.#stage.empty();

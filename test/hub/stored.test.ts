@@ -1,11 +1,13 @@
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { systemClock } from '../../src/clock.ts';
 import { createListener } from '../../src/http/index.ts';
 import { SqliteHubStore } from '../../src/hub/sqlite-store.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
-import { count, type Door, deliver, door, edge, gone, hub, live, plainAck, T } from '../support/hubs.ts';
+import { count, type Door, deliver, door, edge, gone, hub, live, plainAck, T, type TestHub } from '../support/hubs.ts';
 import { Random } from '../support/model.ts';
-import { database, exactRows, node, rowsOf, serve, until } from '../support/nodes.ts';
+import { database, exactRows, node, rowsOf, scratchFolder, serve, until } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
 
 describe('what is stored', () => {
   test('values pass byte for byte, and names in whatever case', async () => {
@@ -141,6 +143,48 @@ test('a table that a node asks for again goes to all edges, its own rows to it a
     ['old', 6, null],
     ['dead', 7, null],
   ]);
+});
+
+test('a table that is asked for too early goes out in its time, though the hub dies before that', async () => {
+  const path = join(scratchFolder(), 'hub.db');
+  const clock = new VirtualClock();
+  const first = await hub({ clock }, path);
+  await deliver(first.hub, [live('x', T)], 'a');
+  const ask = (to: TestHub) => to.hub.receive('{"batch_id":1,"changes":[]}', { from: 'a', sendAgain: '*' });
+  const place = ({ db }: TestHub): unknown => rowsOf(db, 'SELECT seq FROM _hub_rows')[0]?.seq;
+  await ask(first);
+  expect(place(first)).toBe(2);
+  // It has been acknowledged, so nobody will ask again.
+  await clock.advance(9 * 60_000);
+  expect((await ask(first)).status).toBe(200);
+  await clock.advance(50_000);
+  expect(place(first)).toBe(2);
+  // The file as it is at this moment: what the process would still do never happens.
+  const after = join(scratchFolder(), 'after.db');
+  first.db.exec(`VACUUM INTO '${after}'`);
+  const second = await hub({ clock: new VirtualClock() }, after);
+  expect(place(second)).toBe(4);
+  await clock.advance(20_000);
+  expect(place(first)).toBe(4);
+  await clock.advance(30 * 60_000);
+  expect(place(first)).toBe(4);
+});
+
+test('a table that could not be given new places is tried again', async () => {
+  const clock = new VirtualClock();
+  const made = await hub({ clock });
+  await deliver(made.hub, [live('x', T)], 'a');
+  const errors: string[] = [];
+  made.hub.on('error', ({ message }) => errors.push(message));
+  made.db.exec("CREATE TRIGGER no BEFORE UPDATE ON _hub_rows BEGIN SELECT raise(ABORT, 'not now'); END");
+  const answer = await made.hub.receive('{"batch_id":1,"changes":[]}', { from: 'a', sendAgain: '*' });
+  expect(answer.status).toBe(200);
+  await clock.advance(500);
+  expect(errors).toEqual([expect.stringContaining('not now')]);
+  made.db.exec('DROP TRIGGER no');
+  await clock.advance(10_000);
+  expect(rowsOf(made.db, 'SELECT seq FROM _hub_rows')).toEqual([{ seq: 2 }]);
+  expect(errors).toHaveLength(1);
 });
 
 describe('agreement with nodes', () => {
