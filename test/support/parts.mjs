@@ -83,7 +83,9 @@ export function printTable(outcomes) {
   console.log(`\n${'part'.padEnd(width)}  seconds  passed  failed`);
   for (const { name, seconds, passed, failed, figure } of outcomes) {
     const cells = [seconds.toFixed(0).padStart(7), String(passed).padStart(6), String(failed).padStart(6)];
-    console.log(`${name.padEnd(width)}  ${cells.join('  ')}${failed > 0 ? '  <-- failed' : ''}${figure ? `  ${figure}` : ''}`);
+    console.log(
+      `${name.padEnd(width)}  ${cells.join('  ')}${failed > 0 ? '  <-- failed' : ''}${figure ? `  ${figure}` : ''}`,
+    );
   }
 }
 
