@@ -62,10 +62,11 @@ export class BacklogBound {
     const { stale, lastAcked, tailFrom } = stateOf(db, peer);
     const position = Math.max(lastAcked, tailFrom ?? 0);
     if (stale || position < adoptedUpTo(db)) return undefined;
-    const ends = endsOf(db);
-    const changes = ends.high - Math.max(position, ends.low - 1);
+    const { low: oldest, high } = endsOf(db);
+    const low = Math.max(position + 1, oldest);
+    const changes = high - low + 1;
     if (changes <= 0) return undefined;
-    const bytes = Math.round(changes * meanBytes(db, ends));
+    const bytes = Math.round(changes * meanBytes(db, { low, high }));
     const since = this.#since(peer);
     const exceeded =
       this.#isTooMany(changes, most) ||
@@ -106,17 +107,15 @@ function endsOf(db: Connection): Ends {
   return db.get<Ends>(`SELECT ${one('min')} AS low, ${one('max')} AS high`) as Ends;
 }
 
-/** Of changes at equal distances. */
+/** Of all of them where they are few, else of changes at equal distances. */
 function meanBytes(db: Connection, { low, high }: Ends): number {
+  const all = 'SELECT avg(octet_length(row_data)) AS n FROM main._changes WHERE change_id >= ?';
   const one =
     'SELECT octet_length(row_data) FROM main._changes ' +
-    'WHERE change_id >= CAST(? AS INTEGER) + i * CAST(? AS INTEGER) / ? ORDER BY change_id LIMIT 1';
-  const mean = db.get<{ n: number | null }>(
+    `WHERE change_id >= CAST(? AS INTEGER) + i * CAST(? AS INTEGER) / ${SAMPLES} ORDER BY change_id LIMIT 1`;
+  const sampled =
     `WITH RECURSIVE sample (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM sample WHERE i < ${SAMPLES - 1}) ` +
-      `SELECT avg((${one})) AS n FROM sample`,
-    low,
-    high - low,
-    SAMPLES,
-  );
-  return mean?.n ?? 0;
+    `SELECT avg((${one})) AS n FROM sample`;
+  const mean = high - low < SAMPLES ? db.get(all, low) : db.get(sampled, low, high - low);
+  return Number(mean?.n ?? 0);
 }
