@@ -28,7 +28,7 @@ import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
-import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
+import { type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
@@ -126,6 +126,7 @@ class Attached implements Manager {
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
+    this.#applier.prepare();
     this.#age = new BacklogAge(db, this.#clock);
     const sources = { db, registry: this.#registry, clock: this.#clock };
     const limits = (): CheckedSettings['maxBacklog'] => this.#settings.maxBacklog;
@@ -142,7 +143,7 @@ class Attached implements Manager {
     this.#age.note();
     this.#retrying.schemaChanged();
 
-    this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
+    this.#transport = transportFor(config);
     this.peers = this.#peers();
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
@@ -268,7 +269,7 @@ class Attached implements Manager {
         this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
         return answer;
       },
-      get: this.#config.get ?? this.#transport.get,
+      get: this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
       random: random ?? Math.random,

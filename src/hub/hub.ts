@@ -11,7 +11,7 @@ import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts'
 import type { RetryResult } from '../receive/retry.ts';
 import { flushAll } from '../send/loop.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
-import { defaultTransport, givenTransport } from '../send/transport.ts';
+import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
@@ -76,7 +76,8 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes: config.maxBodyBytes });
   try {
     await store.open();
-    return new Relay(store, await enrolEdges(store, config.peers), { ...config, clock });
+    const edges = await enrolEdges(store, config.peers);
+    return new Relay(store, edges, await store.askedFor(), { ...config, clock });
   } catch (error) {
     await store.close();
     throw error;
@@ -102,26 +103,34 @@ class Relay implements Hub {
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(store: HubStore, edges: Edge[], config: CheckedConfig & { clock: Clock }) {
+  constructor(store: HubStore, edges: Edge[], askedFor: string[], config: CheckedConfig & { clock: Clock }) {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
-    this.#resends = new Resends(store, config.clock, this.#stopped.signal);
     this.#clock = config.clock;
+    this.#resends = new Resends(store, {
+      clock: config.clock,
+      stopped: this.#stopped.signal,
+      onError: (error) => this.#events.emit('error', asFailure(error)),
+    });
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = config;
     const pace: Pace = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs };
     this.#pace = pace;
     this.fanOut = new FanOut(store, () => ({ changes: pace.batchSize, bytes: pace.maxBatchBytes }));
-    const transport = defaultTransport();
-    this.#closeTransport = transport.close;
-    const sending = config.fetch ? givenTransport(config.fetch, config.get) : transport;
+    const sending = transportFor(config);
+    // A given fetch need not be able to ask who an edge is.
+    const asking = sending.get ? sending : transportFor({});
+    this.#closeTransport = () => {
+      sending.close();
+      asking.close();
+    };
     const shipper = (edge: Edge): Shipper =>
       new Shipper({
         nodeId: config.id,
         peer: edge.url,
         outbox: new EdgeOutbox(store, this.fanOut, edge),
         fetch: sending.fetch,
-        get: config.get ?? sending.get,
+        get: sending.get,
         untilSent: sending.untilSent,
         clock: this.#clock,
         random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
@@ -130,7 +139,7 @@ class Relay implements Hub {
       });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
-      get: config.get ?? transport.get,
+      get: asking.get as Ask,
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#roster.nudge(edge),
@@ -152,6 +161,7 @@ class Relay implements Hub {
     this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
     this.#roster.start();
     this.#identities.start();
+    this.#resends.start(askedFor);
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -162,15 +172,8 @@ class Relay implements Hub {
       const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
       const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });
       for (const one of letters) this.#events.emit('dead-letter', one);
-      if (options.sendAgain !== undefined) this.#sendAgain(options.sendAgain);
+      if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
       return { ack, changes };
-    });
-  }
-
-  /** Beside the answer: whoever asks has been acknowledged already. */
-  #sendAgain(header: string): void {
-    void this.#resends.ask(header).catch((error) => {
-      if (!this.#stopped.signal.aborted) this.#events.emit('error', asFailure(error));
     });
   }
 

@@ -3,7 +3,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import { askHealth, nodeIdIn } from '../send/request.ts';
-import type { Get } from '../send/transport.ts';
+import type { Ask } from '../send/transport.ts';
 import type { Edge } from './edges.ts';
 
 /** How long a `/health` may take, and the pauses before the next: while the edge is not known, and once it is. */
@@ -14,7 +14,7 @@ const KNOWN_MS = 30_000;
 
 export interface IdentityOptions {
   hubId: string;
-  get: Get;
+  get: Ask;
   clock: Clock;
   events: Emitter;
   /** An edge was asked: it may be shipped to now. */

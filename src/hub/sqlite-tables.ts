@@ -19,7 +19,11 @@ const DEFINITIONS: Record<string, string> = {
   _hub_edges:
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
     'paused INTEGER NOT NULL DEFAULT 0)',
+  _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
 };
+
+/** Those that have few rows, however many the hub has. */
+const SMALL = new Set(['_hub_edges', '_hub_asked']);
 
 /**
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
@@ -94,7 +98,7 @@ function nameOf({ name }: { name: string }): string {
 
 function checkForDamage(db: Connection, names: string[]): void {
   const small = pragma(db, 'page_count') * pragma(db, 'page_size') <= CHECKED_BYTES;
-  const tables = names.filter((name) => name === '_hub_edges' || name in LETTER_TABLES);
+  const tables = names.filter((name) => SMALL.has(name) || name in LETTER_TABLES);
   for (const check of small ? ['quick_check(1)'] : tables.map((name) => `quick_check("${name}")`)) {
     const verdict = String(Object.values(db.get(`PRAGMA ${check}`) ?? {})[0]).replace(/\s+/g, ' ');
     if (verdict !== 'ok') throw refused(`is damaged: ${verdict}`);

@@ -366,6 +366,7 @@ export class Process {
         path,
         header: (name) => headers[name],
         read: () => Promise.resolve(body ?? new Uint8Array()),
+        hold: () => true,
       },
     );
     this.machine.receiving = [];
