@@ -7,10 +7,12 @@ import { logUniform, type Random } from './random.ts';
 /** The bound is looked at once a minute; the clock of a machine is moved on, because nobody wants to watch them pass. */
 export const MINUTE_MS = 61_000;
 
-/** What a process cannot do at the moment: it is dead, or its database is not to be had. */
+/** What a process cannot do at the moment: it is dead, its database is not to be had, or it has no such peer. */
 function passes(error: unknown): boolean {
   const { code } = error as { code?: unknown };
-  return error instanceof ProcessGone || isDiskTrouble(error) || code === 'IN_TRANSACTION' || code === 'STOPPED';
+  // The peer may have been removed meanwhile.
+  const passing = ['IN_TRANSACTION', 'STOPPED', 'INVALID_PEER'].includes(String(code));
+  return error instanceof ProcessGone || isDiskTrouble(error) || passing;
 }
 
 /** Does something to the peers of a machine. `done` is told whether it could be done. */
