@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
+import { hasMeta } from './names.ts';
 import type { Trigger } from './triggers.ts';
 
 /**
@@ -61,8 +62,7 @@ export function moveCapture(db: Connection, from: string, to: string): void {
 
 /** The tables that are captured, by what was noted of them: for whoever has no list. */
 export function capturedTables(db: Connection): string[] {
-  const known = db.get("SELECT 1 AS n FROM main.sqlite_schema WHERE type = 'table' AND name = '_meta'");
-  if (!known) return [];
+  if (!hasMeta(db)) return [];
   const names = db.all<{ name: string }>(
     `SELECT substr(key, ${PREFIX.length + 1}) AS name FROM main._meta ` +
       `WHERE key >= '${PREFIX}' AND key < 'capture;' AND value <> '${OFF}' ORDER BY key`,

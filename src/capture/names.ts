@@ -35,8 +35,7 @@ export class Names {
   }
 
   static read(db: Connection): Names {
-    const known = db.get("SELECT 1 AS n FROM main.sqlite_schema WHERE type = 'table' AND name = '_meta'");
-    if (!known) return new Names([]);
+    if (!hasMeta(db)) return new Names([]);
     const rows = db.all<{ value: unknown }>(
       `SELECT value FROM main._meta WHERE key >= '${PREFIX}' AND key < 'names;' ORDER BY key`,
     );
@@ -111,6 +110,12 @@ export function withRenamedColumns(names: TableNames, pairs: (readonly [string, 
     columns.push(there ? { ...now, was: [...new Set([...there.was, ...now.was])] } : now);
   }
   return { ...names, columns };
+}
+
+/** Before the first attach it is not there, or it is the application's own, which is refused in a moment. */
+export function hasMeta(db: Connection): boolean {
+  const sql = "SELECT count(*) AS n FROM pragma_table_info('_meta', 'main') WHERE name IN ('key', 'value')";
+  return db.get(sql)?.n === 2;
 }
 
 /** A person may have written anything there. */
