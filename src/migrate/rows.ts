@@ -3,10 +3,12 @@
  *
  * While a migration runs, no trigger of ours looks. Whatever it did, by whatever statements, a row that is not as it was
  * is given a version above its last one and is recorded, one that is new is recorded, and one that is gone is recorded as
- * deleted. A column that was renamed has not changed, nor has a row that only got a column with its default.
+ * deleted. A column that was renamed has not changed, nor has a row that only got a column with its default, nor a value
+ * that is what the column's new type makes of the old one: on a node that is migrated likewise it becomes the same.
  */
 import { qualified } from '../capture/stamps.ts';
 import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from '../capture/versions.ts';
+import { affine } from '../receive/merge.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
@@ -125,8 +127,8 @@ function differs({ was, now, becomes }: Pair): string {
     const there = becomes(column);
     if (!there || isKey(there)) return;
     kept.add(there);
-    const value = `t.${quote(there.name)}`;
-    terms.push(`(${value} COLLATE BINARY IS NOT w.c${i} OR typeof(${value}) <> typeof(w.c${i}))`);
+    const [value, before] = [`t.${quote(there.name)}`, affine(`w.c${i}`, there.affinity)];
+    terms.push(`(${value} COLLATE BINARY IS NOT ${before} OR typeof(${value}) <> typeof(${before}))`);
   });
   for (const column of now.columns) {
     if (kept.has(column) || isKey(column)) continue;

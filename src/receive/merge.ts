@@ -221,7 +221,7 @@ function asStored(column: Column, x: string): string {
 }
 
 /** What a column of that affinity holds after `x` was written to it, where there is no column at hand to write it to. */
-function affine(x: string, affinity: Affinity): string {
+export function affine(x: string, affinity: Affinity): string {
   // Text is equal to itself as a number only where all of it is one.
   const number = (as: string): string => `iif(${x} = CAST(${x} AS NUMERIC), CAST(${x} AS ${as}), ${x})`;
   switch (affinity) {

@@ -60,7 +60,13 @@ describe('every change of a schema, with changes pending', () => {
       ['INSERT z', 'DELETE a'],
     ],
     ['an id is changed', "UPDATE items SET id = 'c' WHERE id = 'a'", {}, ['INSERT c', 'DELETE a']],
-    ['a type is changed', REBUILD.replace('value INTEGER', 'value TEXT'), {}, ['UPDATE a', 'UPDATE b', 'UPDATE p']],
+    ['a type is changed', REBUILD.replace('value INTEGER', 'value TEXT'), {}, []],
+    [
+      'and values with it',
+      REBUILD.replace('value INTEGER', 'value TEXT').replace('SELECT *', 'SELECT id, name, value || id, 1, updated_at'),
+      {},
+      ['UPDATE a', 'UPDATE b', 'UPDATE p'],
+    ],
     ['nothing is done', '', {}, []],
   ];
 
