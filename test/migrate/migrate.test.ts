@@ -237,6 +237,18 @@ describe('a column that was renamed', () => {
     expect(it.manager.health().dead_letter).toBe(0);
   });
 
+  test('two of them in one letter', async () => {
+    const it = await filled();
+    const row = { id: 'a', title: 'new', amount: 5, created_at: null, updated_at: T + 5 };
+    it.manager.applyChanges([{ op: 'UPDATE', table: 'items', row, old_id: null }]);
+    it.manager.migrate(`${RENAME}; ALTER TABLE items RENAME COLUMN value TO amount`, {
+      rename: { items: { name: 'title', value: 'amount' } },
+    });
+    await it.manager.flush();
+    expect(it.all("SELECT title, amount FROM items WHERE id = 'a'")).toEqual([{ title: 'new', amount: 5 }]);
+    expect(it.manager.health().dead_letter).toBe(0);
+  });
+
   test('hidden rows and their letters go along', async () => {
     const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT UNIQUE, updated_at INTEGER)';
     const it = await node({ schema });
