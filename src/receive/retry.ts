@@ -233,20 +233,26 @@ export class Retry {
 
   /**
    * The letter spoke of a renamed column by the name that it did not have here. What stands in the column is from before
-   * that change, wherever the row is still at its version; so the value is written, as a write of this node's.
+   * that change, wherever the row is still at its version; so the value is written, as a write of this node's, just above it.
    */
   #overwrite({ letter, table, columns }: Fill): void {
     if (!table) return;
     const renamed = new Set(table.aliases.values());
+    const time = quote(table.updatedAt);
+    let above = 0;
     for (const { key, column } of columns.filter((one) => renamed.has(one.column))) {
       const name = quote(column.name);
       this.#db.run(
-        `UPDATE ${table.target} AS t SET ${name} = f.value FROM (${wantedSql(table)}) AS f WHERE t.${quote(table.id)} = f.row_id ` +
-          `AND t.${quote(table.updatedAt)} = f.time AND t.${name} COLLATE BINARY IS NOT f.value`,
+        `UPDATE ${table.target} AS t SET ${name} = f.value, ${time} = min(${TIMESTAMP_MAX}, t.${time} + 1) ` +
+          `FROM (${wantedSql(table)}) AS f WHERE t.${quote(table.id)} = f.row_id ` +
+          `AND t.${time} = f.time + ? AND t.${name} COLLATE BINARY IS NOT f.value`,
         letter.change,
         key,
         letter.rowId,
+        above,
       );
+      // Another column of the same letter finds the row there.
+      above += Math.min(1, this.#db.changes());
     }
   }
 }
