@@ -10,7 +10,9 @@ import type { Registry } from '../capture/registry.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
+import { inOneSpelling } from '../wire/exact-text.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
+import type { BatchDocument } from '../wire/read-batch.ts';
 import { canonicalId, storedId } from '../wire/values.ts';
 import type { Shape, Source } from './merge.ts';
 import { matchKeys, type Plan, planChange, type Staged } from './plan.ts';
@@ -59,14 +61,25 @@ export class Stage {
     this.#registry = registry;
   }
 
-  /** Reads a body, as text or JSONB, and sorts its changes. Inside a transaction. */
-  fill(json: string | Uint8Array): Sorted {
+  /** Reads a body and sorts its changes. Inside a transaction. */
+  fill({ json, isEncoded }: BatchDocument): Sorted {
     this.#create();
     this.#db.run(this.#insertSql(), json);
+    if (isEncoded) this.#spellOut();
     const sorted: Sorted = { groups: [], refused: new Map(), rowless: [] };
     this.#settleDoubts(json, sorted);
     this.#group(sorted);
     return sorted;
+  }
+
+  /** Ids of bytes are the one thing that SQL cannot bring into one spelling. */
+  #spellOut(): void {
+    const bytes = this.#db.all<{ idx: number; wire: string }>(
+      `SELECT idx, wire FROM ${STAGE} WHERE wire GLOB '$bytes:*'`,
+    );
+    for (const { idx, wire } of bytes) {
+      this.#db.run(`UPDATE ${STAGE} SET wire = ? WHERE idx = ?`, inOneSpelling(wire), idx);
+    }
   }
 
   empty(): void {
