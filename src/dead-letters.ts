@@ -163,7 +163,8 @@ export class DeadLetters {
   #replaceOlder(source: string, params: Value[], letter: UnknownColumns, prefix: string): void {
     const columns = JSON.stringify(letter.columns);
     const known =
-      `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, s.* FROM (${source}) AS s ` +
+      `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, ` +
+      `s.idx AS idx, s.op AS op, s.row_id AS row_id, s.row AS row FROM (${source}) AS s ` +
       'JOIN main._dead_letter_info AS i ON i.fingerprint = ? || s.row_id JOIN main._dead_letter AS d ON d.dead_id = i.dead_id ' +
       // The same version again is the same letter.
       'WHERE d.row_data IS NOT s.row';

@@ -46,6 +46,7 @@ export function stagedSource(verbatim: boolean, apart = false): Source {
   const those = apart ? '' : 'AND apart IS NULL ';
   return {
     sql: `SELECT idx, id, ua, r FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ? ${those}ORDER BY idx LIMIT -1`,
+    columns: ['idx', 'id', 'ua', 'r'],
     id: 's.id',
     ua: 's.ua',
     verbatim,
@@ -122,12 +123,12 @@ export class Stage {
     const parts =
       "SELECT idx, c ->> '$.op' AS op, c ->> '$.table' AS tbl, c ->> '$.old_id' AS old, " +
       `iif(json_type(c, '$.row') = 'object', ${b}_extract(c, '$.row'), NULL) AS r FROM (${changes}) LIMIT -1`;
-    const fields = `SELECT *, r ->> '$.${idKey}' AS own, r ->> '$.${timeKey}' AS time FROM (${parts}) LIMIT -1`;
+    const fields = `SELECT idx, op, tbl, old, r, r ->> '$.${idKey}' AS own, r ->> '$.${timeKey}' AS time FROM (${parts}) LIMIT -1`;
     const regular =
       `${isText('tbl')} AND ${isText('own')} AND typeof(time) = 'integer' ` +
       `AND (time BETWEEN 2 AND ${TIMESTAMP_MAX} OR time BETWEEN ${TIMESTAMP_MIN} AND -1) ` +
       "AND (op IN ('INSERT', 'UPDATE') OR (op = 'DELETE' AND typeof(old) = 'text' AND old = own))";
-    const checked = `SELECT *, coalesce(${regular}, 0) AS regular FROM (${fields}) LIMIT -1`;
+    const checked = `SELECT idx, op, tbl, old, r, own, time, coalesce(${regular}, 0) AS regular FROM (${fields}) LIMIT -1`;
     const keys =
       "CASE WHEN NOT regular THEN NULL WHEN op = 'DELETE' THEN '' ELSE (SELECT json_group_array(key) FROM json_each(r)) END";
     return (
