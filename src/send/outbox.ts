@@ -78,8 +78,9 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     });
   }
 
-  single(shipment: PeerShipment, index: number): PeerShipment {
-    return singleChange(this.#db, shipment, index);
+  single(shipment: PeerShipment, index: number): PeerShipment | undefined {
+    const isJson = this.#db.get<{ ok: number }>('SELECT json_valid(CAST(? AS TEXT)) AS ok', shipment.body)?.ok === 1;
+    return isJson ? singleChange(this.#db, shipment, index) : undefined;
   }
 
   #readDurably(
@@ -136,7 +137,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   #readTail(after: number, limit: BatchLimit): PeerShipment | undefined {
-    const alike = this.#readAlike(after, limit);
+    const alike = limit.suspect ? undefined : this.#readAlike(after, limit);
     if (alike) return alike;
     const found = this.#db.get<Serialised>(SERIALISE, after, fitting(this.#db, { ...LINE, params: [after] }, limit));
     if (!found || found.n === 0) return undefined;
