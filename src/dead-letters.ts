@@ -108,6 +108,31 @@ export class DeadLetters {
     this.#keep('out', refused, 'refused', reason, peer, attempts);
   }
 
+  /**
+   * Lists the rows of these tables whose id is NULL, and no others: one that has got an id, or is gone, needs no letter
+   * any more. Inside a transaction.
+   */
+  listNameless(tables: string[], rows: LetterContent[], reason: string): void {
+    for (const row of rows) this.#keep('out', row, 'no-id', reason, '', 0);
+    const kept = rows.map((row) => [row.table, row.row]);
+    this.#db.run(
+      `DELETE FROM main._dead_letter WHERE dead_id IN (SELECT i.dead_id ${NAMELESS} ` +
+        'AND i.table_name IN (SELECT value FROM json_each(?)) AND NOT EXISTS (SELECT 1 FROM json_each(?) AS k ' +
+        "JOIN main._dead_letter AS d ON d.dead_id = i.dead_id AND d.row_data = k.value ->> '$[1]' " +
+        "WHERE k.value ->> '$[0]' = i.table_name))",
+      JSON.stringify(tables),
+      JSON.stringify(kept),
+    );
+    this.#db.run(
+      `DELETE FROM main._dead_letter_info AS i WHERE dead_id IN (SELECT i.dead_id ${NAMELESS}) ` +
+        'AND NOT EXISTS (SELECT 1 FROM main._dead_letter AS d WHERE d.dead_id = i.dead_id)',
+    );
+  }
+
+  hasNameless(): boolean {
+    return this.#db.get(`SELECT 1 AS n ${NAMELESS} LIMIT 1`) !== undefined;
+  }
+
   /** Lists a row that a stronger one hides; it is kept elsewhere, and the letter goes when it does. Inside a transaction. */
   keepHidden(hidden: { table: string; rowId: string; row: string }, reason: string): number {
     this.#db.run(
@@ -344,6 +369,9 @@ export class DeadLetters {
     );
   }
 }
+
+/** The letters of rows without an id; found by an index. */
+const NAMELESS = "FROM main._dead_letter_info AS i WHERE i.code = 'no-id'";
 
 /** What a row's letter about unknown columns is known by. */
 function rowPrint(table: string, rowId: string): string {

@@ -119,6 +119,11 @@ export class Applier {
     );
   }
 
+  /** See UniqueRows. */
+  takeCameBack(): boolean {
+    return this.#unique.takeCameBack();
+  }
+
   release(): void {
     this.#careful.release();
   }
