@@ -83,6 +83,7 @@ export class BatchMerger {
     if (plain && superseded === NONE) this.#refuseSuperseded(document, irregular);
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
     const aside = this.#mergeIrregular(others, before, from, tallies);
+    this.#letters.room.claim(from, aside.length);
     // A row counts with all its changes, those included that a later one of the batch stands for.
     for (const row of superseded.changes.values()) (tallies.get(row) as Tally).n += 1;
     const placed = [...tallies.values()].filter((row) => row.placed);

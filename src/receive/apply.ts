@@ -124,6 +124,11 @@ export class Applier {
     return this.#unique.takeCameBack();
   }
 
+  /** Once, before the first batch and outside of any transaction. */
+  prepare(): void {
+    this.#careful.prepare();
+  }
+
   release(): void {
     this.#careful.release();
   }

@@ -7,6 +7,7 @@
  */
 
 import type { Registry } from '../capture/registry.ts';
+import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
@@ -18,6 +19,12 @@ import type { Shape, Source } from './merge.ts';
 import { matchKeys, type Plan, planChange, type Staged } from './plan.ts';
 
 export const STAGE = 'temp._rowcast_stage';
+
+/**
+ * Each set of keys has statements of its own, a millisecond to prepare. The peers of a cluster have a handful of schemas; a
+ * sender with more than this is told to halve the batch.
+ */
+const KEY_SETS_MAX = 256;
 
 /** Regular changes of one table that are merged by the same statements. */
 export interface Group {
@@ -103,7 +110,15 @@ export class Stage {
     );
   }
 
-  /** Asked each time and not remembered: a ROLLBACK in a trigger of the application, or another manager, takes it away. */
+  /**
+   * Makes the table, before any transaction: where it is made in the same one, SQLite reads the whole schema anew after
+   * every savepoint that is rolled back, which is 4 ms for each change that cannot be applied.
+   */
+  prepare(): void {
+    this.#create();
+  }
+
+  /** Asked each time and not remembered: another manager on the same connection takes it away when it stops. */
   #create(): void {
     const there = this.#db.get("SELECT 1 AS n FROM sqlite_temp_schema WHERE name = '_rowcast_stage'");
     if (there) this.empty();
@@ -134,7 +149,8 @@ export class Stage {
     return (
       `INSERT INTO ${STAGE} (idx, op, tbl, r, keys, wire, id, ua, grp) SELECT idx, op, iif(regular, tbl, NULL), r, ${keys}, ` +
       `iif(regular, ${canonicalId('own')}, NULL), iif(regular, ${storedId('own')}, NULL), iif(regular, time, NULL), ` +
-      `iif(regular, 1, NULL) FROM (${checked})`
+      // A limit here as well: without it SQLite would unfold the innermost of these and judge every change six times.
+      `iif(regular, 1, NULL) FROM (${checked}) LIMIT -1`
     );
   }
 
@@ -202,6 +218,10 @@ export class Stage {
     const found = this.#db.all<{ tbl: string; keys: string; n: number }>(
       `SELECT tbl, keys, count(*) AS n FROM ${STAGE} WHERE grp = 1 GROUP BY tbl, keys ORDER BY min(idx)`,
     );
+    if (found.length > KEY_SETS_MAX) {
+      const what = `rows of ${found.length} different tables and sets of columns`;
+      throw new RowcastError('BODY_TOO_LARGE', `the batch has ${what}, ${KEY_SETS_MAX} are allowed`);
+    }
     const numbered: (string | number | null)[][] = [];
     for (const { tbl, keys, n } of found) {
       const table = this.#registry.get(tbl);

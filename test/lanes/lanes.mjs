@@ -20,7 +20,7 @@ export const deno = installed('@deno', `${platform}-glibc`, 'deno');
 /** About the project, not about a runtime: the present Node answers for all. */
 const HOUSE = ['house/architecture', 'house/api', 'types'];
 /** What touches the binding, and not what decides about answers, sizes or flags. */
-const BINDING = ['attach', 'capture/', 'wire/', 'receive/', 'send/peers', 'send/snapshot', 'hub/hub'];
+const BINDING = ['attach', 'capture/', 'wire/', 'receive/', 'send/peers', 'send/snapshot', 'hub/'];
 
 /**
  * `test` and `deep` say which files run in `npm test` and in `npm run test:deep`: the `quick` ones, those named
