@@ -52,8 +52,8 @@ export function decode(x: string): string {
     `CASE WHEN ${dollar(x)} THEN CASE ` +
     // By way of bytes: substr of text would stop at a NUL character.
     `WHEN ${x} GLOB '$text:*' THEN CAST(substr(CAST(${x} AS BLOB), 7) AS TEXT) ` +
-    `WHEN ${x} GLOB '$blob:*' THEN coalesce(unhex(substr(CAST(${x} AS BLOB), 7)), ${x}) ` +
-    `WHEN ${x} GLOB '$bytes:*' THEN coalesce(${ofBytes(x)}, ${x}) ` +
+    `WHEN ${x} GLOB '$blob:*' AND ${isWhole(x)} THEN coalesce(unhex(substr(${x}, 7)), ${x}) ` +
+    `WHEN ${x} GLOB '$bytes:*' AND ${isWhole(x)} THEN coalesce(${ofBytes(x)}, ${x}) ` +
     `WHEN ${x} GLOB '$int:*' THEN CAST(substr(${x}, 6) AS INTEGER) ` +
     `WHEN ${x} GLOB '$real:*' THEN CAST(substr(${x}, 7) AS REAL) ` +
     `ELSE ${x} END ELSE ${x} END`
@@ -193,10 +193,15 @@ function plainText(x: string): string {
 }
 
 function isBytes(x: string): string {
-  return `(${x} GLOB '$bytes:*' AND ${ofBytes(x)} IS NOT NULL)`;
+  return `(${x} GLOB '$bytes:*' AND ${isWhole(x)} AND ${ofBytes(x)} IS NOT NULL)`;
 }
 
 /** NULL where it is not hexadecimal. */
 function ofBytes(x: string): string {
-  return `CAST(unhex(substr(CAST(${x} AS BLOB), 8)) AS TEXT)`;
+  return `CAST(unhex(substr(${x}, 8)) AS TEXT)`;
+}
+
+/** ASCII without a NUL character: unhex would stop there, and take what it has read for all. */
+function isWhole(x: string): string {
+  return `length(${x}) = octet_length(${x})`;
 }
