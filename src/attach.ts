@@ -16,6 +16,9 @@ import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health } from './health.ts';
+import { type Alias, listAliases } from './migrate/aliases.ts';
+import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
+import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
@@ -68,6 +71,17 @@ export interface Manager {
     retry(id: number): RetryResult;
     discard(id: number): void;
   };
+  /**
+   * Changes the schema: runs SQL, or a function, and does all that Rowcast has to do about it, in one transaction. Whatever
+   * is thrown takes all of it back.
+   */
+  migrate(migration: Migration, options?: MigrateOptions): void;
+  readonly aliases: {
+    /** The names that tables and columns had before. */
+    list(): Alias[];
+    /** From now on changes travel under the new names alone; the old ones are still understood. Once every node is migrated. */
+    drop(): void;
+  };
   readonly id: string;
   /** The largest body that it takes; `rowcast/http` reads no further. */
   readonly maxBodyBytes: number;
@@ -75,13 +89,15 @@ export interface Manager {
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
-  return new Attached(new Connection(db), checkConfig(config), checkTables(tables));
+  return new Attached(db, checkConfig(config), checkTables(tables));
 }
 
 class Attached implements Manager {
   readonly id: string;
   readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
+  readonly aliases: Manager['aliases'];
+  readonly #handle: Database;
   readonly peers: Peers;
   readonly #db: Connection;
   readonly #clock: Clock;
@@ -104,7 +120,9 @@ class Attached implements Manager {
   readonly #requests: Requests;
   #stopping: Promise<void> | undefined;
 
-  constructor(db: Connection, config: CheckedConfig, tables: string[]) {
+  constructor(handle: Database, config: CheckedConfig, tables: string[]) {
+    const db = new Connection(handle);
+    this.#handle = handle;
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
@@ -149,6 +167,10 @@ class Attached implements Manager {
       list: (options) => this.#letters.list(options),
       retry: (id) => this.#retryOne(id),
       discard: (id) => this.#letters.discard(id),
+    };
+    this.aliases = {
+      list: () => listAliases(db),
+      drop: () => this.#change(() => sendNewNames(this.#migrating())),
     };
     this.#roster.start();
     this.#retrying.start();
@@ -212,6 +234,10 @@ class Attached implements Manager {
     this.#db.release();
   }
 
+  migrate(migration: Migration, options?: MigrateOptions): void {
+    this.#change(() => migrate(this.#migrating(), migration, options));
+  }
+
   on<E extends EventName>(event: E, listener: Listener<E>): () => void {
     return this.#events.on(event, listener);
   }
@@ -228,6 +254,17 @@ class Attached implements Manager {
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
     return { ack, changes };
+  }
+
+  #migrating(): Subject {
+    return { db: this.#db, handle: this.#handle, registry: this.#registry };
+  }
+
+  #change(change: () => void): void {
+    this.#refuseIfStopped();
+    change();
+    this.#retrying.soon();
+    this.nudge();
   }
 
   #retryOne(id: number): RetryResult {

@@ -5,6 +5,8 @@ export type { DeadLetter } from './dead-letters.ts';
 export { type ErrorCode, RowcastError } from './errors.ts';
 export type { EventName, Listener, RowcastEvents, RowRef } from './events.ts';
 export type { Health, PeerHealth } from './health.ts';
+export type { Alias } from './migrate/aliases.ts';
+export type { MigrateOptions, Migration } from './migrate/options.ts';
 export type { Received } from './receive/answer.ts';
 export type { RetryResult } from './receive/retry.ts';
 export type { PeerStatus, Peers } from './send/roster.ts';

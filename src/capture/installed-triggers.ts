@@ -1,0 +1,88 @@
+/** The triggers of ours that are in a database, compared with those that should be; and those of others that get in their way. */
+import type { Connection } from '../sqlite/connection.ts';
+import { OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { fold, inMain, literal } from '../sqlite/sql.ts';
+import type { Trigger } from './triggers.ts';
+
+/** A code and a message. */
+export type Warning = [string, string];
+
+export interface OwnTrigger extends Trigger {
+  tbl_name: string;
+}
+
+export function ownTriggers(db: Connection): OwnTrigger[] {
+  return db.all(
+    "SELECT name, sql, tbl_name FROM main.sqlite_schema WHERE type = 'trigger' " +
+      `AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`,
+  );
+}
+
+export function dropTriggers(db: Connection, triggers: Trigger[]): void {
+  for (const { name } of triggers) db.exec(`DROP TRIGGER ${inMain(name)}`);
+}
+
+export function isOn(table: Table): (trigger: OwnTrigger) => boolean {
+  return (trigger) => fold(trigger.tbl_name) === fold(table.name);
+}
+
+export function gapIn(table: Table, { lost, got }: { lost: string[]; got: string[] }): string {
+  const [from, to] = [lost[0], got[0]];
+  const renamed =
+    from === undefined || to === undefined
+      ? ''
+      : `. It has lost "${lost.join('", "')}" and got "${got.join('", "')}": if that is one column under two names, say ` +
+        `so here, migrate('', { rename: { ${table.name}: { ${from}: '${to}' } } }), or what others send of it is not found`;
+  return (
+    `table "${table.name}" was without its capture triggers for a while (it was rebuilt, or somebody dropped or changed ` +
+    'them): they are in place again, all its rows are sent to every peer, and the peers are asked for theirs. A row that ' +
+    `was deleted meanwhile comes back; a peer that is not Rowcast cannot be asked, so compare with it${renamed}`
+  );
+}
+
+export function renamedIn(table: Table, [from, to]: [string, string]): string {
+  return (
+    `column "${from}" of "${table.name}" was renamed to "${to}": it still travels as "${from}", for the nodes where ` +
+    'it has that name; when it is renamed on all of them, drop the alias (rowcast aliases -drop)'
+  );
+}
+
+/** `now` is what the table is called, where that can be told. */
+export function lostTable(name: string, now: string | undefined, { message }: Error): string {
+  if (now === undefined) return `${message}; its changes are dead letters until it is back`;
+  return (
+    `table "${name}" was renamed to "${now}" and is no longer captured: say so, ` +
+    `migrate('', { renameTable: { ${name}: '${now}' } }), or give it its name back; until then changes to it are dead letters`
+  );
+}
+
+/**
+ * Another implementation's capture triggers would record every write twice, or fail on a `_changes` that is now ours. True
+ * where there were any.
+ */
+export function dropForeignCapture(db: Connection, table: Table, warnings: Warning[]): boolean {
+  const triggers = db.all<{ name: string; sql: string }>(
+    `SELECT name, sql FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
+    table.name,
+  );
+  const foreign = triggers.filter(({ sql }) => /\binto\s+["`[]?_changes\b/i.test(sql));
+  for (const { name } of foreign) {
+    db.exec(`DROP TRIGGER ${inMain(name)}`);
+    warnings.push(['foreign-trigger', `trigger "${name}" also wrote to _changes and was replaced by Rowcast's own`]);
+  }
+  return foreign.length > 0;
+}
+
+export function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
+  const texts = new Map(there.map(({ name, sql }) => [name, sql]));
+  return wanted.length === there.length && wanted.every(({ name, sql }) => texts.get(name) === sql);
+}
+
+export function hasNewColumn(before: Table | undefined, now: Table): boolean {
+  return before === undefined || hasLostColumn(now, before);
+}
+
+export function hasLostColumn(before: Table | undefined, now: Table): boolean {
+  const known = new Set(now.columns.map((column) => fold(column.name)));
+  return before?.columns.some((column) => !known.has(fold(column.name))) ?? false;
+}
