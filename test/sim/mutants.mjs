@@ -423,7 +423,13 @@ export const MUTANTS = [
   {
     name: 'letter-fills-a-losing-version',
     what: 'what is kept of a column that is not here yet may be of a version that has lost',
-    edits: [['receive/report.js', 'WHERE grp = ? AND placed = 1 GROUP BY wire', 'WHERE grp = ? GROUP BY wire']],
+    edits: [
+      [
+        'receive/report.js',
+        'WHERE grp = ? AND placed = 1`',
+        'WHERE grp = ? AND idx IN (SELECT max(idx) FROM ${STAGE} GROUP BY grp, wire)`',
+      ],
+    ],
   },
   {
     name: 'mirror-not-rolled-back',
