@@ -52,7 +52,9 @@ export function changesSql(jsonb: boolean): { regular: string; irregular: string
   const fields =
     "SELECT idx, kind, whole, c, c ->> '$.op' AS op, c ->> '$.table' AS tbl, c ->> '$.old_id' AS old_id, " +
     `iif(json_type(c, '$.row') = 'object', ${extract}(c, '$.row'), NULL) AS r FROM (${change}) LIMIT -1`;
-  const all = `SELECT *, r ->> '$.id' AS id, r ->> '$.updated_at' AS ua, json(r) AS row FROM (${fields}) LIMIT -1`;
+  const all =
+    'SELECT idx, kind, whole, c, op, tbl, old_id, r, ' +
+    `r ->> '$.id' AS id, r ->> '$.updated_at' AS ua, json(r) AS row FROM (${fields}) LIMIT -1`;
   return {
     regular: `SELECT idx, op, tbl, id, ua, row FROM (${all}) WHERE ${REGULAR}`,
     irregular:
@@ -67,7 +69,7 @@ export function changesSql(jsonb: boolean): { regular: string; irregular: string
 
 /** `source` without the changes whose indexes are bound, after all else, as a JSON array. */
 export function exceptSql(source: string): string {
-  return `SELECT * FROM (${source}) WHERE idx NOT IN (SELECT value FROM json_each(?))`;
+  return `SELECT idx, op, tbl, id, ua, row FROM (${source}) WHERE idx NOT IN (SELECT value FROM json_each(?))`;
 }
 
 /** One change that was looked at already: index, op, table, id, updated_at and row are bound. */

@@ -284,7 +284,7 @@ function wantedSql(table: Table): string {
     `SELECT ${decode('v')} FROM ` +
     "(SELECT e.atom AS v FROM json_each(w.change, '$.row') AS e WHERE e.key = w.key LIMIT 1)";
   return (
-    `SELECT (${value}) AS value, row_id, time FROM (SELECT w.*, ${time} AS time FROM ` +
+    `SELECT (${value}) AS value, row_id, time FROM (SELECT w.change AS change, w.key AS key, w.row_id AS row_id, ${time} AS time FROM ` +
     `(SELECT ? AS change, ? AS key, ${BOUND_ID} AS row_id LIMIT -1) AS w LIMIT -1) AS w ` +
     `WHERE NOT ${deleted} LIMIT -1`
   );

@@ -240,3 +240,20 @@ test('every batch is told, with what came of it', async () => {
     { from: undefined, changes: 0, applied: 0, bytes: 1, ms: 0, status: 400 },
   ]);
 });
+
+test.each(['before', 'after'])('a hidden row has what was said of a column that came %s it did', async (when) => {
+  const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT UNIQUE, updated_at INTEGER)';
+  const { db, manager } = await node({ schema });
+  manager.receive(batch(put('strong', 5), put('weak', 1, { c: 9 })), SAID);
+  const codes = (): unknown[] => manager.deadLetters.list().map(({ code }) => code);
+  expect(codes().sort()).toEqual(['unique', 'unknown-column']);
+  const alter = (): void => {
+    db.exec('ALTER TABLE items ADD COLUMN c');
+    manager.receive(batch(), SAID);
+  };
+  if (when === 'before') alter();
+  manager.receive(batch(remove('strong', 5)), SAID);
+  if (when === 'after') alter();
+  expect(rowsOf(db, 'SELECT id, c FROM items')).toEqual([{ id: 'weak', c: 9 }]);
+  expect(codes()).toEqual([]);
+});
