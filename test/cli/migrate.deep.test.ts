@@ -65,6 +65,7 @@ describe('what cannot be done', () => {
     await refused(/there is no file/, 1, 'migrate', '-db', join(folder, 'none.db'), file('SELECT 1'));
     await refused(/cannot read/, 2, 'migrate', '-db', path, join(folder, 'none.sql'));
     await refused(/-rename must be table.old=new/, 2, 'migrate', '-db', path, '-rename', 'a=b');
+    await refused(/nothing to do/, 2, 'migrate', '-db', path);
     await refused(/-db is required/, 2, 'migrate', file('SELECT 1'));
   });
 

@@ -1,7 +1,20 @@
 /** Migrations on one node: all or nothing, every row that they change is recorded, and what waits is still understood. */
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { systemClock } from '../../src/clock.ts';
 import type { MigrateOptions, Migration } from '../../src/index.ts';
-import { captured, exactRows, node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
+import { detached } from '../../src/migrate/detached.ts';
+import { migrate, sendNewNames } from '../../src/migrate/migrate.ts';
+import {
+  captured,
+  database,
+  exactRows,
+  node,
+  rowsOf,
+  scratchFolder,
+  type TestNode,
+  writeStamps,
+} from '../support/nodes.ts';
 
 const T = 1_700_000_000_000;
 
@@ -403,6 +416,38 @@ describe('what is refused, with nothing changed', () => {
     );
     expect(exactRows(it.db, 'items')).toHaveLength(3);
   });
+});
+
+test('by another connection, while a node runs on the file: it goes on with the new names', async () => {
+  const path = join(scratchFolder(), 'shared.db');
+  const it = await node({ path, batchMs: 3_600_000 });
+  const warnings: string[] = [];
+  it.manager.on('warning', ({ message }) => warnings.push(message));
+  it.db.exec(`INSERT INTO items (id, name, updated_at) VALUES ('a', 'one', ${T})`);
+  const elsewhere = detached(await database('SELECT 1', path), systemClock, (message) => warnings.push(message));
+  migrate(elsewhere, 'ALTER TABLE items RENAME TO things; ALTER TABLE things RENAME COLUMN name TO title', {
+    renameTable: { items: 'things' },
+    rename: { things: { name: 'title' } },
+  });
+  it.db.exec(`UPDATE things SET title = 'two', updated_at = ${T + 1}`);
+  const changes = (): unknown[] =>
+    rowsOf(
+      it.db,
+      "SELECT table_name AS t, row_data ->> '$.name' AS name, row_data ->> '$.title' AS title FROM _changes",
+    );
+  expect(changes()).toEqual([
+    { t: 'items', name: 'one', title: null },
+    { t: 'items', name: 'two', title: null },
+  ]);
+  const row = { id: 'a', name: 'three', value: 1, created_at: 1, updated_at: T + 2 };
+  expect(it.manager.applyChanges([{ op: 'UPDATE', table: 'items', row, old_id: null }])).toBe(1);
+  expect(it.all('SELECT title FROM things')).toEqual([{ title: 'three' }]);
+  expect(it.manager.health()).toMatchObject({ ok: true, item_count: 1, dead_letter: 0 });
+  sendNewNames(elsewhere);
+  it.db.exec(`UPDATE things SET title = 'four', updated_at = ${T + 3}`);
+  expect(changes().at(-1)).toEqual({ t: 'things', name: null, title: 'four' });
+  await it.manager.flush();
+  expect(warnings).toEqual([]);
 });
 
 test('a table that a migration creates is synced when it is named', async () => {

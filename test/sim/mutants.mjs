@@ -317,7 +317,7 @@ export const MUTANTS = [
   {
     name: 'gap-not-noticed',
     what: 'a table that was without its triggers gets them back, and that is all',
-    edits: [['capture/capture-record.js', "complete && renamed ? 'intact' : 'gap'", "'intact'"]],
+    edits: [['capture/capture-record.js', "pairsOf(record, now).length > 0 ? 'intact' : 'gap'", "'intact'"]],
   },
   {
     name: 'gap-not-asked-for',
@@ -325,8 +325,8 @@ export const MUTANTS = [
     edits: [
       [
         'capture/registry.js',
-        "this.#options.onUnseen(named('returned', 'gap'), true)",
-        "this.#options.onUnseen(named('returned', 'gap'), false)",
+        "this.#options.onUnseen(those('returned', 'gap'), true)",
+        "this.#options.onUnseen(those('returned', 'gap'), false)",
       ],
     ],
   },
