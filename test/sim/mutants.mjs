@@ -344,7 +344,11 @@ export const MUTANTS = [
     name: 'hub-forgets-what-it-was-asked',
     what: 'a hub that dies forgets which tables it was asked for and has not sent yet',
     edits: [
-      ['hub/hub.js', 'return new Relay(store, edges, await store.askedFor(), {', 'return new Relay(store, edges, [], {'],
+      [
+        'hub/hub.js',
+        'return new Relay(store, edges, await store.askedFor(), {',
+        'return new Relay(store, edges, [], {',
+      ],
     ],
   },
   {

@@ -446,6 +446,7 @@ class World implements Surroundings {
     const text = new TextDecoder().decode(body);
     this.#trace.add(text);
     this.#bodies.set(text, changes);
+    this.#checks.received(changes);
   }
 
   /** Everything that was ever received, once more and in another order: nothing changes, and a newcomer ends up the same. */
