@@ -5,8 +5,11 @@
 import type { DeadLetters, LetterContent } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { literal, quote } from '../sqlite/sql.ts';
 import type { Op, Rejection, RejectionCode } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
+import { contentOfWire } from '../wire/values.ts';
 import type { Source } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
 import { type Group, type Sorted, STAGE, type Stage } from './stage.ts';
@@ -62,7 +65,9 @@ export class Report {
 
   /**
    * The known columns were merged with the others. A value of an unknown one is kept where its change is what stands, to be
-   * filled in when the column is there; a change that has lost against another has lost with all its columns.
+   * filled in when the column is there; a change that is older than what stands has lost with all its columns. One of the
+   * same time may have lost here and yet win where the column is known, because it counts there: of several of one time
+   * the greatest is kept, and when the column is there it is decided once more.
    */
   #keepUnknownColumns(
     group: Group,
@@ -80,21 +85,22 @@ export class Report {
       const sql = `UPDATE ${STAGE} SET placed = NULL WHERE idx IN (SELECT value FROM json_each(?)) AND grp = ?`;
       this.#db.run(sql, JSON.stringify(refused), number);
     }
-    const kept = `SELECT max(idx) AS idx, op, wire AS row_id, json(r) AS row FROM ${STAGE} WHERE grp = ? AND placed = 1 GROUP BY wire`;
-    this.#letters.keepUnknownColumns(kept, [number], {
+    const sql = `UPDATE ${STAGE} AS s SET tied = 1 WHERE grp = ? AND ${isOfThePresentTime(table)}`;
+    this.#db.run(`${sql} AND idx NOT IN (SELECT value FROM json_each(?))`, number, JSON.stringify(refused));
+    this.#letters.keepUnknownColumns(greatestOfEach('grp = ? AND tied = 1'), [number], {
       table: table.name,
       columns: extra,
       reason,
       from: delivery.from,
     });
-    const members = this.#db.all<{ idx: number; placed: number | null; op: Op; wire: string }>(
-      `SELECT idx, placed, op, wire FROM ${STAGE} WHERE grp = ? ORDER BY idx`,
+    const members = this.#db.all<{ idx: number; tied: number | null; op: Op; wire: string }>(
+      `SELECT idx, tied, op, wire FROM ${STAGE} WHERE grp = ? ORDER BY idx`,
       number,
     );
     const message = shortened(reason);
     const own = new Set(refused);
     for (const { idx } of members) if (!own.has(idx)) rejected.push({ index: idx, code: 'unknown-column', message });
-    const standing = members.filter(({ placed }) => placed === 1);
+    const standing = members.filter(({ tied }) => tied === 1);
     if (standing.length > 0)
       tell(
         'unknown-column',
@@ -145,6 +151,24 @@ export class Report {
     const rows = found.sort((a, b) => a.idx - b.idx).map(({ op, table, id }) => ({ op, table, id }));
     return { applied: rows.length, rows };
   }
+}
+
+/** A change `s` whose time is that of the row, wherever the row is. */
+function isOfThePresentTime(table: Table): string {
+  const row = `t.${quote(table.id)} = s.id AND t.${quote(table.updatedAt)} = s.ua`;
+  const hidden = `table_name = ${literal(table.name)} AND row_id = s.id AND version = s.ua`;
+  return (
+    `(placed = 1 OR EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row}) ` +
+    `OR EXISTS (SELECT 1 FROM main._hidden WHERE ${hidden}))`
+  );
+}
+
+/** One change a row. What they contain is compared only where there are several. */
+function greatestOfEach(where: string): string {
+  const counted = `SELECT idx, op, wire, r, count(*) OVER (PARTITION BY wire) AS several FROM ${STAGE} WHERE ${where}`;
+  const order = `iif(several > 1, ${contentOfWire('r')}, NULL) DESC, idx DESC`;
+  const ranked = `SELECT *, row_number() OVER (PARTITION BY wire ORDER BY ${order}) AS nth FROM (${counted})`;
+  return `SELECT idx, op, wire AS row_id, json(r) AS row FROM (${ranked}) WHERE nth = 1`;
 }
 
 /** Characters of a reason in the answer: the letter has all of it, and the answer must stay one that a sender reads. */

@@ -9,6 +9,8 @@ import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { decode } from '../wire/values.ts';
 import type { Applied, Applier } from './apply.ts';
+import { fieldOf, type Shape, type Source, settledUpsertsSql } from './merge.ts';
+import { matchKeys } from './plan.ts';
 
 /** What came of a retry. `queued`: on its way to the peers again. `kept`: it failed again and stays a letter. */
 export type RetryResult = { outcome: 'queued' | 'applied' | 'kept'; reason?: string };
@@ -143,18 +145,26 @@ export class Retry {
   }
 
   /**
-   * Fills in columns that are here now. The change of such a letter was the version that stood when it came, and no later
-   * one spoke of the column. So the value is the row's where nobody who knows the column has written it since: it still has
-   * what ALTER TABLE gave it, and the row has not been deleted in between. A row that still is this version becomes it in
-   * full; one that has moved on has been sent without the value, so the value goes out as a write of its own.
+   * Fills in columns that are here now. No later change than that of such a letter spoke of the column. So the value is the
+   * row's where nobody who knows the column has written it since: it still has what ALTER TABLE gave it, and the row has not
+   * been deleted in between. A row that still is this version becomes it in full. One that is another of the same time was
+   * chosen without the column, so the two are compared once more. One that has moved on has been sent without the value,
+   * so the value goes out as a write of its own.
    */
   #fillIn(letters: Waiting[]): RetryResult[] {
     const plans = letters.map((letter) => this.#fillPlan(letter));
     const due = plans.filter(({ columns }) => columns.length > 0);
     if (due.length > 0) {
       this.#applier.syncing(() => {
-        for (const plan of due) this.#fill(plan, '=');
+        for (const plan of due) if (this.#stands(plan, 'all')) this.#fill(plan, '=');
       });
+      const tied = due.filter((plan) => this.#stands(plan, 'time') && !this.#stands(plan, 'all'));
+      if (tied.length > 0)
+        this.#applier.apply(batchText(0, tied.map(({ letter }) => letter.change).join(',')), {
+          ...AGAIN,
+          from: undefined,
+          wantRows: false,
+        });
     }
     return this.#db.transaction(() =>
       plans.map((plan): RetryResult => {
@@ -193,6 +203,23 @@ export class Retry {
       else left.push(key);
     }
     return { letter, table, columns, left };
+  }
+
+  /** Is the row what the letter's change says in all columns but the new ones, or at least of its time? */
+  #stands({ letter, table, columns }: Fill, what: 'all' | 'time'): boolean {
+    if (!table || letter.change === null) return false;
+    const { shape } = matchKeys(table, Object.keys((JSON.parse(letter.change) as { row: object }).row));
+    const isKey = ({ column: { name } }: Shape['fields'][number]): boolean =>
+      name === table.id || name === table.updatedAt;
+    const isNew = ({ column }: Shape['fields'][number]): boolean => columns.some((one) => one.column === column);
+    const fields = shape.fields.filter((field) => (what === 'time' ? isKey(field) : !isNew(field)));
+    const known: Shape = { fields };
+    const source: Source = {
+      sql: "SELECT 0 AS idx, json_extract(?, '$.row') AS r",
+      id: decode(fieldOf(known, table.id)),
+      ua: fieldOf(known, table.updatedAt),
+    };
+    return this.#db.get(settledUpsertsSql(table, known, source), letter.change) !== undefined;
   }
 
   #fill({ letter, table, columns }: Fill, age: '=' | '>'): void {

@@ -362,7 +362,8 @@ export class Checks {
 
   /**
    * The columns that all nodes know are those of one write, and the version is that write's, or above it by the steps in
-   * which nodes fill in what they had kept; the new column is one that somebody has written to that row.
+   * which nodes fill in what they had kept; the new column is that write's own or, where its writer did not have the column,
+   * one that somebody has written to that row.
    */
   #putTogether({ key, version }: Told, writes: Write[]): void {
     if (version.isDelete) return;
@@ -370,10 +371,14 @@ export class Checks {
     const { [NEW_COLUMN]: extra = null, ...known } = version.row;
     const steps = this.#world.plan.nodes;
     const from = of.find(({ version: { isDelete, updatedAt, row } }) => {
-      const { [NEW_COLUMN]: _, ...written } = row;
+      const { [NEW_COLUMN]: own, ...written } = row;
       // One that is below was recorded in the same transaction before it got its version, and loses to it everywhere.
       const near = version.updatedAt <= updatedAt + steps;
-      return !isDelete && near && canonical({ ...written, updated_at: 0 }) === canonical({ ...known, updated_at: 0 });
+      // NULL is what a migration leaves, until the value is filled in.
+      const fits = extra === null || own === undefined || own === extra;
+      return (
+        !isDelete && near && fits && canonical({ ...written, updated_at: 0 }) === canonical({ ...known, updated_at: 0 })
+      );
     });
     if (!from) this.fail(`somebody has told ${key} as ${describe(version)}, which nobody has written`);
     if (extra !== null && !of.some((write) => write.version.row[NEW_COLUMN] === extra))
