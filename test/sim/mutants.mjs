@@ -390,7 +390,26 @@ export const MUTANTS = [
   {
     name: 'letter-fills-a-losing-version',
     what: 'what is kept of a column that is not here yet may be of a version that has lost',
-    edits: [['receive/report.js', 'WHERE grp = ? AND placed = 1 GROUP BY wire', 'WHERE grp = ? GROUP BY wire']],
+    edits: [
+      [
+        'receive/report.js',
+        '`(placed = 1 OR EXISTS (SELECT 1 FROM ${table.target}',
+        '`(1 OR EXISTS (SELECT 1 FROM ${table.target}',
+      ],
+    ],
+  },
+  {
+    name: 'loser-of-a-tie-filled-in',
+    what: 'where a column comes later, what was chosen without it stays, with the value of whichever came last',
+    edits: [
+      ['receive/retry.js', 'if (tied.length > 0)', 'if (false)'],
+      [
+        'receive/report.js',
+        'OVER (PARTITION BY wire ORDER BY ${order}) AS nth',
+        'OVER (PARTITION BY wire ORDER BY idx DESC) AS nth',
+      ],
+      ['dead-letters.js', "`AND ${timeIn('d.row_data')} = ${timeIn('s.row')} AND", '`AND 0 AND'],
+    ],
   },
   {
     name: 'mirror-not-rolled-back',

@@ -36,6 +36,7 @@ export const FAULTS = [
   'rebuild',
   'foreign',
   'two-attachments',
+  'commit',
 ] as const;
 
 export type Fault = (typeof FAULTS)[number];
@@ -97,6 +98,7 @@ const RARE: Partial<Record<Fault, number>> = {
   rebuild: 0.1,
   foreign: 0.1,
   'two-attachments': 0.08,
+  commit: 0.15,
 };
 
 export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
@@ -139,6 +141,9 @@ function keepApart(plan: Plan): void {
   const { faults } = plan;
   // Rows between nodes of different schemas mix, and what comes of them depends on the way that they have taken.
   if (faults.schema !== undefined) {
+    // Versions of one time are where it matters who knows which column.
+    const random = stream(plan.seed, 'ties');
+    if (random.chance(0.6)) faults.coarse = 1_000;
     plan.foreignKeys = false;
     delete faults.rebuild;
     delete faults.foreign;
