@@ -158,10 +158,14 @@ export class Machine {
     return coarse === undefined ? exact : exact - (exact % coarse);
   }
 
-  /** The last page of a transaction finds no room: it is taken back whole, whatever it has made. */
+  /**
+   * The last page of a transaction finds no room: it is taken back whole, whatever it has made. For a while after the other
+   * trouble, too: most of what comes in comes then.
+   */
   isCommitFailing(): boolean {
-    const rate = this.#world.plan.faults.commit;
-    return rate !== undefined && this.#world.network.troubled && this.#commits.next() < rate;
+    const { plan, timeline } = this.#world;
+    const rate = timeline.now < plan.troubleMs + 2_000 ? plan.faults.commit : undefined;
+    return rate !== undefined && this.#commits.next() < rate;
   }
 
   /** Starts the process. Where the disk does not allow it, tries again later, as whoever supervises a process would. */

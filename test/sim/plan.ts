@@ -132,6 +132,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   if (plan.faults.poison !== undefined) plan.troubleMs += 4_000;
   if (plan.faults['power-cut'] !== undefined) plan.writes += 8;
   if (plan.foreignKeys) plan.writes += 20;
+  if (plan.faults.schema !== undefined) plan.writes += 20;
   if (plan.uniques) plan.writes += 8;
   return plan;
 }
@@ -144,6 +145,7 @@ function keepApart(plan: Plan): void {
     // Versions of one time are where it matters who knows which column.
     const random = stream(plan.seed, 'ties');
     if (random.chance(0.6)) faults.coarse = 1_000;
+    plan.ids = 2;
     plan.foreignKeys = false;
     delete faults.rebuild;
     delete faults.foreign;
@@ -151,6 +153,8 @@ function keepApart(plan: Plan): void {
   // Nor does the other implementation, which replaces rows with capture off, tell what that takes with it.
   if (faults.foreign !== undefined) plan.foreignKeys = false;
   if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;
+  // What is made in a transaction that fails, and kept in memory, is mostly about hidden rows.
+  if (plan.uniques && stream(plan.seed, 'failing commits').chance(0.3)) faults.commit ??= 0.3;
   // One that has not counted up its beat for a minute is taken for dead: by a clock that jumps, at once.
   if (plan.topology !== 'pair' && plan.topology !== 'mesh') delete faults['two-attachments'];
   if (faults['two-attachments'] !== undefined) {
