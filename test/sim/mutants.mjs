@@ -76,7 +76,7 @@ export const MUTANTS = [
     edits: [
       [
         'send/peers.js',
-        'DELETE FROM main._changes WHERE change_id <= (${everybodyHas})',
+        'DELETE FROM main._changes WHERE change_id <= (${everybodyHas}) AND ${slice}',
         'DELETE FROM main._changes WHERE change_id <= 9e15 + (${everybodyHas})',
       ],
     ],
@@ -84,7 +84,13 @@ export const MUTANTS = [
   {
     name: 'prune-at-any-peer',
     what: 'a change is dropped when one of the peers has it',
-    edits: [['send/peers.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
+    edits: [
+      [
+        'send/peers.js',
+        'coalesce(min(iif(stale = 1, NULL, last_acked))',
+        'coalesce(max(iif(stale = 1, NULL, last_acked))',
+      ],
+    ],
   },
   {
     name: 'ids-begin-again',
@@ -221,9 +227,9 @@ export const MUTANTS = [
     what: 'the hub serves all edges but one',
     edits: [
       [
-        'hub/hub.js',
-        'of this.#links)\n            shipper.start();',
-        'of this.#links.slice(1))\n            shipper.start();',
+        'hub/roster.js',
+        'for (const { edge, loop } of this.links)\n',
+        'for (const { edge, loop } of this.links.slice(1))\n',
       ],
     ],
   },
@@ -368,6 +374,33 @@ export const MUTANTS = [
     edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE ${own}']],
   },
   {
+    name: 'stale-peer-not-seeded',
+    what: 'a stale peer goes on with the changes that are left',
+    edits: [
+      [
+        'send/peers.js',
+        'tail_from = iif(stale = 1, CAST(? AS INTEGER), coalesce(tail_from, last_acked)), stale = 0, ',
+        'tail_from = iif(stale = 1, NULL, coalesce(tail_from, last_acked)), stale = 0, shipped = coalesce(shipped, ?), ',
+      ],
+    ],
+  },
+  {
+    name: 'removed-peer-holds-back',
+    what: 'changes are kept for a peer that was removed',
+    edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE true OR ${own} OR ${OF_ANY_ATTACHMENT}']],
+  },
+  {
+    name: 'paused-peer-pruned-past',
+    what: 'nothing is kept for a peer that is paused, and nobody notes what it lacks',
+    edits: [
+      [
+        'send/peers.js',
+        'coalesce(min(iif(stale = 1, NULL, last_acked))',
+        'coalesce(min(iif(paused = 1, NULL, last_acked))',
+      ],
+    ],
+  },
+  {
     name: 'unique-displaced-row-lost',
     what: 'a row that has to make room for a stronger one is deleted, not hidden',
     edits: [['receive/unique.js', '        this.#hide(table, row);\n', '']],
@@ -396,19 +429,6 @@ export const MUTANTS = [
         '`(placed = 1 OR EXISTS (SELECT 1 FROM ${table.target}',
         '`(1 OR EXISTS (SELECT 1 FROM ${table.target}',
       ],
-    ],
-  },
-  {
-    name: 'loser-of-a-tie-filled-in',
-    what: 'where a column comes later, what was chosen without it stays, with the value of whichever came last',
-    edits: [
-      ['receive/retry.js', 'if (tied.length > 0)', 'if (false)'],
-      [
-        'receive/report.js',
-        'OVER (PARTITION BY wire ORDER BY ${order}) AS nth',
-        'OVER (PARTITION BY wire ORDER BY idx DESC) AS nth',
-      ],
-      ['dead-letters.js', "`AND ${timeIn('d.row_data')} = ${timeIn('s.row')} AND", '`AND 0 AND'],
     ],
   },
   {

@@ -36,6 +36,8 @@ export const FAULTS = [
   'rebuild',
   'foreign',
   'two-attachments',
+  'roster',
+  'bound',
   'commit',
 ] as const;
 
@@ -98,6 +100,8 @@ const RARE: Partial<Record<Fault, number>> = {
   rebuild: 0.1,
   foreign: 0.1,
   'two-attachments': 0.08,
+  roster: 0.15,
+  bound: 0.1,
   commit: 0.15,
 };
 
@@ -134,6 +138,10 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   if (plan.foreignKeys) plan.writes += 20;
   if (plan.faults.schema !== undefined) plan.writes += 20;
   if (plan.uniques) plan.writes += 8;
+  if (plan.faults.bound !== undefined) {
+    plan.writes += 12;
+    plan.troubleMs += 1_500;
+  }
   return plan;
 }
 
@@ -161,6 +169,13 @@ function keepApart(plan: Plan): void {
     delete faults.jump;
     delete faults.rebuild;
   }
+  // A peer becomes stale where it is paused; who comes and goes for good, and who shares a file, is asked on its own.
+  if (faults.bound !== undefined) faults.roster ??= 2;
+  if ((plan.topology !== 'pair' && plan.topology !== 'mesh') || faults['two-attachments'] !== undefined) {
+    delete faults.bound;
+    if (plan.topology !== 'star' && plan.topology !== 'hubs') delete faults.roster;
+    if (faults['two-attachments'] !== undefined) delete faults.roster;
+  }
 }
 
 function nodesOf(topology: Topology, random: Random): number {
@@ -187,6 +202,10 @@ function rateOf(fault: Fault, random: Random): number {
     case 'foreign':
     case 'two-attachments':
       return logUniform(random, 0.1, 3);
+    case 'roster':
+      return logUniform(random, 0.5, 4);
+    case 'bound':
+      return 1 + random.below(3);
     case 'rebuild':
       return logUniform(random, 1, 6);
     case 'skew':
