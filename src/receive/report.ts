@@ -160,7 +160,7 @@ function isOfThePresentTime(table: Table): string {
   const row = `t.${quote(table.id)} = s.id AND t.${quote(table.updatedAt)} = s.ua`;
   const hidden = `table_name = ${literal(table.name)} AND row_id = s.id AND version = s.ua`;
   return (
-    `(placed = 1 OR EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row}) ` +
+    `(EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row}) ` +
     `OR EXISTS (SELECT 1 FROM main._hidden WHERE ${hidden}))`
   );
 }
