@@ -10,7 +10,9 @@ import { RowcastError } from './errors.ts';
 import { LetterRoom } from './receive/letter-room.ts';
 import type { Connection, Value } from './sqlite/connection.ts';
 import type { RowCounter } from './sqlite/row-counter.ts';
+import { literal } from './sqlite/sql.ts';
 import type { RejectionCode } from './wire/protocol.ts';
+import { contentOfWire } from './wire/values.ts';
 
 export interface DeadLetter {
   id: number;
@@ -199,8 +201,9 @@ export class DeadLetters {
       `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, ` +
       `s.idx AS idx, s.op AS op, s.row_id AS row_id, s.row AS row FROM (${source}) AS s ` +
       'JOIN main._dead_letter_info AS i ON i.fingerprint = ? || s.row_id JOIN main._dead_letter AS d ON d.dead_id = i.dead_id ' +
-      // The same version again is the same letter.
-      'WHERE d.row_data IS NOT s.row';
+      // The same version again is the same letter, and so is a lesser one of the same time.
+      `WHERE d.row_data IS NOT s.row AND NOT (i.unknown_columns = ${literal(columns)} ` +
+      `AND ${timeIn('d.row_data')} = ${timeIn('s.row')} AND ${contentOfWire('d.row_data')} > ${contentOfWire('s.row')})`;
     const others = this.#db.all<{ dead_id: number; row_id: string; row: string }>(
       `SELECT dead_id, row_id, row FROM (${known}) WHERE columns <> ?`,
       ...params,
@@ -406,6 +409,10 @@ export const LETTER_CHANGE =
   `CASE WHEN NOT ${IS_JSON} THEN NULL WHEN i.dead_id IS NULL THEN NULL WHEN i.change IS NULL THEN ${SPELT} ` +
   "WHEN d.row_data IS NULL OR NOT json_valid(i.change) OR json_type(i.change, '$.row') IS NOT NULL THEN i.change " +
   "ELSE json_set(i.change, '$.row', json(d.row_data)) END";
+
+function timeIn(row: string): string {
+  return `(SELECT e.atom FROM json_each(${row}) AS e WHERE lower(e.key) = 'updated_at')`;
+}
 
 const WAITING =
   'd.dead_id AS id, i.code AS code, i.table_name AS "table", d.row_id AS rowId, ' +

@@ -124,9 +124,10 @@ export class Stage {
     if (there) this.empty();
     else
       this.#db.exec(
-        // `wire` is the id as it travels, `id` as it is stored; `placed`: it is what stands; `was`: it was before as well.
+        // `wire` is the id as it travels, `id` as it is stored; `placed`: it is what stands; `was`: it was before as well;
+        // `tied`: its time is that of what stands.
         // `apart`: its row is hidden by another, and it was merged by itself.
-        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, letter, apart)`,
+        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, tied, letter, apart)`,
       );
   }
 

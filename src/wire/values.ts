@@ -126,6 +126,19 @@ export function content(columns: Column[], expression: (column: Column) => strin
   return shallow(parts, ' || ');
 }
 
+/** The same of a row as it travels, with all its keys; of several spellings of one the first. Null is nothing there too. */
+export function contentOfWire(row: string): string {
+  return (
+    `(SELECT group_concat(line, '') FROM (SELECT ${WIRE_LINE} AS line, min(e.id) FROM json_each(${row}) AS e ` +
+    'GROUP BY lower(e.key) ORDER BY lower(e.key)))'
+  );
+}
+
+/** A line of that, given `e` of json_each: numbers as a node would write them; text is on the wire as it was written. */
+export const WIRE_LINE =
+  "CASE WHEN e.type = 'null' THEN '' WHEN typeof(e.value) = 'text' THEN " +
+  `${wireTextContent('e.value')} ELSE ${contentValue('e.value', 'NUMERIC')} END || char(10)`;
+
 /**
  * One value in the content of a row. A finite REAL stands there as `<m>p<e>`, which is m * 1024^e with 2^52 <= |m| < 2^62:
  * the digits that SQLite prints are not the same in all its versions, and multiplying by a power of two is exact in all.

@@ -317,7 +317,7 @@ export const MUTANTS = [
   {
     name: 'gap-not-noticed',
     what: 'a table that was without its triggers gets them back, and that is all',
-    edits: [['capture/capture-record.js', "pairsOf(record, now).length > 0 ? 'intact' : 'gap'", "'intact'"]],
+    edits: [['capture/capture-record.js', "length > 0 ? 'intact' : 'gap'", "length >= 0 ? 'intact' : 'gap'"]],
   },
   {
     name: 'gap-not-asked-for',
@@ -424,11 +424,7 @@ export const MUTANTS = [
     name: 'letter-fills-a-losing-version',
     what: 'what is kept of a column that is not here yet may be of a version that has lost',
     edits: [
-      [
-        'receive/report.js',
-        'WHERE grp = ? AND placed = 1`',
-        'WHERE grp = ? AND idx IN (SELECT max(idx) FROM ${STAGE} GROUP BY grp, wire)`',
-      ],
+      ['receive/report.js', '`(EXISTS (SELECT 1 FROM ${table.target}', '`(1 OR EXISTS (SELECT 1 FROM ${table.target}'],
     ],
   },
   {
