@@ -224,6 +224,7 @@ export class Retry {
     const known: Shape = { fields };
     const source: Source = {
       sql: "SELECT 0 AS idx, json_extract(?, '$.row') AS r",
+      columns: ['idx', 'r'],
       id: storedId(fieldOf(known, table.id)),
       ua: fieldOf(known, table.updatedAt),
     };
