@@ -16,6 +16,9 @@ export const LETTERS_MAX: { sender: LetterLimits; all: LetterLimits } = {
   all: { letters: 250_000, bytes: 1024 * 1024 * 1024 },
 };
 
+/** Characters of a reason: it may quote what a stranger has sent, thousands of times. */
+export const REASON_MAX = 500;
+
 /** Counting reads every letter's line, so a sender that is over the limit is counted anew once in this time. */
 const COUNTED_AGAIN_MS = 10_000;
 

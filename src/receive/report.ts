@@ -88,7 +88,7 @@ export class Report {
     }
     const sql = `UPDATE ${STAGE} AS s SET tied = 1 WHERE grp = ? AND ${isOfThePresentTime(table)}`;
     this.#db.run(`${sql} AND idx NOT IN (SELECT value FROM json_each(?))`, number, JSON.stringify(refused));
-    this.#letters.keepUnknownColumns(greatestOfEach('grp = ? AND tied = 1'), [number], {
+    this.#letters.unknownColumns.keep(greatestOfEach('grp = ? AND tied = 1'), [number], {
       table: table.name,
       columns: extra,
       reason,
@@ -169,7 +169,7 @@ function isOfThePresentTime(table: Table): string {
 function greatestOfEach(where: string): string {
   const counted = `SELECT idx, op, wire, r, count(*) OVER (PARTITION BY wire) AS several FROM ${STAGE} WHERE ${where}`;
   const order = `iif(several > 1, ${contentOfWire('r')}, NULL) DESC, idx DESC`;
-  const ranked = `SELECT *, row_number() OVER (PARTITION BY wire ORDER BY ${order}) AS nth FROM (${counted})`;
+  const ranked = `SELECT idx, op, wire, r, row_number() OVER (PARTITION BY wire ORDER BY ${order}) AS nth FROM (${counted})`;
   return `SELECT idx, op, wire AS row_id, json(r) AS row FROM (${ranked}) WHERE nth = 1`;
 }
 

@@ -168,7 +168,7 @@ export class UniqueRows {
     if (columns.length === 0) return;
     const names = columns.map((key) => JSON.stringify(key)).join(', ');
     const source = `SELECT 0 AS idx, 'UPDATE' AS op, ? AS row_id, h.row_data AS "row" ${where}`;
-    this.#letters.keepUnknownColumns(source, [id, table.name, id], {
+    this.#letters.unknownColumns.keep(source, [id, table.name, id], {
       table: table.name,
       columns,
       reason: `table "${table.name}" has no column ${names} any more; the row was hidden when it went`,

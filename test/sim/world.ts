@@ -3,7 +3,7 @@ import type { WireChange, WireRow } from '../support/model.ts';
 import { Application } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
 import type { DiskKind, DiskPool, TableName } from './disk.ts';
-import { Machine, ProcessGone, type Surroundings } from './machine.ts';
+import { isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
 import { Network } from './network.ts';
 import { type Key, Versions } from './oracle.ts';
 import { type Fault, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
@@ -433,7 +433,12 @@ class World implements Surroundings {
       if (direction !== 'out') continue;
       this.#checks.retried = true;
       this.trace(`${machine.name} sends letter ${id} again`);
-      await process.letters?.retry(id);
+      // A commit that fails is told to whoever asked for the retry; the letter is where it was.
+      try {
+        await process.letters?.retry(id);
+      } catch (error) {
+        if (!isDiskTrouble(error)) throw error;
+      }
     }
   }
 
