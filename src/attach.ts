@@ -8,22 +8,25 @@ import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health } from './health.ts';
+import { Identity } from './identity/identity.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
 import { Attachment } from './send/attachment.ts';
 import { BacklogAge } from './send/backlog-age.ts';
+import { NodeCompany } from './send/company.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
-import { enrolPeers } from './send/peers.ts';
+import { enrolPeers, noteRemoved } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { Shipper } from './send/shipper.ts';
 import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
+import { readIntroduction } from './wire/introduction.ts';
+import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
 
 export interface FlushResult {
   /** Peers that have acknowledged everything that was pending. */
@@ -38,6 +41,11 @@ export interface Manager {
   /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
   receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
   health(): Health;
+  /**
+   * For a `/health` route of your own: takes the header `x-rowcast` of the request, and returns the headers that belong
+   * to the answer. By these the nodes of a cluster find out which of them has lost something.
+   */
+  hello(said: string): Record<string, string>;
   /**
    * Ships now; resolves when every reachable peer has acknowledged what was pending, and every dead letter that a change of
    * the schema has made possible has been tried again.
@@ -71,6 +79,7 @@ class Attached implements Manager {
   readonly deadLetters: Manager['deadLetters'];
   readonly #db: Connection;
   readonly #clock: Clock;
+  readonly #random: () => number;
   readonly #config: CheckedConfig;
   readonly #events = new Emitter();
   readonly #registry: Registry;
@@ -87,6 +96,8 @@ class Attached implements Manager {
   readonly #watching: Promise<void>;
   readonly #attachment: Attachment;
   readonly #requests: Requests;
+  readonly #identity: Identity;
+  readonly #company: NodeCompany;
   #stopping: Promise<void> | undefined;
 
   constructor(db: Connection, config: CheckedConfig, tables: string[]) {
@@ -95,6 +106,7 @@ class Attached implements Manager {
     this.#db = db;
     this.#config = config;
     this.#clock = config.clock ?? systemClock;
+    this.#random = config.random ?? Math.random;
     this.#oneWay = new OneWay(config.id, config.peers, (code, message) => this.#warn(code, message));
     this.#registry = new Registry(db, {
       tables,
@@ -109,12 +121,23 @@ class Attached implements Manager {
       warn: (code, message) => this.#warn(code, message),
     });
     this.#letters = new DeadLetters(db, this.#clock);
-    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes);
+    this.#identity = new Identity(db, { id: config.id, random: this.#random, clock: this.#clock });
+    this.#company = new NodeCompany(db, {
+      identity: this.#identity,
+      attachment: this.#attachment,
+      clock: this.#clock,
+      events: this.#events,
+      warn: (code, message) => this.#warn(code, message),
+    });
+    const tick = (): void => this.#identity.tick();
+    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, tick);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
+    this.#identity.begin();
     enrolPeers(db, this.#registry, this.#attachment);
+    db.transaction(() => noteRemoved(db, this.#clock.now()));
     this.#requests = new Requests(db, this.#clock);
     this.#age = new BacklogAge(db, this.#clock);
     this.#age.note();
@@ -136,16 +159,28 @@ class Attached implements Manager {
     this.#refuseIfStopped();
     if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
     const list = JSON.stringify(changes, exactIntegers).slice(1, -1);
-    return this.#apply(batchText(0, list), undefined, true).ack.applied;
+    return this.#apply(batchText(0, list), {}, true).ack.applied;
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
-    const self = { events: this.#events, clock: this.#clock, anyOrder: () => true };
-    return receiving(self, { body, from: options.from }, () => {
+    const introduction = (): string | undefined => this.#introductionTo(options.said);
+    return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
-      return this.#apply(body, options.from, options.said !== undefined);
+      return this.#apply(body, options, options.said !== undefined);
     });
+  }
+
+  hello(said: string): Record<string, string> {
+    this.#refuseIfStopped();
+    try {
+      this.#db.transaction(() => this.#company.requested(said, false));
+      this.#company.settle();
+    } catch {
+      // Not now: whoever asks will say it again.
+    }
+    const introduction = this.#introductionTo(said);
+    return introduction === undefined ? {} : { [ROWCAST_HEADER]: introduction };
   }
 
   health(): Health {
@@ -155,6 +190,7 @@ class Attached implements Manager {
       db: this.#db,
       registry: this.#registry,
       letters: this.#letters,
+      identity: this.#identity,
       shippers: this.#shippers,
       counter: this.#counter,
       age: this.#age,
@@ -194,13 +230,26 @@ class Attached implements Manager {
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, from: string | undefined, isRowcast: boolean): Taken {
+  /** Undefined to a plain peer, and where the database cannot be read. */
+  #introductionTo(said: string | undefined): string | undefined {
+    const sender = readIntroduction(said);
+    if (!sender || this.#stopping) return undefined;
+    try {
+      return this.#identity.introduction(sender.inc);
+    } catch {
+      return undefined;
+    }
+  }
+
+  #apply(body: string | Uint8Array, { from, said }: ReceiveOptions, isRowcast: boolean): Taken {
     const { ack, event, letters, changes } = this.#applier.apply(body, {
       from,
       isRowcast,
+      note: said === undefined ? undefined : () => this.#company.requested(said, true),
       wantRows: this.#events.has('applied'),
       wantLetters: this.#events.has('dead-letter'),
     });
+    this.#company.settle();
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
     this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
@@ -215,11 +264,13 @@ class Attached implements Manager {
   }
 
   #shipper(peer: string): Shipper {
-    const { id, batchMs, batchSize, maxBatchBytes, requestTimeoutMs, random } = this.#config;
+    const { id, batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = this.#config;
+    const parts = { attachment: this.#attachment, identity: this.#identity, company: this.#company };
     return new Shipper({
       nodeId: id,
       peer,
-      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment),
+      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, parts),
+      company: this.#company.of(peer),
       fetch: async (url, init) => {
         const answer = await this.#transport.fetch(url, init);
         this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
@@ -228,7 +279,7 @@ class Attached implements Manager {
       get: this.#config.get ?? this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
-      random: random ?? Math.random,
+      random: this.#random,
       events: this.#events,
       batchMs,
       batchSize,

@@ -6,6 +6,7 @@
 import type { Registry } from './capture/registry.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
+import type { Identity } from './identity/identity.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
 import { changesAfter, peerProgress } from './send/peers.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
@@ -50,6 +51,7 @@ export interface Subject {
   db: Connection;
   registry: Registry;
   letters: DeadLetters;
+  identity: Identity;
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
@@ -61,7 +63,7 @@ const READ_WAIT_MS = 100;
 
 export function health(subject: Subject): Health {
   const { nodeId, db, shippers } = subject;
-  const problems: string[] = [];
+  const problems: string[] = subject.identity.problems();
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(db, problems);

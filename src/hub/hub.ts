@@ -102,6 +102,7 @@ class Relay implements Hub {
         nodeId: config.id,
         peer: edge.url,
         outbox: new EdgeOutbox(store, this.fanOut, edge),
+        company: { introduction: () => `id=${config.id}`, isKnown: false, objection: () => undefined, heard: () => {} },
         fetch: sending.fetch,
         get: config.get ?? sending.get,
         untilSent: sending.untilSent,
@@ -139,7 +140,7 @@ class Relay implements Hub {
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
-    const self = { events: this.#events, clock: this.#clock, anyOrder: () => true };
+    const self = { events: this.#events, clock: this.#clock, introduction: () => undefined };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
       const { from, said } = options;

@@ -93,7 +93,7 @@ export class EdgeIdentities {
     this.#requests.add(request);
     try {
       const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
-      const { status, body } = await askHealth(this.#o.get, url, options);
+      const { status, body } = await askHealth(this.#o.get, url, `id=${this.#o.hubId}`, options);
       // 503 is what a node answers that is not well; it is still that node.
       return status === 200 || status === 503 ? nodeIdIn(body) : undefined;
     } catch {

@@ -36,17 +36,20 @@ export class Applier {
   readonly #careful: CarefulApply;
   readonly #unique: UniqueRows;
   readonly #bodyBytes: number;
+  readonly #tick: () => void;
   /** The last change that was recorded, and the schema, when the visible rows were last settled. */
   #settledUpTo = -1;
   #settledSchema = -1;
 
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number) {
+  /** `tick` counts a transaction that is on disk when it is over. */
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number, tick: () => void) {
     this.#db = db;
     this.#registry = registry;
     this.#unique = new UniqueRows(db, letters);
     this.#fast = new FastApply(db, registry, this.#unique);
     this.#careful = new CarefulApply(db, registry, letters, this.#unique);
     this.#bodyBytes = bodyBytes;
+    this.#tick = tick;
   }
 
   /** Applies a request body; throws a RowcastError that says why when it is not a batch at all, and then changes nothing. */
@@ -67,7 +70,10 @@ export class Applier {
 
   #merge(document: BatchDocument, delivery: Delivery): Merged {
     try {
-      return this.syncing(() => this.#fast.merge(document, delivery) ?? this.#careful.merge(document, delivery));
+      return this.syncing(() => {
+        delivery.note?.();
+        return this.#fast.merge(document, delivery) ?? this.#careful.merge(document, delivery);
+      });
     } catch (error) {
       if (error instanceof TransactionLost) return this.#applyInHalves(document, delivery, error);
       throw error;
@@ -110,6 +116,7 @@ export class Applier {
         this.#db.run(SET_SYNCING);
         const result = fn();
         this.#db.run(RESET_SYNCING);
+        this.#tick();
         return { result };
       },
       // The acknowledgement promises that the changes survive a power cut, whatever the application's own setting is. A

@@ -23,6 +23,7 @@ import {
 } from '../wire/body.ts';
 import { encode } from '../wire/values.ts';
 import type { Attachment } from './attachment.ts';
+import type { NodeCompany } from './company.ts';
 import { advancePeer, endSnapshot, enrolPeers, type PeerPosition, pruneChanges, stateOf } from './peers.ts';
 import { askHeader, inScope } from './resend.ts';
 import { setAsideChanges, singleChange } from './set-aside.ts';
@@ -37,14 +38,24 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #letters: DeadLetters;
   readonly #peer: string;
   readonly #attachment: Attachment;
+  readonly #identity: Ticking;
+  readonly #company: NodeCompany;
 
   /** A change is kept until every peer of the attachment, and of the others to this file, has it. */
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, peer: string, attachment: Attachment) {
+  constructor(
+    db: Connection,
+    registry: Registry,
+    letters: DeadLetters,
+    peer: string,
+    { attachment, identity, company }: { attachment: Attachment; identity: Ticking; company: NodeCompany },
+  ) {
     this.#db = db;
     this.#registry = registry;
     this.#letters = letters;
     this.#peer = peer;
     this.#attachment = attachment;
+    this.#identity = identity;
+    this.#company = company;
   }
 
   next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): PeerShipment | undefined {
@@ -61,11 +72,13 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
       shipment = this.#db.transaction(() => this.#readDurably(limit, previous, acked), { durable: true });
     }
+    this.#company.settle();
     return shipment && { ...shipment, body: wellFormed(shipment.body) };
   }
 
   ack(shipment: PeerShipment): void {
     this.#db.transaction(() => this.#advance(shipment));
+    this.#company.settle();
   }
 
   setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
@@ -93,6 +106,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     if (!found) return undefined;
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     this.#db.run('UPDATE main._peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
+    this.#identity.tick();
     return found;
   }
 
@@ -101,11 +115,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
    * the triggers went may not be in the table any more; the peer must have it before it looks, or it would not send it.
    */
   #question(): PeerShipment | undefined {
-    const { asks, lastAcked } = stateOf(this.#db, this.#peer);
+    const { asks, lastAcked, run } = stateOf(this.#db, this.#peer);
     if (asks === null) return undefined;
     const batchId = Math.max(1, lastAcked);
     const body = new TextEncoder().encode(batchText(batchId, ''));
-    return { batchId, body, count: 0, end: { kind: 'tail', changeId: lastAcked }, asks: askHeader(asks) };
+    return { batchId, body, count: 0, end: { kind: 'tail', run, changeId: lastAcked }, asks: askHeader(asks) };
   }
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
@@ -187,7 +201,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   #tail(last: number, count: number, body: Body): PeerShipment {
     this.#registry.markRead(last);
-    return { batchId: last, body, count, end: { kind: 'tail', changeId: last } };
+    const { run } = stateOf(this.#db, this.#peer);
+    return { batchId: last, body, count, end: { kind: 'tail', run, changeId: last } };
   }
 
   /** A row whose id is NULL has no identity on another node; the application's write stands, and a letter says so. */
@@ -207,7 +222,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#letters.keepRefused(letter, '', 'the row has no id (NULL): give it one', 0);
   }
 
-  #advance({ end, asks }: PeerShipment): void {
+  #advance({ end, asks, said }: PeerShipment): void {
+    if (said !== undefined && !this.#company.answered(this.#peer, said, end.run)) return;
     if (asks !== undefined) this.#heard(asks);
     advancePeer(this.#db, this.#peer, end);
     if (end.kind === 'tail') pruneChanges(this.#db, this.#attachment.peers);
@@ -219,6 +235,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     if (asks === null || askHeader(asks) !== asked) return;
     this.#db.run('UPDATE main._peer_state SET asks = NULL WHERE peer_url = ?', this.#peer);
   }
+}
+
+/** Counts what is on disk and others may be told of. */
+interface Ticking {
+  tick(): void;
 }
 
 interface Serialised {

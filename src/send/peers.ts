@@ -8,9 +8,12 @@ import { type Attachment, OF_ANY_ATTACHMENT } from './attachment.ts';
 import { inScope, snapshotKey } from './resend.ts';
 import { remainingRows, type SnapshotPosition } from './snapshot.ts';
 
-/** Where a shipment to a peer ends: a change_id, or a place in the snapshot. */
+/**
+ * Where a shipment to a peer ends: a change_id, or a place in the snapshot. `run` is that of `_peer_state` when it was
+ * read: an answer to what was read before the peer's latest seed began says nothing of how far the peer is.
+ */
 export type PeerPosition =
-  | { kind: 'tail'; changeId: number }
+  | { kind: 'tail'; run: number; changeId: number }
   | { kind: 'snapshot'; run: number; position: SnapshotPosition };
 
 export interface PeerState {
@@ -25,6 +28,8 @@ export interface PeerState {
   run: number;
   /** Tables that the peer is to be asked for, as a JSON array. */
   asks: string | null;
+  /** The database that acknowledged last at this URL; null where it has not said who it is. */
+  inc: string | null;
 }
 
 /**
@@ -71,6 +76,68 @@ export function beginSeed(db: Connection, peer: string, now: number): void {
   noteSnapshot(db, peer, now);
 }
 
+/**
+ * What one has reaches all: what came from a database that is gone, or that has lost a part, may be here and nowhere else.
+ * Every peer is given all that there is, and whoever else may have something of it does the same. In a transaction.
+ */
+export function compareAllPeers(db: Connection, now: number): void {
+  const peers = db.all<{ url: string }>(`SELECT peer_url AS url FROM main._peer_state WHERE ${OF_ANY_ATTACHMENT}`);
+  for (const { url } of peers) beginSeed(db, url, now);
+}
+
+/** The database that has acknowledged at a URL. In a transaction. */
+export function noteDatabase(db: Connection, peer: string, inc: string): void {
+  db.run('UPDATE main._peer_state SET inc = ? WHERE peer_url = ?', inc, peer);
+}
+
+/** The URLs at which a database acknowledged last. */
+export function peersOf(db: Connection, inc: string): string[] {
+  return db
+    .all<{ url: string }>('SELECT peer_url AS url FROM main._peer_state WHERE inc = ? ORDER BY peer_url', inc)
+    .map(({ url }) => url);
+}
+
+/**
+ * A database that is at `peer` now was at a URL that is in no configuration any more: it has moved, and goes on where it
+ * was, unless it has missed changes meanwhile. In a transaction.
+ */
+export function movePeer(db: Connection, inc: string, peer: string, now: number): void {
+  const old = db.get<{ url: string }>(
+    `SELECT peer_url AS url FROM main._peer_state WHERE inc = ? AND peer_url <> ? AND NOT (${OF_ANY_ATTACHMENT})`,
+    inc,
+    peer,
+  )?.url;
+  if (old === undefined) return;
+  const { tailFrom, lastAcked } = stateOf(db, old);
+  const kept = Number(db.get('SELECT min(change_id) AS n FROM main._changes')?.n ?? lastChangeId(db) + 1);
+  if ((tailFrom ?? lastAcked) < kept - 1) return;
+  const columns = ['last_acked', 'tail_from', 'snapshot_table', 'snapshot_after', 'snapshot_of', 'asks'];
+  db.run(
+    `UPDATE main._peer_state SET snapshot_run = snapshot_run + 1, (${columns.join(', ')}) = ` +
+      `(SELECT ${columns.join(', ')} FROM main._peer_state WHERE peer_url = ?) WHERE peer_url = ?`,
+    old,
+    peer,
+  );
+  db.run('DELETE FROM main._peer_state WHERE peer_url = ?', old);
+  db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(old));
+  noteSnapshot(db, peer, now);
+}
+
+/**
+ * A node that was taken out of the configuration may have brought something here and to nobody else. It may also have
+ * moved: that is known once every new peer has said who it is. In a transaction.
+ */
+export function noteRemoved(db: Connection, now: number): void {
+  const configured = OF_ANY_ATTACHMENT;
+  db.run(`UPDATE main._peer_state SET removed = NULL WHERE removed IS NOT NULL AND ${configured}`);
+  const removed = `inc IS NOT NULL AND removed IS NULL AND NOT (${configured})`;
+  if (!db.get(`SELECT 1 AS n FROM main._peer_state WHERE ${removed}`)) return;
+  const isNew = 'inc IS NULL AND last_acked = 0 AND tail_from IS NOT NULL AND snapshot_table IS NULL';
+  if (db.get(`SELECT 1 AS n FROM main._peer_state WHERE ${isNew} AND ${configured}`)) return;
+  db.run(`UPDATE main._peer_state SET removed = 1 WHERE ${removed}`);
+  compareAllPeers(db, now);
+}
+
 export function stateOf(db: Connection, peer: string): PeerState {
   const state = findState(db, peer);
   if (!state) throw new Error(`no state for peer ${peer}`);
@@ -88,7 +155,13 @@ export function advancePeer(db: Connection, peer: string, end: PeerPosition): vo
       end.run,
     );
   } else {
-    db.run('UPDATE main._peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ?', end.changeId, peer);
+    db.run(
+      'UPDATE main._peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ? AND ' +
+        'coalesce(snapshot_run, 0) = ?',
+      end.changeId,
+      peer,
+      end.run,
+    );
   }
 }
 
@@ -156,6 +229,7 @@ const NOTHING_KNOWN: PeerState = {
   scope: null,
   run: 0,
   asks: null,
+  inc: null,
 };
 
 /** Ids have few gaps in a backlog of our own making, so a large one is measured by its ends. */
@@ -175,8 +249,9 @@ function findState(db: Connection, peer: string): PeerState | undefined {
     scope: string | null;
     run: number | null;
     asks: string | null;
+    inc: string | null;
   }>(
-    'SELECT last_acked, tail_from, snapshot_table, snapshot_after, snapshot_of AS scope, snapshot_run AS run, asks ' +
+    'SELECT last_acked, tail_from, snapshot_table, snapshot_after, snapshot_of AS scope, snapshot_run AS run, asks, inc ' +
       'FROM main._peer_state WHERE peer_url = ?',
     peer,
   );
@@ -188,6 +263,7 @@ function findState(db: Connection, peer: string): PeerState | undefined {
       scope: row.scope,
       run: row.run ?? 0,
       asks: row.asks,
+      inc: row.inc,
     }
   );
 }

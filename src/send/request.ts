@@ -39,10 +39,10 @@ export class NoAnswer extends Error {
 export function postBatch(
   post: Fetch,
   peer: string,
-  batch: { nodeId: string; body: Body; headers: Record<string, string> },
+  batch: { nodeId: string; introduction: string; body: Body; headers: Record<string, string> },
   options: RequestOptions,
 ): Promise<PeerAnswer> {
-  const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: `id=${batch.nodeId}` };
+  const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: batch.introduction };
   const headers = { 'content-type': 'application/json', ...batch.headers, ...identity };
   return exchange(options, (signal) =>
     post(peer + SYNC_PATH, { method: 'POST', headers, body: batch.body, redirect: 'manual', signal }),
@@ -50,8 +50,9 @@ export function postBatch(
 }
 
 /** Asks a peer how it is. Throws NoAnswer. */
-export function askHealth(get: Get, peer: string, options: RequestOptions): Promise<PeerAnswer> {
-  return exchange(options, (signal) => get(peer + HEALTH_PATH, { signal }));
+export function askHealth(get: Get, peer: string, introduction: string, options: RequestOptions): Promise<PeerAnswer> {
+  const headers = { [ROWCAST_HEADER]: introduction };
+  return exchange(options, (signal) => get(peer + HEALTH_PATH, { headers, signal }));
 }
 
 /** The node that a `/health` speaks of; undefined where the body is no such answer. */

@@ -18,7 +18,7 @@ export type Fetch = (
 ) => Promise<{ status: number; text(): Promise<string>; headers?: { get(name: string): string | null } }>;
 
 /** How a peer is asked for its `/health`. */
-export type Get = (url: string, init: { signal: AbortSignal }) => ReturnType<Fetch>;
+export type Get = (url: string, init: { headers: Record<string, string>; signal: AbortSignal }) => ReturnType<Fetch>;
 
 /** An acknowledgement lists its dead letters, at most ten thousand; whatever is larger than this is not one. */
 const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
@@ -43,7 +43,7 @@ export function defaultTransport(): Transport & { get: Get } {
   if (process.versions.bun !== undefined)
     return {
       fetch: (url, init) => fetch(url, init as RequestInit),
-      get: (url, { signal }) => fetch(url, { signal, redirect: 'manual' }),
+      get: (url, { headers, signal }) => fetch(url, { headers, signal, redirect: 'manual' }),
       untilSent,
       close: () => {},
     };
@@ -53,7 +53,7 @@ export function defaultTransport(): Transport & { get: Get } {
   };
   return {
     fetch: (url, init) => request(new URL(url), init, agents),
-    get: (url, { signal }) => request(new URL(url), { method: 'GET', headers: {}, signal }, agents),
+    get: (url, { headers, signal }) => request(new URL(url), { method: 'GET', headers, signal }, agents),
     untilSent,
     close: () => {
       agents['http:'].destroy();

@@ -1,0 +1,154 @@
+/**
+ * What a node does about who it hears: a peer that was replaced, or has gone back, is seeded; what came from a database that
+ * is gone is passed on; and where it is itself a copy, it takes an identity of its own.
+ */
+import type { Clock } from '../clock.ts';
+import type { Emitter, EventName, RowcastEvents } from '../events.ts';
+import type { Finding, Identity } from '../identity/identity.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import type { Attachment } from './attachment.ts';
+import { beginSeed, compareAllPeers, movePeer, noteDatabase, noteRemoved, peersOf, stateOf } from './peers.ts';
+import type { Company } from './shipment.ts';
+
+export interface CompanyOptions {
+  identity: Identity;
+  attachment: Attachment;
+  clock: Clock;
+  events: Emitter;
+  warn(code: string, message: string): void;
+}
+
+/** A database that comes back to a URL so soon after another one has answered there is one of two behind it. */
+const TWO_DATABASES_MS = 10 * 60_000;
+
+export class NodeCompany {
+  readonly #db: Connection;
+  readonly #o: CompanyOptions;
+  /** By URL: the databases that others have replaced there, and when. */
+  readonly #replaced = new Map<string, Map<string, number>>();
+  readonly #ownUrls = new Set<string>();
+  /** What is to be told when the transaction is committed. */
+  #told: (() => void)[] = [];
+
+  constructor(db: Connection, options: CompanyOptions) {
+    this.#db = db;
+    this.#o = options;
+  }
+
+  /** As the ship loop of one peer knows it. */
+  of(peer: string): Company {
+    const company = this;
+    return {
+      introduction: () => this.introduction(peer),
+      get isKnown() {
+        return company.#knows(peer);
+      },
+      objection: (said) => this.#objection(peer, said),
+      heard: (said) => {
+        this.#db.transaction(() => void this.answered(peer, said));
+        this.settle();
+      },
+    };
+  }
+
+  #knows(peer: string): boolean {
+    try {
+      return stateOf(this.#db, peer).inc !== null;
+    } catch {
+      return false;
+    }
+  }
+
+  /** With a request to a peer. */
+  introduction(peer: string): string {
+    return this.#o.identity.introduction(stateOf(this.#db, peer).inc);
+  }
+
+  /** A request says who sends it. In the transaction of what it brings. */
+  requested(said: string, brings: boolean): void {
+    this.#told = [];
+    const finding = this.#o.identity.hear(said, { brings });
+    if (finding) this.#actOn(finding);
+  }
+
+  /**
+   * An answer of a peer says who gives it. In the transaction that takes note of it. False where it is no acknowledgement of
+   * a shipment of that run: by another database than had the ones before, or by an earlier state of the same.
+   */
+  answered(peer: string, said: string, run?: number): boolean {
+    this.#told = [];
+    const { inc: before, run: current } = stateOf(this.#db, peer);
+    const finding = this.#o.identity.hear(said, { brings: false });
+    if (!finding) return true;
+    this.#actOn(finding);
+    if (run !== undefined && run !== current) return false;
+    if (finding.kind === 'self') this.#isOurselves(peer);
+    else if (before === null) this.#adopt(peer, finding);
+    else if (before !== finding.inc) {
+      // Asked how it is, the other one of two has answered: its acknowledgements are objected to.
+      if (this.#isOneOfTwo(peer, finding)) return false;
+      this.#replace(peer, before, finding);
+    }
+    return stateOf(this.#db, peer).run === current;
+  }
+
+  /** After the transaction in which something was heard, and before anything more is said. */
+  settle(): void {
+    const { identity, events } = this.#o;
+    for (const tell of this.#told) tell();
+    this.#told = [];
+    if (identity.renew()) events.emit('restored', {});
+  }
+
+  #actOn({ id, inc, wentBack, compareAll }: Finding): void {
+    const now = this.#o.clock.now();
+    if (wentBack) {
+      const peers = peersOf(this.#db, inc);
+      for (const peer of peers) beginSeed(this.#db, peer, now);
+      this.#tell('peer-restored', { id, peers });
+    }
+    if (compareAll) compareAllPeers(this.#db, now);
+  }
+
+  /** The first time that a database says at this URL who it is; nothing is known of what was there before. */
+  #adopt(peer: string, { inc, kind, wentBack }: Finding): void {
+    const now = this.#o.clock.now();
+    noteDatabase(this.#db, peer, inc);
+    if (wentBack) beginSeed(this.#db, peer, now);
+    else if (kind === 'same' || kind === 'restarted') movePeer(this.#db, inc, peer, now);
+    noteRemoved(this.#db, now);
+  }
+
+  #replace(peer: string, before: string, { id, inc }: Finding): void {
+    const now = this.#o.clock.now();
+    const replaced = this.#replaced.get(peer) ?? new Map<string, number>();
+    this.#replaced.set(peer, replaced.set(before, now));
+    replaced.delete(inc);
+    noteDatabase(this.#db, peer, inc);
+    beginSeed(this.#db, peer, now);
+    this.#tell('peer-replaced', { peer, id });
+  }
+
+  #objection(peer: string, said: string): string | undefined {
+    const { inc } = stateOf(this.#db, peer);
+    const finding = this.#o.identity.look(said);
+    if (inc === null || !finding || finding.inc === inc || !this.#isOneOfTwo(peer, finding)) return undefined;
+    return 'two databases answer at this URL in turn: give each a URL of its own';
+  }
+
+  /** One that was put back from a backup is not: it has to be given what it lacks. */
+  #isOneOfTwo(peer: string, { inc, kind }: Pick<Finding, 'inc' | 'kind'>): boolean {
+    const at = this.#replaced.get(peer)?.get(inc);
+    return at !== undefined && kind !== 'went-back' && Math.abs(this.#o.clock.now() - at) < TWO_DATABASES_MS;
+  }
+
+  #isOurselves(peer: string): void {
+    if (this.#ownUrls.has(peer)) return;
+    this.#ownUrls.add(peer);
+    this.#o.warn('own-peer', `the peer ${peer} is this database itself: take it out of the peers`);
+  }
+
+  #tell<E extends EventName>(name: E, event: RowcastEvents[E]): void {
+    this.#told.push(() => this.#o.events.emit(name, event));
+  }
+}
