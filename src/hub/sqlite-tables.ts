@@ -1,6 +1,7 @@
 /** The hub's own database: the newest version of every row, how far each edge is, and nobody else's tables. */
 import { LETTER_TABLES } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
+import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 
@@ -16,11 +17,22 @@ const DEFINITIONS: Record<string, string> = {
     'row_id TEXT NOT NULL, updated_at INTEGER NOT NULL, origin TEXT, row_data TEXT NOT NULL, ' +
     'UNIQUE (table_name, row_id))',
   _hub_live: "CREATE VIEW _hub_live AS SELECT seq FROM _hub_rows WHERE op <> 'DELETE'",
-  _hub_edges: 'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT)',
+  _hub_edges:
+    'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
+    'inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0)',
 };
 
-/** In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. */
-const FORMAT = 1;
+/** Those of which a hub's file may have any shape that they had in a node's. */
+const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TABLES };
+
+/**
+ * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: edges are known by
+ * the database that answers.
+ */
+const FORMAT = 2;
+
+const EDGES_BEFORE_2 =
+  'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT)';
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -45,19 +57,24 @@ export function prepareHubDatabase(db: Connection): void {
     );
     return schema;
   });
-  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !(name in LETTER_TABLES));
+  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !(name in SHARED_TABLES));
   if (foreign.length > 0) {
     const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
   }
   const format = pragma(db, 'user_version');
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
-  const other = found.find(({ name, sql }) => DEFINITIONS[name] !== undefined && DEFINITIONS[name] !== sql);
+  const isEarlier = (sql: string | null): boolean => format < 2 && sql === EDGES_BEFORE_2;
+  const other = found.find(({ name, sql }) => name in DEFINITIONS && DEFINITIONS[name] !== sql && !isEarlier(sql));
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
   db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
-    for (const [name, columns] of Object.entries(LETTER_TABLES))
+    for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
+    if (found.some(({ sql }) => isEarlier(sql))) {
+      db.exec('ALTER TABLE _hub_edges ADD COLUMN inc TEXT');
+      db.exec('ALTER TABLE _hub_edges ADD COLUMN anew_upto INTEGER NOT NULL DEFAULT 0');
+    }
     // An earlier hub kept deleted rows with all that was in them.
     if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
     if (format < FORMAT) db.exec(`PRAGMA user_version = ${FORMAT}`);
@@ -66,7 +83,7 @@ export function prepareHubDatabase(db: Connection): void {
 
 function checkForDamage(db: Connection, names: string[]): void {
   const small = pragma(db, 'page_count') * pragma(db, 'page_size') <= CHECKED_BYTES;
-  const tables = names.filter((name) => name === '_hub_edges' || name in LETTER_TABLES);
+  const tables = names.filter((name) => name === '_hub_edges' || name in SHARED_TABLES);
   for (const check of small ? ['quick_check(1)'] : tables.map((name) => `quick_check("${name}")`)) {
     const verdict = String(Object.values(db.get(`PRAGMA ${check}`) ?? {})[0]).replace(/\s+/g, ' ');
     if (verdict !== 'ok') throw refused(`is damaged: ${verdict}`);

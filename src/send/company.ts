@@ -5,6 +5,7 @@
 import type { Clock } from '../clock.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import type { Finding, Identity } from '../identity/identity.ts';
+import { Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Attachment } from './attachment.ts';
 import { beginSeed, compareAllPeers, movePeer, noteDatabase, noteRemoved, peersOf, stateOf } from './peers.ts';
@@ -18,14 +19,10 @@ export interface CompanyOptions {
   warn(code: string, message: string): void;
 }
 
-/** A database that comes back to a URL so soon after another one has answered there is one of two behind it. */
-const TWO_DATABASES_MS = 10 * 60_000;
-
 export class NodeCompany {
   readonly #db: Connection;
   readonly #o: CompanyOptions;
-  /** By URL: the databases that others have replaced there, and when. */
-  readonly #replaced = new Map<string, Map<string, number>>();
+  readonly #turns = new Turns();
   readonly #ownUrls = new Set<string>();
   /** What is to be told when the transaction is committed. */
   #told: (() => void)[] = [];
@@ -86,7 +83,7 @@ export class NodeCompany {
     else if (before === null) this.#adopt(peer, finding);
     else if (before !== finding.inc) {
       // Asked how it is, the other one of two has answered: its acknowledgements are objected to.
-      if (this.#isOneOfTwo(peer, finding)) return false;
+      if (this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now())) return false;
       this.#replace(peer, before, finding);
     }
     return stateOf(this.#db, peer).run === current;
@@ -121,9 +118,7 @@ export class NodeCompany {
 
   #replace(peer: string, before: string, { id, inc }: Finding): void {
     const now = this.#o.clock.now();
-    const replaced = this.#replaced.get(peer) ?? new Map<string, number>();
-    this.#replaced.set(peer, replaced.set(before, now));
-    replaced.delete(inc);
+    this.#turns.replace(peer, before, inc, now);
     noteDatabase(this.#db, peer, inc);
     beginSeed(this.#db, peer, now);
     this.#tell('peer-replaced', { peer, id });
@@ -132,14 +127,8 @@ export class NodeCompany {
   #objection(peer: string, said: string): string | undefined {
     const { inc } = stateOf(this.#db, peer);
     const finding = this.#o.identity.look(said);
-    if (inc === null || !finding || finding.inc === inc || !this.#isOneOfTwo(peer, finding)) return undefined;
-    return 'two databases answer at this URL in turn: give each a URL of its own';
-  }
-
-  /** One that was put back from a backup is not: it has to be given what it lacks. */
-  #isOneOfTwo(peer: string, { inc, kind }: Pick<Finding, 'inc' | 'kind'>): boolean {
-    const at = this.#replaced.get(peer)?.get(inc);
-    return at !== undefined && kind !== 'went-back' && Math.abs(this.#o.clock.now() - at) < TWO_DATABASES_MS;
+    if (inc === null || !finding || finding.inc === inc) return undefined;
+    return this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now()) ? TWO_DATABASES : undefined;
   }
 
   #isOurselves(peer: string): void {
