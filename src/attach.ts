@@ -21,7 +21,7 @@ import { PeerOutbox } from './send/outbox.ts';
 import { enrolPeers, noteRemoved } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { Shipper } from './send/shipper.ts';
-import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
+import { type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
@@ -136,6 +136,7 @@ class Attached implements Manager {
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
     this.#identity.begin();
+    this.#applier.prepare();
     enrolPeers(db, this.#registry, this.#attachment);
     db.transaction(() => noteRemoved(db, this.#clock.now()));
     this.#requests = new Requests(db, this.#clock);
@@ -143,7 +144,7 @@ class Attached implements Manager {
     this.#age.note();
     this.#retrying.schemaChanged();
 
-    this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
+    this.#transport = transportFor(config);
     this.#shippers = config.peers.map((peer) => this.#shipper(peer));
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
@@ -276,7 +277,7 @@ class Attached implements Manager {
         this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
         return answer;
       },
-      get: this.#config.get ?? this.#transport.get,
+      get: this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
       random: this.#random,

@@ -6,6 +6,7 @@ export type ErrorCode =
   | 'INVALID_PEER'
   | 'INVALID_BATCH'
   | 'BODY_TOO_LARGE'
+  | 'TOO_MANY_LETTERS'
   | 'DATABASE_BUSY'
   | 'DATABASE_CLOSED'
   | 'DATABASE_FAILED'

@@ -110,6 +110,7 @@ function look(subject: Subject, isOpen: boolean, problems: string[]): Figures {
     }
   };
   problems.push(...read('the schema', [], () => captureProblems(registry)));
+  if (letters.room.problem !== undefined) problems.push(letters.room.problem);
   const tables = registry.list();
   const states = read('_peer_state', [], () => {
     age.note();

@@ -2,11 +2,13 @@
 
 import { systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import type { Answer } from '../http/bridge.ts';
+import type { Answer, BodyRead } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
 import { isCode } from '../sqlite/result-codes.ts';
+import { isLoopback, onlyByName } from './door.ts';
+import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
-import { failure, type Listen, listen, type Server, StartError, within } from './listen.ts';
+import { type ClientLimits, type Listen, listen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
 
@@ -39,12 +41,17 @@ export interface Begun {
 }
 
 /** The port comes first: a second start of the same command must not touch the database. */
-export async function begin(flags: { id: string; listen: Listen; clientTimeoutMs: number }): Promise<Begun> {
+export async function begin(flags: ClientLimits & { id: string; listen: Listen; host: string[] }): Promise<Begun> {
+  // The database and what SQLite keeps beside it are nobody else's to read.
+  process.umask(0o077);
   // Whoever reads the log may go away; the program does not.
   process.stdout.on('error', () => {});
   const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line));
   let answer: Answer = async () => failure(503, 'starting');
-  const server = await listen(flags.listen, flags.clientTimeoutMs, (incoming) => answer(incoming), log);
+  const current: Answer = (incoming) => answer(incoming);
+  const local = isLoopback(flags.listen.host);
+  const server = await listen(flags.listen, flags, local ? onlyByName(current, flags.host) : current, log);
+  if (!local) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
   return {
     log,
     server,
@@ -53,6 +60,10 @@ export async function begin(flags: { id: string; listen: Listen; clientTimeoutMs
     },
   };
 }
+
+const OPEN_TO_ALL =
+  'listening on more than loopback: whoever can reach this port can read and write the synced tables; keep it in a ' +
+  'private network, or behind a proxy that authenticates';
 
 /** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
 export async function shutDown(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {
@@ -79,7 +90,7 @@ async function pendingChanges(manager: Shipping): Promise<number | null> {
 function guarded(answer: Answer, log: Log): Answer {
   return async (incoming) => {
     let gone = false;
-    const read = async (max: number): Promise<Uint8Array | 'too-large'> => {
+    const read = async (max: number): Promise<BodyRead> => {
       try {
         return await incoming.read(max);
       } catch (error) {

@@ -56,6 +56,19 @@ export const processFlags = {
     min: 100,
     max: 3_600_000,
   }),
+  maxConnections: integer('Most connections at a time; on Bun, most requests.', {
+    default: 1_000,
+    min: 1,
+    max: 1_000_000,
+  }),
+  maxConnectionsPerAddress: integer('Most of them from one address. 0: no limit, for a node behind a proxy.', {
+    default: 100,
+    min: 0,
+    max: 1_000_000,
+  }),
+  host: text('name', 'On a loopback address: another name by which clients may ask for it, besides localhost.', {
+    repeatable: true,
+  }),
   busyMs: integer(
     "How long a start waits for another process's lock on the database; once running, it waits 5000 or more.",
     { default: 5_000, min: 0, max: 600_000 },

@@ -11,7 +11,7 @@ import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts'
 import type { RetryResult } from '../receive/retry.ts';
 import type { Company } from '../send/shipment.ts';
 import { Shipper } from '../send/shipper.ts';
-import { defaultTransport, givenTransport } from '../send/transport.ts';
+import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { type Edge, enrolEdges } from './edges.ts';
@@ -68,7 +68,8 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, id, random });
   try {
     await store.open();
-    return new Relay(store, await enrolEdges(store, config.peers), { ...config, clock });
+    const edges = await enrolEdges(store, config.peers);
+    return new Relay(store, edges, await store.askedFor(), { ...config, clock });
   } catch (error) {
     await store.close();
     throw error;
@@ -91,16 +92,24 @@ class Relay implements Hub {
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(store: HubStore, edges: Edge[], config: CheckedConfig & { clock: Clock }) {
+  constructor(store: HubStore, edges: Edge[], askedFor: string[], config: CheckedConfig & { clock: Clock }) {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
-    this.#resends = new Resends(store, config.clock, this.#stopped.signal);
     this.#clock = config.clock;
+    this.#resends = new Resends(store, {
+      clock: config.clock,
+      stopped: this.#stopped.signal,
+      onError: (error) => this.#events.emit('error', asFailure(error)),
+    });
     this.fanOut = new FanOut(store, { changes: config.batchSize, bytes: config.maxBatchBytes });
-    const transport = defaultTransport();
-    this.#closeTransport = transport.close;
-    const sending = config.fetch ? givenTransport(config.fetch, config.get) : transport;
+    const sending = transportFor(config);
+    // A given fetch need not be able to ask who an edge is.
+    const asking = sending.get ? sending : transportFor({});
+    this.#closeTransport = () => {
+      sending.close();
+      asking.close();
+    };
     this.#links = edges.map((edge) => ({
       edge,
       shipper: new Shipper({
@@ -109,7 +118,7 @@ class Relay implements Hub {
         outbox: new EdgeOutbox(store, this.fanOut, edge),
         company: companyOf(store, edge),
         fetch: sending.fetch,
-        get: config.get ?? sending.get,
+        get: sending.get,
         untilSent: sending.untilSent,
         clock: this.#clock,
         random: config.random ?? chance,
@@ -123,7 +132,7 @@ class Relay implements Hub {
     const shippers = new Map(this.#links.map(({ edge, shipper }) => [edge, shipper]));
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
-      get: config.get ?? transport.get,
+      get: asking.get as Ask,
       introduction: (url) => store.company.toEdge(url),
       clock: this.#clock,
       events: this.#events,
@@ -144,6 +153,7 @@ class Relay implements Hub {
     this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
     for (const { shipper } of this.#links) shipper.start();
     this.#identities.start();
+    this.#resends.start(askedFor);
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -157,15 +167,8 @@ class Relay implements Hub {
       const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain });
       if (said !== undefined) introduction = await this.#store.company.toSender(said);
       for (const one of letters) this.#events.emit('dead-letter', one);
-      if (options.sendAgain !== undefined) this.#sendAgain(options.sendAgain);
+      if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
       return { ack, changes };
-    });
-  }
-
-  /** Beside the answer: whoever asks has been acknowledged already. */
-  #sendAgain(header: string): void {
-    void this.#resends.ask(header).catch((error) => {
-      if (!this.#stopped.signal.aborted) this.#events.emit('error', asFailure(error));
     });
   }
 

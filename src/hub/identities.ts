@@ -3,7 +3,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import { askHealth, nodeIdIn } from '../send/request.ts';
-import type { Get } from '../send/transport.ts';
+import type { Ask } from '../send/transport.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Edge } from './edges.ts';
 
@@ -15,7 +15,7 @@ const KNOWN_MS = 30_000;
 
 export interface IdentityOptions {
   hubId: string;
-  get: Get;
+  get: Ask;
   /** The header for a request to an edge. */
   introduction(url: string): Promise<string>;
   clock: Clock;

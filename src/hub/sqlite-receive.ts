@@ -9,7 +9,7 @@ import { fold } from '../sqlite/sql.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { type Ack, BATCH_CHANGES_MAX, type Op, type Rejection, type RejectionCode } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
-import { CANONICAL_ID } from '../wire/values.ts';
+import { canonicalId } from '../wire/values.ts';
 import type { SqliteHubCompany } from './sqlite-company.ts';
 import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
 import { tombstone } from './sqlite-tables.ts';
@@ -110,6 +110,7 @@ export class BatchMerger {
     if (plain && superseded === NONE) this.#refuseSuperseded(document, irregular);
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
     const aside = this.#mergeIrregular(others, before, { origin: from, from: nodeId }, tallies);
+    this.#letters.room.claim(nodeId, aside.length);
     // A row counts with all its changes, those included that a later one of the batch stands for.
     for (const row of superseded.changes.values()) (tallies.get(row) as Tally).n += 1;
     const placed = [...tallies.values()].filter((row) => row.placed);
@@ -249,7 +250,9 @@ export class BatchMerger {
   }
 
   #canonicalId(id: string): string {
-    return id.startsWith('$') ? String(this.#db.get(CANONICAL_ID, id)?.id) : id;
+    return id.startsWith('$')
+      ? String(this.#db.get(`SELECT ${canonicalId('v')} AS id FROM (SELECT ? AS v LIMIT -1)`, id)?.id)
+      : id;
   }
 
   /** Makes a tombstone of a live row, at its own version. False where nothing is known of it. */

@@ -112,13 +112,29 @@ export class SqliteHubStore implements HubStore {
       .map(({ name }) => name);
   }
 
+  async noteAsked(tables: string[]): Promise<void> {
+    const note = 'INSERT INTO _hub_asked (table_name) VALUES (?) ON CONFLICT DO NOTHING';
+    this.#db.transaction(
+      () => {
+        for (const table of tables) this.#db.run(note, table);
+      },
+      { durable: true },
+    );
+  }
+
+  async askedFor(): Promise<string[]> {
+    const asked = this.#db.all<{ table_name: string }>('SELECT table_name FROM _hub_asked ORDER BY table_name');
+    return asked.map(({ table_name: name }) => name);
+  }
+
   async touchTable(table: string): Promise<void> {
-    this.#db.transaction(() =>
+    this.#db.transaction(() => {
       this.#db.run(
         'UPDATE _hub_rows SET seq = seq + (SELECT max(seq) FROM _hub_rows), origin = NULL WHERE table_name = ?',
         table,
-      ),
-    );
+      );
+      this.#db.run('DELETE FROM _hub_asked WHERE table_name = ?', table);
+    });
     this.#advanced();
   }
 
@@ -188,6 +204,7 @@ export class SqliteHubStore implements HubStore {
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
     const problems = [...this.#writeProblems(), ...this.company.problems()];
+    if (this.#letters.room.problem !== undefined) problems.push(this.#letters.room.problem);
     const latest = Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
     return {
       rows: this.#counter.count('_hub_live', 'seq'),

@@ -20,9 +20,13 @@ const DEFINITIONS: Record<string, string> = {
   _hub_edges:
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
     'inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0)',
+  _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
 };
 
-/** Those of which a hub's file may have any shape that they had in a node's. */
+/** Those that have few rows, however many the hub has. */
+const SMALL = new Set(['_hub_edges', '_hub_asked']);
+
+/** Those that a node has, too. */
 const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TABLES };
 
 /**
@@ -83,7 +87,7 @@ export function prepareHubDatabase(db: Connection): void {
 
 function checkForDamage(db: Connection, names: string[]): void {
   const small = pragma(db, 'page_count') * pragma(db, 'page_size') <= CHECKED_BYTES;
-  const tables = names.filter((name) => name === '_hub_edges' || name in SHARED_TABLES);
+  const tables = names.filter((name) => SMALL.has(name) || name in SHARED_TABLES);
   for (const check of small ? ['quick_check(1)'] : tables.map((name) => `quick_check("${name}")`)) {
     const verdict = String(Object.values(db.get(`PRAGMA ${check}`) ?? {})[0]).replace(/\s+/g, ' ');
     if (verdict !== 'ok') throw refused(`is damaged: ${verdict}`);

@@ -48,7 +48,12 @@ export interface HubStore {
   /** The names of all tables that it has rows or deletions of, folded. */
   tables(): Promise<string[]>;
 
-  /** Gives everything of a table the next places, in its order, so that it goes to every edge again. */
+  /** Notes tables that somebody has asked for; resolves after a flush. */
+  noteAsked(tables: string[]): Promise<void>;
+  /** Those that were asked for and not touched since. */
+  askedFor(): Promise<string[]>;
+
+  /** Gives everything of a table the next places, in its order, so that it goes to every edge again: nobody waits for it. */
   touchTable(table: string): Promise<void>;
 
   /** The next changes after a place, without those that `except` brought (I3, I4). Undefined where there are none. */

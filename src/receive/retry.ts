@@ -7,7 +7,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
-import { decode } from '../wire/values.ts';
+import { BOUND_ID, decode, storedId } from '../wire/values.ts';
 import type { Applied, Applier } from './apply.ts';
 
 /** What came of a retry. `queued`: on its way to the peers again. `kept`: it failed again and stays a letter. */
@@ -41,6 +41,9 @@ export class Retry {
   /** Tries one letter, whatever it waits for. */
   one(id: number): RetryResult {
     const letter = this.#letters.get(id);
+    // What it waits for may have come since the last look at the schema, and then this may be all it takes.
+    this.#registry.refresh();
+    if (!this.#letters.has(id)) return { outcome: 'applied' };
     if (letter.direction === 'out') return this.#queue(letter);
     // It comes back by itself as soon as it may.
     if (letter.code === 'unique') return { outcome: 'kept', reason: letter.reason ?? 'hidden' };
@@ -105,11 +108,9 @@ export class Retry {
     this.#db.transaction(() => {
       this.#db.run(
         'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
-          `SELECT ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
-        letter.op,
-        letter.table,
-        letter.row,
-        letter.rowId,
+          `SELECT d.op, i.table_name, ${storedId('d.row_id')}, d.row_data ` +
+          'FROM main._dead_letter AS d LEFT JOIN main._dead_letter_info AS i ON i.dead_id = d.dead_id WHERE d.dead_id = ?',
+        letter.id,
       );
       this.#letters.remove(letter.id);
     });
@@ -178,7 +179,7 @@ export class Retry {
   /** A row that is not in its table has no place for the value yet. */
   #isHidden({ letter, table }: Fill): boolean {
     if (!table || table.uniques.length === 0 || letter.rowId === null) return false;
-    const sql = `SELECT 1 AS n FROM main._hidden WHERE table_name = ? AND row_id = (SELECT ${decode('v')} FROM (SELECT ? AS v))`;
+    const sql = `SELECT 1 AS n FROM main._hidden WHERE table_name = ? AND row_id = ${BOUND_ID}`;
     return this.#db.get(sql, table.name, letter.rowId) !== undefined;
   }
 
@@ -208,7 +209,7 @@ export class Retry {
       const value = `SELECT ${decode('v')} FROM (SELECT e.atom AS v FROM json_each(w.change, '$.row') AS e WHERE e.key = w.key LIMIT 1)`;
       const wanted =
         `SELECT (${value}) AS value, row_id, time FROM (SELECT w.*, ${time} AS time FROM ` +
-        `(SELECT ? AS change, ? AS key, (SELECT ${decode('v')} FROM (SELECT ? AS v)) AS row_id LIMIT -1) AS w LIMIT -1) AS w ` +
+        `(SELECT ? AS change, ? AS key, ${BOUND_ID} AS row_id LIMIT -1) AS w LIMIT -1) AS w ` +
         `WHERE NOT ${deleted} LIMIT -1`;
       this.#db.run(
         `UPDATE ${table.target} AS t SET ${name} = f.value${advanced} FROM (${wanted}) AS f ` +

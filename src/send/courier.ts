@@ -15,7 +15,7 @@ import {
 import { Link, type Packed, plain } from './link.ts';
 import { askHealth, NoAnswer, nodeIdIn, type PeerAnswer, postBatch } from './request.ts';
 import type { Company, Shipment } from './shipment.ts';
-import type { Fetch, Get } from './transport.ts';
+import type { Ask, Post } from './transport.ts';
 import { judge, type Verdict } from './verdict.ts';
 
 /** On its way to the peer. */
@@ -42,9 +42,9 @@ export interface CourierOptions {
   nodeId: string;
   peer: string;
   company: Company;
-  fetch: Fetch;
+  fetch: Post;
   /** Undefined where nothing but POST can be sent. */
-  get: Get | undefined;
+  get: Ask | undefined;
   /** Resolves when a request that was just begun is on its way. */
   untilSent: () => Promise<void>;
   clock: Clock;
@@ -69,8 +69,8 @@ const SWIFT = 0.1;
  */
 const SECOND_FAILURES_MAX = 3;
 
-/** How long a `/health` may take. */
-const HEALTH_MS = 5_000;
+/** How long a `/health` may take. Five in a row have to fail before that means anything. */
+const HEALTH_MS = 2_500;
 
 const NO_SUCH_PAGE = new Set([404, 405]);
 
@@ -160,7 +160,7 @@ export class Courier<P> {
     let verdict: Verdict;
     try {
       const introduction = await company.introduction();
-      const batch = { nodeId, introduction, body: packed.body, headers };
+      const batch = { nodeId, introduction, body: packed.body, count: shipment.count, headers };
       const answer = await postBatch(fetch, peer, batch, {
         clock,
         timeoutMs,

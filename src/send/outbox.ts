@@ -18,9 +18,9 @@ import {
   fitting,
   type Line,
   STORED_BYTES,
-  wellFormed,
   writeText,
 } from '../wire/body.ts';
+import { exactJson, exactText } from '../wire/exact-text.ts';
 import { encode } from '../wire/values.ts';
 import type { Attachment } from './attachment.ts';
 import type { NodeCompany } from './company.ts';
@@ -73,7 +73,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       shipment = this.#db.transaction(() => this.#readDurably(limit, previous, acked), { durable: true });
     }
     this.#company.settle();
-    return shipment && { ...shipment, body: wellFormed(shipment.body) };
+    return shipment && { ...shipment, body: exactText(shipment.body) };
   }
 
   ack(shipment: PeerShipment): void {
@@ -208,8 +208,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   /** A row whose id is NULL has no identity on another node; the application's write stands, and a letter says so. */
   #setAsideNameless(after: number, last: number): void {
     const where = 'WHERE change_id > ? AND change_id <= ? AND row_id IS NULL';
-    const rows = this.#db.all<{ op: string; tbl: string; r: string }>(
-      `SELECT op, table_name AS tbl, row_data AS r FROM main._changes ${where}`,
+    const rows = this.#db.all<{ op: string; tbl: string; r: Uint8Array }>(
+      `SELECT op, table_name AS tbl, CAST(row_data AS BLOB) AS r FROM main._changes ${where}`,
       after,
       last,
     );
@@ -217,7 +217,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#db.run(`DELETE FROM main._changes ${where}`, after, last);
   }
 
-  #setAsideRow(op: string, table: string, row: string): void {
+  #setAsideRow(op: string, table: string, bytes: Uint8Array): void {
+    const row = exactJson(bytes);
     const letter = { op, table, rowId: null, row, change: writeText(op, table, row) };
     this.#letters.keepRefused(letter, '', 'the row has no id (NULL): give it one', 0);
   }

@@ -4,6 +4,8 @@ import type { Registry } from '../capture/registry.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
+import { exactString } from '../wire/exact-text.ts';
+import { BOUND_ID, idForWire } from '../wire/values.ts';
 import { type Attachment, OF_ANY_ATTACHMENT } from './attachment.ts';
 import { inScope, snapshotKey } from './resend.ts';
 import { remainingRows, type SnapshotPosition } from './snapshot.ts';
@@ -148,7 +150,8 @@ export function stateOf(db: Connection, peer: string): PeerState {
 export function advancePeer(db: Connection, peer: string, end: PeerPosition): void {
   if (end.kind === 'snapshot') {
     db.run(
-      'UPDATE main._peer_state SET snapshot_table = ?, snapshot_after = ? WHERE peer_url = ? AND snapshot_run = ?',
+      `UPDATE main._peer_state SET snapshot_table = ?, snapshot_after = ${BOUND_ID} ` +
+        'WHERE peer_url = ? AND snapshot_run = ?',
       end.position.section,
       end.position.after,
       peer,
@@ -245,13 +248,14 @@ function findState(db: Connection, peer: string): PeerState | undefined {
     last_acked: number;
     tail_from: number | null;
     snapshot_table: string | null;
-    snapshot_after: string | null;
+    snapshot_after: Uint8Array | null;
     scope: string | null;
     run: number | null;
     asks: string | null;
     inc: string | null;
   }>(
-    'SELECT last_acked, tail_from, snapshot_table, snapshot_after, snapshot_of AS scope, snapshot_run AS run, asks, inc ' +
+    `SELECT last_acked, tail_from, snapshot_table, ${idForWire('snapshot_after')} AS snapshot_after, ` +
+      'snapshot_of AS scope, snapshot_run AS run, asks, inc ' +
       'FROM main._peer_state WHERE peer_url = ?',
     peer,
   );
@@ -259,7 +263,7 @@ function findState(db: Connection, peer: string): PeerState | undefined {
     row && {
       lastAcked: row.last_acked,
       tailFrom: row.tail_from,
-      snapshot: { section: row.snapshot_table, after: row.snapshot_after },
+      snapshot: { section: row.snapshot_table, after: row.snapshot_after && exactString(row.snapshot_after) },
       scope: row.scope,
       run: row.run ?? 0,
       asks: row.asks,

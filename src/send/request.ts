@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
-import type { Fetch, Get } from './transport.ts';
+import type { Ask, BoundedResponse, Post } from './transport.ts';
 
 /** A complete answer; a torn one is an error. */
 export interface PeerAnswer {
@@ -24,6 +24,12 @@ export interface RequestOptions {
   withdrawn?: AbortSignal;
 }
 
+/** How long an answer may be: it names, at most, each change of the batch with a reason. A longer one is not read. */
+const ANSWER_BYTES = 64 * 1024;
+const ANSWER_BYTES_A_CHANGE = 1_000;
+/** A `/health` has a line for each peer, and a hub may have thousands. */
+const HEALTH_BYTES = 8 * 1024 * 1024;
+
 /** There is no complete answer, and `message` says why. */
 export class NoAnswer extends Error {
   /** We took the request back ourselves, which says nothing about the peer. */
@@ -37,22 +43,23 @@ export class NoAnswer extends Error {
 
 /** Hands a batch to a peer. Throws NoAnswer. */
 export function postBatch(
-  post: Fetch,
+  post: Post,
   peer: string,
-  batch: { nodeId: string; introduction: string; body: Body; headers: Record<string, string> },
+  batch: { nodeId: string; introduction: string; body: Body; count: number; headers: Record<string, string> },
   options: RequestOptions,
 ): Promise<PeerAnswer> {
   const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: batch.introduction };
   const headers = { 'content-type': 'application/json', ...batch.headers, ...identity };
-  return exchange(options, (signal) =>
+  const answerBytes = ANSWER_BYTES + batch.count * ANSWER_BYTES_A_CHANGE;
+  return exchange(options, answerBytes, (signal) =>
     post(peer + SYNC_PATH, { method: 'POST', headers, body: batch.body, redirect: 'manual', signal }),
   );
 }
 
 /** Asks a peer how it is. Throws NoAnswer. */
-export function askHealth(get: Get, peer: string, introduction: string, options: RequestOptions): Promise<PeerAnswer> {
+export function askHealth(get: Ask, peer: string, introduction: string, options: RequestOptions): Promise<PeerAnswer> {
   const headers = { [ROWCAST_HEADER]: introduction };
-  return exchange(options, (signal) => get(peer + HEALTH_PATH, { headers, signal }));
+  return exchange(options, HEALTH_BYTES, (signal) => get(peer + HEALTH_PATH, { headers, signal }));
 }
 
 /** The node that a `/health` speaks of; undefined where the body is no such answer. */
@@ -67,7 +74,8 @@ export function nodeIdIn(body: string): string | undefined {
 
 async function exchange(
   { clock, timeoutMs, stopped, withdrawn }: RequestOptions,
-  send: (signal: AbortSignal) => ReturnType<Fetch>,
+  answerBytes: number,
+  send: (signal: AbortSignal) => Promise<BoundedResponse>,
 ): Promise<PeerAnswer> {
   if (stopped.aborted || withdrawn?.aborted) throw new NoAnswer('stopped', true);
   const request = new AbortController();
@@ -87,7 +95,7 @@ async function exchange(
   });
   try {
     const answering = send(request.signal).then(async (response) => {
-      const body = await response.text();
+      const body = await response.text(answerBytes);
       return { status: response.status, body, header: (name: string) => response.headers?.get(name) ?? null };
     });
     return await Promise.race([answering, aborted]);

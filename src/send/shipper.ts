@@ -12,7 +12,7 @@ import { nextBatchSize } from './batch-size.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
 import type { Company, Outbox, Shipment } from './shipment.ts';
-import type { Fetch, Get } from './transport.ts';
+import type { Ask, Post } from './transport.ts';
 import type { Acked, Verdict } from './verdict.ts';
 
 export interface ShipperOptions<P> {
@@ -20,9 +20,9 @@ export interface ShipperOptions<P> {
   peer: string;
   outbox: Outbox<P>;
   company: Company;
-  fetch: Fetch;
+  fetch: Post;
   /** Undefined where nothing but POST can be sent. */
-  get: Get | undefined;
+  get: Ask | undefined;
   /** Resolves when a request that was just begun is on its way. */
   untilSent: () => Promise<void>;
   clock: Clock;
@@ -38,8 +38,11 @@ export interface ShipperOptions<P> {
 export const BACKOFF_MS = [50, 100, 200, 400, 800];
 export const ATTEMPTS = BACKOFF_MS.length;
 
-/** A peer from which nothing was heard for so long is asked how it is. */
-export const IDLE_MS = 30_000;
+/**
+ * A peer from which nothing was heard for so long is asked how it is. With five questions that nobody answers (courier.ts)
+ * and the pauses after them, one that has died in silence is down within half a minute.
+ */
+export const IDLE_MS = 15_000;
 
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
@@ -273,7 +276,9 @@ export class Shipper<P = unknown> {
   /** Nothing was written for a while, so nobody would notice that the peer is gone, or back. */
   #isQuiet(): boolean {
     const heard = Math.max(this.#courier.answeredAt, this.#askedAt);
-    return this.#o.clock.now() - heard >= IDLE_MS && this.#courier.mayAsk;
+    // The next chance is a tick away, and must not be too late.
+    const byNextTick = this.#o.clock.now() + this.#o.batchMs;
+    return byNextTick - heard > IDLE_MS && this.#courier.mayAsk;
   }
 
   /** Beside the loop, which goes on with what is written meanwhile. As with batches, five failures make a peer down. */

@@ -11,13 +11,14 @@ import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal, quote, shallow } from '../sqlite/sql.ts';
 import { type BatchLimit, type Body, type ByteBounds, batchSql, changeSql, fitting } from '../wire/body.ts';
-import { encode, rowJson } from '../wire/values.ts';
+import { exactString } from '../wire/exact-text.ts';
+import { BOUND_ID, encode, idForWire, rowJson } from '../wire/values.ts';
 
 export interface SnapshotPosition {
   /** `rows:<table>` or `tombstones:<table>`; null before the first. */
   section: string | null;
-  /** The last id sent in that section; null before the first. */
-  after: string | Uint8Array | null;
+  /** The last id sent in that section, as it travels; null before the first. */
+  after: string | null;
 }
 
 interface Page {
@@ -48,14 +49,15 @@ export function nextPage(
 ): Page | undefined {
   for (const { name, id, change, bytes, from, params, resumed } of ahead(tables, position, hasAnyStamps(db))) {
     const line = { from: from(resumed), params, place: id, change, bytes };
-    const found = db.get<{ body: Body; n: number; last: string | Uint8Array }>(
-      `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n, max(id) AS last ` +
+    const found = db.get<{ body: Body; n: number; last: Uint8Array }>(
+      `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n, ${idForWire('max(id)')} AS last ` +
         `FROM (SELECT ${id} AS id, ${change} AS change ${line.from})`,
       batchId,
       ...params,
       fitting(db, line, limit),
     );
-    if (found && found.n > 0) return { body: found.body, count: found.n, end: { section: name, after: found.last } };
+    if (found && found.n > 0)
+      return { body: found.body, count: found.n, end: { section: name, after: exactString(found.last) } };
   }
   return undefined;
 }
@@ -71,10 +73,10 @@ export function remainingRows(db: Connection, tables: Table[], position: Snapsho
 }
 
 /** Rows that no snapshot can send, because their id is NULL; a bounded number of them. */
-export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: string }[] {
+export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: Uint8Array }[] {
   return tables.flatMap((table) =>
-    db.all<{ op: string; tbl: string; r: string }>(
-      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, ${rowJson(table, 't')} AS r ` +
+    db.all<{ op: string; tbl: string; r: Uint8Array }>(
+      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, CAST(${rowJson(table, 't')} AS BLOB) AS r ` +
         `FROM ${table.target} AS t WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
     ),
   );
@@ -101,7 +103,7 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
   // A row that the application does not let us write to has its version in its stamp alone.
   const row = rowJson(table, 't', anyStamps ? { column: table.updatedAt, by: versionOf(table, 't') } : undefined);
   const from = (resumed: boolean): string =>
-    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ?` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
+    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ${BOUND_ID}` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
   return {
     name: `rows:${table.name}`,
     id,
@@ -115,7 +117,7 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
 /** Rows that another one's UNIQUE value keeps out of their table are as live as the others. */
 function hiddenOf(table: Table): Section {
   const from = (resumed: boolean): string =>
-    `FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ${resumed ? 'AND h.row_id > ?' : ''} ` +
+    `FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ${resumed ? `AND h.row_id > ${BOUND_ID}` : ''} ` +
     'ORDER BY h.row_id LIMIT ?';
   const fixed = 6 * Buffer.byteLength(table.name) + 60;
   return {
@@ -132,7 +134,7 @@ function hiddenOf(table: Table): Section {
 function tombstonesOf(table: Table): Section {
   const id = encode('g.row_id', 'TEXT');
   const among = (resumed: boolean): string =>
-    `FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? 'AND g.row_id > ?' : ''}`;
+    `FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? `AND g.row_id > ${BOUND_ID}` : ''}`;
   const alone = `NOT EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = g.row_id)`;
   const row = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
   const fixed = namesBytes([table.id, table.updatedAt]) + 2 * Buffer.byteLength(table.name);

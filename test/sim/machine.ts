@@ -342,6 +342,7 @@ export class Process {
         path,
         header: (name) => headers[name],
         read: () => Promise.resolve(body ?? new Uint8Array()),
+        hold: () => true,
       },
     );
     this.machine.receiving = [];

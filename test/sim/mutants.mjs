@@ -341,6 +341,17 @@ export const MUTANTS = [
     edits: [['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? IS NOT NULL']],
   },
   {
+    name: 'hub-forgets-what-it-was-asked',
+    what: 'a hub that dies forgets which tables it was asked for and has not sent yet',
+    edits: [
+      [
+        'hub/hub.js',
+        'return new Relay(store, edges, await store.askedFor(), {',
+        'return new Relay(store, edges, [], {',
+      ],
+    ],
+  },
+  {
     name: 'foreign-changes-dropped',
     what: 'a change that somebody else has recorded, without a table, is passed over',
     edits: [
@@ -360,5 +371,30 @@ export const MUTANTS = [
     name: 'unique-displaced-row-lost',
     what: 'a row that has to make room for a stronger one is deleted, not hidden',
     edits: [['receive/unique.js', '        this.#hide(table, row);\n', '']],
+  },
+  {
+    name: 'unique-arrival-wins',
+    what: 'of two rows with one UNIQUE value, the one that was there first is visible',
+    edits: [['receive/unique.js', 'rivals?.find(({ weaker }) => weaker !== 1)', 'rivals?.find(() => true)']],
+  },
+  {
+    name: 'hidden-not-in-snapshot',
+    what: 'a new peer is not sent the rows that a stronger one hides',
+    edits: [['send/snapshot.js', ', hiddenOf(table), tombstonesOf(table)]', ', tombstonesOf(table)]']],
+  },
+  {
+    name: 'hidden-not-settled-after-local-write',
+    what: 'a hidden row stays so when the application has set its value free',
+    edits: [['attach.js', 'of this.#applier.settleUnique())', 'of [])']],
+  },
+  {
+    name: 'letter-fills-a-losing-version',
+    what: 'what is kept of a column that is not here yet may be of a version that has lost',
+    edits: [['receive/report.js', 'WHERE grp = ? AND placed = 1 GROUP BY wire', 'WHERE grp = ? GROUP BY wire']],
+  },
+  {
+    name: 'mirror-not-rolled-back',
+    what: 'the table in which hidden rows are merged is taken to be there after the transaction that made it failed',
+    edits: [['receive/unique.js', 'if (known?.stands())', 'if (known)']],
   },
 ];

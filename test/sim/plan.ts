@@ -143,14 +143,8 @@ function keepApart(plan: Plan): void {
     delete faults.rebuild;
     delete faults.foreign;
   }
-  // A table that others refer to is rebuilt with foreign keys off, and what is deleted then takes nothing with it.
-  if (faults.rebuild !== undefined) plan.foreignKeys = false;
   // Nor does the other implementation, which replaces rows with capture off, tell what that takes with it.
   if (faults.foreign !== undefined) plan.foreignKeys = false;
-  // What a power cut takes back of writes that nobody has seen is not modelled.
-  if (faults['power-cut'] !== undefined) delete faults.rebuild;
-  // A hub sends a table again once in ten minutes, and a question that comes earlier is forgotten when it dies.
-  if (plan.topology === 'star' || plan.topology === 'hubs') delete faults.rebuild;
   if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;
   // One that has not counted up its beat for a minute is taken for dead: by a clock that jumps, at once.
   if (plan.topology !== 'pair' && plan.topology !== 'mesh') delete faults['two-attachments'];

@@ -30,8 +30,9 @@ const LOOK_MS = 50;
 /** Those that must not be there in the end: a row that a stronger one hides is there for good. */
 const LETTERS = "SELECT count(*) AS n FROM _dead_letter_info WHERE code IS NOT 'unique'";
 
-function isAskedFor({ kind, disk }: Machine): boolean {
-  if (kind === 'hub') return false;
+function isAskedFor({ kind, disk, ready }: Machine): boolean {
+  if (!ready) return false;
+  if (kind === 'hub') return disk.all('SELECT 1 FROM _hub_asked').length > 0;
   const asked = disk.all("SELECT value FROM _meta WHERE key = 'asked_for'")[0]?.value ?? '[]';
   return asked !== '[]';
 }
@@ -75,6 +76,8 @@ class World implements Surroundings {
   readonly #bodies = new Map<string, WireChange[]>();
   /** Nodes at which the application writes. */
   #writers: Machine[] = [];
+  /** Those of which it has been decided whether they die while somebody waits for a table. */
+  readonly #diesWaiting = new Set<Machine>();
   /** What the trouble has left undone and the end must do. */
   readonly #unfinished: (() => void)[] = [];
 
@@ -383,11 +386,22 @@ class World implements Surroundings {
       next = this.timeline.now + LOOK_MS;
       for (const machine of this.#machines) {
         void this.#retryLetters(machine);
-        // A table is sent again once in ten minutes, and nobody wants to watch them pass.
-        if (isAskedFor(machine)) machine.offsetMs += 60_000;
+        if (isAskedFor(machine)) this.#waitToServe(machine);
       }
       return this.#whatIsLeft() === undefined;
     };
+  }
+
+  /** A table is sent again once in ten minutes, and nobody wants to watch them pass; in these, a process may well die. */
+  #waitToServe(machine: Machine): void {
+    machine.offsetMs += 60_000;
+    if (this.#diesWaiting.has(machine)) return;
+    this.#diesWaiting.add(machine);
+    if (!machine.process || !stream(this.plan.seed, 'dies waiting', machine.name).chance(0.5)) return;
+    this.trace(`${machine.name} dies while it was asked for a table`);
+    if (this.plan.faults['power-cut'] === undefined) machine.crash();
+    else machine.cutPower();
+    machine.start();
   }
 
   async #retryLetters(machine: Machine): Promise<void> {

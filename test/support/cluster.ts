@@ -109,6 +109,7 @@ export class Cluster {
       path: pathname,
       header: (name: string) => headers[name],
       read: async () => body ?? new Uint8Array(),
+      hold: () => true,
     };
     const answer = await respond(replica, {}, incoming);
     return {

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
 import { createListener } from '../../src/http/index.ts';
-import { attach, type Config, type Manager } from '../../src/index.ts';
+import { attach, type Config, type Database, type Manager, type Statement } from '../../src/index.ts';
 import { openDatabase, type TestDatabase } from './lane.ts';
 
 export const ITEMS =
@@ -39,6 +39,13 @@ export async function database(schema = ITEMS, path = ':memory:'): Promise<TestD
   db.exec(schema);
   cleanUp(() => db.close());
   return db;
+}
+
+/** Attached to a database that is there already, until the test ends. */
+export function attached(db: Database, config: Partial<Config> = {}, tables = ['items']): Manager {
+  const manager = attach(db, { id: 'node', peers: [], ...config }, tables);
+  cleanUp(() => manager.stop());
+  return manager;
 }
 
 export interface TestNode {
@@ -81,6 +88,35 @@ export function rowsOf(db: TestDatabase, sql: string, ...params: unknown[]): Rec
     .prepare(sql)
     .all(...params)
     .map((row) => ({ ...(row as object) }));
+}
+
+/** Passes everything on and writes down what SQL was run. */
+export function recording(db: TestDatabase): { handle: Database; sql: string[] } {
+  const sql: string[] = [];
+  const handle: Database = {
+    exec: (text) => {
+      sql.push(text);
+      return db.exec(text);
+    },
+    prepare: (text) => {
+      const statement = db.prepare(text);
+      const noted =
+        <T>(method: (...params: unknown[]) => T) =>
+        (...params: unknown[]): T => {
+          sql.push(text);
+          return method.apply(statement, params);
+        };
+      return {
+        run: noted(statement.run),
+        get: noted(statement.get),
+        all: noted(statement.all),
+        // bun:sqlite wants its statements closed before the database.
+        finalize: () => (statement as { finalize?: () => void }).finalize?.(),
+      } as Statement;
+    },
+    transaction: (fn) => db.transaction(fn),
+  };
+  return { handle, sql };
 }
 
 /** What was captured: op, row_id and the row, in order. */
