@@ -12,6 +12,93 @@ const BATCH_ID = 'JSON.parse(new TextDecoder().decode(body)).batch_id';
 
 export const MUTANTS = [
   {
+    name: 'tick-not-flushed',
+    what: 'a database tells a tick that is not on its disk',
+    edits: [
+      [
+        'identity/identity.js',
+        'boot,\n            t0,\n            tick,\n            ...',
+        'boot,\n            t0,\n            tick: tick + 1,\n            ...',
+      ],
+    ],
+  },
+  {
+    name: 'tick-not-bumped-on-ship',
+    what: 'what was sent is not counted',
+    edits: [['send/outbox.js', 'this.#identity.tick();', '']],
+  },
+  {
+    name: 't-instead-of-t0',
+    what: 'a database tells its latest tick as the one at which it began',
+    edits: [
+      [
+        'identity/identity.js',
+        'boot,\n            t0,\n            tick,\n            ...',
+        'boot,\n            t0: tick,\n            tick,\n            ...',
+      ],
+    ],
+  },
+  {
+    name: 'you-without-inc',
+    what: 'what is remembered of another database is taken for what is remembered of this one',
+    edits: [['identity/identity.js', 'said.you?.inc === own.inc && isBehind', 'said.you && isBehind']],
+  },
+  {
+    name: 'generation-ignored',
+    what: 'an acknowledgement counts, whoever gives it',
+    edits: [
+      ['send/company.js', 'return stateOf(this.#db, peer).run === current;', 'return true;'],
+      ['send/company.js', 'if (run !== undefined && run !== current)\n            return false;', ''],
+      ['send/peers.js', "'coalesce(snapshot_run, 0) = ?'", "'? >= 0'"],
+    ],
+  },
+  {
+    name: 'renew-twice',
+    what: 'a database that has taken another identity takes one more',
+    edits: [
+      ['identity/identity.js', 'if (own.inc !== given)\n                return false;', ''],
+      ['identity/identity.js', 'this.#renewing = undefined;', ''],
+    ],
+  },
+  {
+    name: 'own-rows-skipped-on-a-hub-seed',
+    what: 'an edge that has lost its data is not sent what it brought itself',
+    edits: [
+      ['hub/sqlite-receive.js', 'readIntroduction(said)?.inc ?? nodeId', 'nodeId'],
+      ['hub/edges.js', 'if (this.position < this.#row.anewUpto)\n            return undefined;', ''],
+      ['hub/edges.js', 'return this.inc ?? (', 'return ('],
+    ],
+  },
+  {
+    name: 'name-not-noted',
+    what: 'what came from a database that is gone is not passed on',
+    edits: [['send/company.js', 'if (compareAll)', 'if (false)']],
+  },
+  {
+    name: 'late-rows-not-passed-on',
+    what: 'what arrives late from a database that is gone is not passed on',
+    edits: [['identity/identity.js', 'return heard.brings;', 'return false;']],
+  },
+  {
+    name: 'inc-not-noted-at-first-contact',
+    what: 'which database acknowledged first at a URL is not noted',
+    edits: [['send/company.js', 'noteDatabase(this.#db, peer, inc);\n        if (wentBack)', 'if (wentBack)']],
+  },
+  {
+    name: 'adopt-counted-as-replaced',
+    what: 'a peer that introduces itself for the first time is taken for another one',
+    edits: [['send/company.js', 'this.#adopt(peer, finding);', "this.#replace(peer, '', finding);"]],
+  },
+  {
+    name: 'not-seeded-when-it-went-back',
+    what: 'a peer that was put back from a backup is not given what it lacks',
+    edits: [
+      ['send/company.js', 'for (const peer of peers)\n                beginSeed(this.#db, peer, now);', ''],
+      ['send/company.js', 'beginSeed(this.#db, peer, now);\n        this.#tell', 'this.#tell'],
+      ['send/company.js', 'if (compareAll)', 'if (false)'],
+    ],
+  },
+  {
     name: 'plain-greater',
     what: 'of two versions at the same time, the one that is there stays',
     edits: [['receive/merge.js', "AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`", 'AND 0)`']],

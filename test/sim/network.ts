@@ -57,6 +57,13 @@ export class Network {
     this.#machines.set(machine.url, machine);
   }
 
+  /** A machine is at another URL from now on. */
+  move(machine: Machine, url: string): void {
+    if (this.#machines.get(machine.url) === machine) this.#machines.delete(machine.url);
+    machine.url = url;
+    this.#machines.set(url, machine);
+  }
+
   /** Requests that will still arrive somewhere. */
   get underWay(): number {
     return this.#underWay;
