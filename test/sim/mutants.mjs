@@ -75,11 +75,6 @@ export const MUTANTS = [
     edits: [['send/company.js', 'if (compareAll)', 'if (false)']],
   },
   {
-    name: 'late-rows-not-passed-on',
-    what: 'what arrives late from a database that is gone is not passed on',
-    edits: [['identity/identity.js', 'return heard.brings;', 'return false;']],
-  },
-  {
     name: 'inc-not-noted-at-first-contact',
     what: 'which database acknowledged first at a URL is not noted',
     edits: [['send/company.js', 'noteDatabase(this.#db, peer, inc);\n        if (wentBack)', 'if (wentBack)']],
