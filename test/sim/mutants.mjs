@@ -49,7 +49,7 @@ export const MUTANTS = [
     edits: [
       ['send/company.js', 'return stateOf(this.#db, peer).run === current;', 'return true;'],
       ['send/company.js', 'if (run !== undefined && run !== current)\n            return false;', ''],
-      ['send/peers.js', "'coalesce(snapshot_run, 0) = ?'", "'? >= 0'"],
+      ['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? >= 0'],
     ],
   },
   {
