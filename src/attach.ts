@@ -3,35 +3,45 @@
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
-import { type CheckedConfig, type Config, checkConfig, checkTables } from './config.ts';
+import {
+  type CheckedConfig,
+  type CheckedSettings,
+  type Config,
+  checkConfig,
+  checkSettings,
+  checkTables,
+  type Settings,
+} from './config.ts';
 import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health } from './health.ts';
-import { Identity } from './identity/identity.ts';
+import { type Alias, listAliases } from './migrate/aliases.ts';
+import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
+import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
-import { Attachment } from './send/attachment.ts';
+import type { Attachment } from './send/attachment.ts';
+import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
 import { NodeCompany } from './send/company.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
-import { enrolPeers, noteRemoved } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
+import { type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import { readIntroduction } from './wire/introduction.ts';
-import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
+import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
 
 export interface FlushResult {
   /** Peers that have acknowledged everything that was pending. */
   delivered: string[];
-  /** Peers that could not be reached; the changes stay for them. */
+  /** Peers that could not be reached, or are paused; the changes stay for them. */
   unreachable: string[];
 }
 
@@ -58,10 +68,25 @@ export interface Manager {
   /** Stops, and removes the triggers: writes are no longer captured. */
   detach(): Promise<void>;
   on<E extends EventName>(event: E, listener: Listener<E>): () => void;
+  /** Changes settings at once; those that are not given stay as they are. */
+  configure(settings: Settings): void;
+  /** Adding and removing peers, and pausing them, while the node runs. */
+  readonly peers: Peers;
   readonly deadLetters: {
     list(options?: { limit?: number; after?: number }): DeadLetter[];
     retry(id: number): RetryResult;
     discard(id: number): void;
+  };
+  /**
+   * Changes the schema: runs SQL, or a function, and does all that Rowcast has to do about it, in one transaction. Whatever
+   * is thrown takes all of it back.
+   */
+  migrate(migration: Migration, options?: MigrateOptions): void;
+  readonly aliases: {
+    /** The names that tables and columns had before. */
+    list(): Alias[];
+    /** From now on changes travel under the new names alone; the old ones are still understood. Once every node is migrated. */
+    drop(): void;
   };
   readonly id: string;
   /** The largest body that it takes; `rowcast/http` reads no further. */
@@ -70,17 +95,21 @@ export interface Manager {
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
-  return new Attached(new Connection(db), checkConfig(config), checkTables(tables));
+  return new Attached(db, checkConfig(config), checkTables(tables));
 }
 
 class Attached implements Manager {
   readonly id: string;
   readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
+  readonly aliases: Manager['aliases'];
+  readonly #handle: Database;
+  readonly peers: Peers;
   readonly #db: Connection;
   readonly #clock: Clock;
   readonly #random: () => number;
-  readonly #config: CheckedConfig;
+  /** What can be changed at run time; the loops look at it again and again. */
+  readonly #settings: CheckedSettings;
   readonly #events = new Emitter();
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
@@ -90,68 +119,71 @@ class Attached implements Manager {
   readonly #counter: RowCounter;
   readonly #age: BacklogAge;
   readonly #oneWay: OneWay;
-  readonly #shippers: Shipper[];
+  readonly #roster: Roster;
   readonly #transport: Transport;
   readonly #stopped = new AbortController();
   readonly #watching: Promise<void>;
-  readonly #attachment: Attachment;
   readonly #requests: Requests;
-  readonly #identity: Identity;
   readonly #company: NodeCompany;
   #stopping: Promise<void> | undefined;
 
-  constructor(db: Connection, config: CheckedConfig, tables: string[]) {
+  constructor(handle: Database, config: CheckedConfig, tables: string[]) {
+    const db = new Connection(handle);
+    this.#handle = handle;
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
-    this.#config = config;
+    const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
+    this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
     this.#random = config.random ?? Math.random;
-    this.#oneWay = new OneWay(config.id, config.peers, (code, message) => this.#warn(code, message));
+    const warn = (code: string, message: string): void => this.#warn(code, message);
+    this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
     this.#registry = new Registry(db, {
       tables,
-      warn: (code, message) => this.#warn(code, message),
+      warn,
       onRefresh: () => this.#retrying.schemaChanged(),
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
-    this.#attachment = new Attachment(db, {
-      nodeId: config.id,
-      peers: () => config.peers,
-      clock: this.#clock,
-      warn: (code, message) => this.#warn(code, message),
-    });
     this.#letters = new DeadLetters(db, this.#clock);
-    this.#identity = new Identity(db, { id: config.id, random: this.#random, clock: this.#clock });
-    this.#company = new NodeCompany(db, {
-      identity: this.#identity,
-      attachment: this.#attachment,
-      clock: this.#clock,
-      events: this.#events,
-      warn: (code, message) => this.#warn(code, message),
-    });
-    const tick = (): void => this.#identity.tick();
-    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, tick);
+    const self = { id: config.id, random: this.#random, clock: this.#clock };
+    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn });
+    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
-    this.#identity.begin();
+    this.#company.begin();
     this.#applier.prepare();
-    enrolPeers(db, this.#registry, this.#attachment);
-    db.transaction(() => noteRemoved(db, this.#clock.now()));
-    this.#requests = new Requests(db, this.#clock);
     this.#age = new BacklogAge(db, this.#clock);
+    const sources = { db, registry: this.#registry, clock: this.#clock };
+    const limits = (): CheckedSettings['maxBacklog'] => this.#settings.maxBacklog;
+    this.#roster = new Roster(config.peers, {
+      ...sources,
+      nodeId: config.id,
+      events: this.#events,
+      bound: new BacklogBound({ ...sources, counter: this.#counter, age: this.#age, limits }),
+      warn,
+      shipper: (url, attachment) => this.#shipper(url, attachment),
+    });
+    this.#roster.enrol();
+    this.#roster.noteRemoved();
+    this.#requests = new Requests(db, this.#clock);
     this.#age.note();
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
-    this.#shippers = config.peers.map((peer) => this.#shipper(peer));
+    this.peers = this.#peers();
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
       retry: (id) => this.#retryOne(id),
       discard: (id) => this.#letters.discard(id),
     };
-    for (const shipper of this.#shippers) shipper.start();
+    this.aliases = {
+      list: () => listAliases(db),
+      drop: () => this.#change(() => sendNewNames(this.#migrating())),
+    };
+    this.#roster.start();
     this.#retrying.start();
     this.#watching = this.#watch();
   }
@@ -164,7 +196,8 @@ class Attached implements Manager {
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
-    const introduction = (): string | undefined => this.#introductionTo(options.said);
+    const introduction = (): string | undefined =>
+      this.#stopping ? undefined : this.#company.introductionTo(options.said);
     return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
@@ -174,14 +207,7 @@ class Attached implements Manager {
 
   hello(said: string): Record<string, string> {
     this.#refuseIfStopped();
-    try {
-      this.#db.transaction(() => this.#company.requested(said, false));
-      this.#company.settle();
-    } catch {
-      // Not now: whoever asks will say it again.
-    }
-    const introduction = this.#introductionTo(said);
-    return introduction === undefined ? {} : { [ROWCAST_HEADER]: introduction };
+    return this.#company.hello(said);
   }
 
   health(): Health {
@@ -191,8 +217,8 @@ class Attached implements Manager {
       db: this.#db,
       registry: this.#registry,
       letters: this.#letters,
-      identity: this.#identity,
-      shippers: this.#shippers,
+      company: this.#company,
+      shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
       now: this.#clock.now(),
@@ -201,19 +227,18 @@ class Attached implements Manager {
 
   async flush(): Promise<FlushResult> {
     this.#refuseIfStopped();
-    const result: FlushResult = { delivered: [], unreachable: [] };
     await this.#retrying.caughtUp();
-    await Promise.all(
-      this.#shippers.map(async (shipper) => {
-        const list = (await shipper.flush()) ? result.delivered : result.unreachable;
-        list.push(shipper.peer);
-      }),
-    );
-    return result;
+    return this.#roster.flush();
   }
 
   nudge(): void {
-    for (const shipper of this.#shippers) shipper.nudge();
+    this.#roster.nudge();
+  }
+
+  configure(settings: Settings): void {
+    this.#refuseIfStopped();
+    Object.assign(this.#settings, checkSettings(settings));
+    this.nudge();
   }
 
   stop(): Promise<void> {
@@ -227,19 +252,12 @@ class Attached implements Manager {
     this.#db.release();
   }
 
-  on<E extends EventName>(event: E, listener: Listener<E>): () => void {
-    return this.#events.on(event, listener);
+  migrate(migration: Migration, options?: MigrateOptions): void {
+    this.#change(() => migrate(this.#migrating(), migration, options));
   }
 
-  /** Undefined to a plain peer, and where the database cannot be read. */
-  #introductionTo(said: string | undefined): string | undefined {
-    const sender = readIntroduction(said);
-    if (!sender || this.#stopping) return undefined;
-    try {
-      return this.#identity.introduction(sender.inc);
-    } catch {
-      return undefined;
-    }
+  on<E extends EventName>(event: E, listener: Listener<E>): () => void {
+    return this.#events.on(event, listener);
   }
 
   #apply(body: string | Uint8Array, { from, said }: ReceiveOptions, isRowcast: boolean): Taken {
@@ -258,19 +276,50 @@ class Attached implements Manager {
     return { ack, changes };
   }
 
+  #migrating(): Subject {
+    return { db: this.#db, handle: this.#handle, registry: this.#registry };
+  }
+
+  #change(change: () => void): void {
+    this.#refuseIfStopped();
+    change();
+    this.#retrying.soon();
+    this.nudge();
+  }
+
   #retryOne(id: number): RetryResult {
     const result = this.#retry.one(id);
     if (result.outcome === 'queued') this.nudge();
     return result;
   }
 
-  #shipper(peer: string): Shipper {
-    const { id, batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = this.#config;
-    const parts = { attachment: this.#attachment, identity: this.#identity, company: this.#company };
+  /** The roster for callers: nothing of it can be changed any more once the manager was stopped. */
+  #peers(): Peers {
+    const roster = this.#roster;
+    const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
+      return (...args) => {
+        this.#refuseIfStopped();
+        return verb(...args);
+      };
+    };
+    const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
+      return async (url) => running(verb)(url);
+    };
+    return {
+      add: running((peer) => roster.add(peer)),
+      remove: later((url) => roster.remove(url)),
+      pause: later((url) => roster.pause(url)),
+      resume: running((url) => roster.resume(url)),
+      reseed: running((url) => roster.reseed(url)),
+      list: running(() => roster.list()),
+    };
+  }
+
+  #shipper(peer: string, attachment: Attachment): Shipper {
     return new Shipper({
-      nodeId: id,
+      nodeId: this.id,
       peer,
-      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, parts),
+      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company),
       company: this.#company.of(peer),
       fetch: async (url, init) => {
         const answer = await this.#transport.fetch(url, init);
@@ -282,10 +331,7 @@ class Attached implements Manager {
       clock: this.#clock,
       random: this.#random,
       events: this.#events,
-      batchMs,
-      batchSize,
-      batchBytes: maxBatchBytes,
-      requestTimeoutMs,
+      pace: this.#settings,
     });
   }
 
@@ -319,18 +365,17 @@ class Attached implements Manager {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
-    const left = this.#attachment.watch();
-    if (left || !this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
+    this.#roster.tick();
     this.#requests.serve();
   }
 
   async #end(): Promise<void> {
     this.#counter.stop();
     this.#stopped.abort();
-    await Promise.all([this.#watching, this.#retrying.stop(), ...this.#shippers.map((shipper) => shipper.stop())]);
+    await Promise.all([this.#watching, this.#retrying.stop(), this.#roster.stop()]);
     this.#transport.close();
     try {
-      this.#attachment.leave();
+      this.#roster.leave();
       this.#applier.release();
       this.#db.release();
     } catch {

@@ -5,6 +5,7 @@ export type ErrorCode =
   | 'INVALID_TABLE'
   | 'INVALID_PEER'
   | 'INVALID_BATCH'
+  | 'INVALID_MIGRATION'
   | 'BODY_TOO_LARGE'
   | 'TOO_MANY_LETTERS'
   | 'DATABASE_BUSY'

@@ -6,7 +6,6 @@
 import type { Registry } from './capture/registry.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
-import type { Identity } from './identity/identity.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
 import { changesAfter, peerProgress } from './send/peers.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
@@ -22,6 +21,10 @@ export interface PeerHealth {
   last_acked: number;
   /** A snapshot is under way: this peer is being given the state from before the changes it is sent. */
   snapshot: boolean;
+  /** Nothing is sent to it, until it is resumed. */
+  paused: boolean;
+  /** It was away for too long: nothing is kept for it, and when it is back it is given the whole state. */
+  stale: boolean;
   /** For how long something of it has been pending. */
   lag_ms: number;
   last_acked_at: number | null;
@@ -51,7 +54,7 @@ export interface Subject {
   db: Connection;
   registry: Registry;
   letters: DeadLetters;
-  identity: Identity;
+  company: { problems(): string[] };
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
@@ -63,7 +66,7 @@ const READ_WAIT_MS = 100;
 
 export function health(subject: Subject): Health {
   const { nodeId, db, shippers } = subject;
-  const problems: string[] = subject.identity.problems();
+  const problems: string[] = subject.company.problems();
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(db, problems);
@@ -150,6 +153,8 @@ function peerHealth({ db, registry, age, now }: Subject, shipper: Shipper, probl
     pending,
     last_acked: lastAcked,
     snapshot,
+    paused: progress.paused,
+    stale: progress.stale,
     lag_ms: pending === 0 ? 0 : lag,
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,

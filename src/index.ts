@@ -1,12 +1,15 @@
 export { attach, type FlushResult, type Manager } from './attach.ts';
 export type { Clock } from './clock.ts';
-export type { Config } from './config.ts';
+export type { BacklogLimits, Config, MaxBacklog, PeerOptions, Settings } from './config.ts';
 export type { DeadLetter } from './dead-letters.ts';
 export { type ErrorCode, RowcastError } from './errors.ts';
 export type { EventName, Listener, RowcastEvents, RowRef } from './events.ts';
 export type { Health, PeerHealth } from './health.ts';
+export type { Alias } from './migrate/aliases.ts';
+export type { MigrateOptions, Migration } from './migrate/options.ts';
 export type { Received } from './receive/answer.ts';
 export type { RetryResult } from './receive/retry.ts';
+export type { PeerStatus, Peers } from './send/roster.ts';
 export type { Fetch, Get } from './send/transport.ts';
 export type { Database, Statement } from './sqlite/connection.ts';
 export type { Ack, Batch, Change, Op, Rejection } from './wire/protocol.ts';

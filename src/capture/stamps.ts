@@ -74,7 +74,7 @@ export function recordAnew(db: Connection, table: Table, where: string, ...param
 }
 
 /** What is also said in triggers, which cannot name a database, said outside of them, where a temporary table could hide ours. */
-function qualified(table: Table, sql: string): string {
+export function qualified(table: Table, sql: string): string {
   const name = quote(table.name);
   return sql
     .replace(/\b(INTO|FROM|JOIN) (_stamps|_changes|_tombstones)\b/g, '$1 main.$2')

@@ -24,11 +24,14 @@ export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag 
 export const RUNNING_HELP = `There is no authentication: listen on a private network, or behind a proxy that has it.
 
 Standard output is a log of one JSON object per line, written when a state changes: started, peer-up, peer-down,
-dead-letter, warning, error, reload-ignored, stopping, stopped. Why the program could not start is on standard error.
+peer-stale, dead-letter, warning, error, reloaded, reload-failed, reload-ignored, stopping, stopped. Why the program
+could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
-closed. A second signal ends the program at once. SIGHUP stops too where the program runs in a terminal; elsewhere it is
-logged and ignored, because flags are read at the start alone.
+closed. A second signal ends the program at once. SIGHUP reads -config and the file of URLs again, as does a change of
+either, seen within seconds: URLs, -batch-*, -max-batch-bytes, -request-timeout-ms and -max-backlog-* then take effect.
+A file that is wrong changes nothing, and the log says why. Without a file SIGHUP is logged and ignored; where the
+program runs in a terminal, SIGHUP is the end of that, and stops it.
 A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.
 Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 `;
@@ -118,16 +121,16 @@ const EXIT_CODES = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
 /**
  * Resolves with the first signal; a later one ends the process. SIGHUP is the end of the terminal that the program runs in,
- * or, without one, somebody's wish to have it read its configuration again, which it cannot.
+ * or, without one, somebody's wish to have it read its configuration again.
  */
-export function stopSignal(log: Log): Promise<void> {
+export function stopSignal(log: Log, reload: () => void): Promise<void> {
   const hasTerminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
   return new Promise((resolve) => {
     let since: number | undefined;
     for (const [signal, code] of Object.entries(EXIT_CODES)) {
       process.on(signal, () => {
         if (signal === 'SIGHUP' && !hasTerminal) {
-          log('info', 'reload-ignored', { signal, message: 'there is nothing to reload: restart with other flags' });
+          reload();
           return;
         }
         if (since !== undefined && systemClock.now() - since >= SAME_SIGNAL_MS) process.exit(code);

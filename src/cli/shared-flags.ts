@@ -1,8 +1,8 @@
 /** The flags that both programs have. The numbers of the library come from its own table of settings. */
 
-import { ID_RULE, isId, normalisePeer, SETTINGS } from '../config.ts';
+import { BACKLOG_SETTINGS, type BacklogLimits, ID_RULE, isId, normalisePeer, SETTINGS } from '../config.ts';
 import { messageOf } from '../errors.ts';
-import { choice, integer, text, UsageError } from './flags.ts';
+import { choice, file, integer, limit, text, UsageError } from './flags.ts';
 import { parseListen } from './listen.ts';
 import { BINDINGS } from './open.ts';
 
@@ -47,6 +47,29 @@ export function settingFlags(more: { batchMs: string; requestTimeoutMs?: string 
     maxBodyBytes: integer(maxBodyBytes.help, maxBodyBytes),
     requestTimeoutMs: integer(more.requestTimeoutMs ?? requestTimeoutMs.help, requestTimeoutMs),
   };
+}
+
+/** Of these, and of the peers, the program takes another value while it runs. */
+export const RELOADABLE = ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs'] as const;
+
+/** The bound on the backlog as flags; a hub has none. */
+export const backlogFlags = {
+  maxBacklogChanges: limit(BACKLOG_SETTINGS.changes.help, BACKLOG_SETTINGS.changes),
+  maxBacklogBytes: limit(BACKLOG_SETTINGS.bytes.help, BACKLOG_SETTINGS.bytes),
+  maxBacklogAgeMs: limit(BACKLOG_SETTINGS.ageMs.help, BACKLOG_SETTINGS.ageMs),
+};
+
+export function backlogOf(flags: Record<keyof typeof backlogFlags, number | string>): BacklogLimits {
+  const { maxBacklogChanges: changes, maxBacklogBytes: bytes, maxBacklogAgeMs: ageMs } = flags;
+  return { changes, bytes, ageMs } as BacklogLimits;
+}
+
+export const configFlag = file(
+  'A JSON object whose keys are these flags, without the dash: {"peer": ["http://10.0.0.2:9001"], "batch-ms": 50}.',
+);
+
+export function peersFileFlag(what: string) {
+  return file(`A file with a URL a line, besides those of -${what}. # begins a comment.`);
 }
 
 /** What concerns a program and not the library. */

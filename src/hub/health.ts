@@ -1,7 +1,8 @@
 /** The hub's health: the specification's six fields, where the peers are the edges, and how far each edge is. */
 
 import { messageOf } from '../errors.ts';
-import type { PeerCondition, Shipper } from '../send/shipper.ts';
+import type { Loop } from '../send/loop.ts';
+import type { PeerCondition } from '../send/shipper.ts';
 import type { Edge } from './edges.ts';
 import type { Counts, HubStore } from './store.ts';
 
@@ -10,6 +11,8 @@ export interface EdgeHealth {
   /** As its own `/health` says; null while it is not known. */
   node_id: string | null;
   state: PeerCondition;
+  /** Nothing is sent to it, until it is resumed. */
+  paused: boolean;
   /** Rows it has not acknowledged: exact up to 10,000, at most that many beyond. */
   pending: number;
   last_acked: number;
@@ -36,7 +39,7 @@ export interface HubHealth {
 export async function hubHealth(
   id: string,
   store: HubStore,
-  links: { edge: Edge; shipper: Shipper }[],
+  links: { edge: Edge; loop: Loop }[],
   now: number,
 ): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
@@ -49,12 +52,13 @@ export async function hubHealth(
       problems: [`the database cannot be read: ${messageOf(error)}`],
     }),
   );
-  const states = links.map(({ edge, shipper }, i): EdgeHealth => {
+  const states = links.map(({ edge, loop: { shipper } }, i): EdgeHealth => {
     const { pending, oldest } = counts.edges[i] as Counts['edges'][number];
     return {
       url: edge.url,
       node_id: edge.nodeId ?? null,
       state: shipper.condition,
+      paused: edge.paused,
       pending,
       last_acked: asked[i]?.position as number,
       lag_ms: oldest === undefined ? 0 : Math.max(0, now - oldest),

@@ -2,15 +2,16 @@
 
 import { randomInt } from 'node:crypto';
 import { type Clock, systemClock } from '../clock.ts';
-import { type CheckedConfig, type Config, checkConfig } from '../config.ts';
+import { type CheckedConfig, type Config, checkConfig, checkSettings, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
+import { flushAll } from '../send/loop.ts';
 import type { Company } from '../send/shipment.ts';
-import { Shipper } from '../send/shipper.ts';
+import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
@@ -21,16 +22,24 @@ import { EdgeIdentities } from './identities.ts';
 import { EdgeOutbox } from './outbox.ts';
 import { Resends } from './resend.ts';
 import { retryLetter } from './retry.ts';
+import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
 import type { Found, HubStore } from './store.ts';
 
-export interface HubConfig extends Omit<Config, 'peers'> {
+/** A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. */
+export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog'> {
   /** Base URLs of the nodes to serve. */
   edges: string[];
 }
 
-/** Everything a node emits but `applied`: a hub has no tables of which an application would want to hear. */
-export type HubEventName = Exclude<EventName, 'applied'>;
+/** Those of its settings that can be changed while it runs. */
+export type HubSettings = Omit<Settings, 'maxBacklog'>;
+
+/**
+ * Everything a node emits but `applied`, since a hub has no tables of which an application would want to hear, and
+ * `peer-stale`, since an edge can be away for as long as it likes.
+ */
+export type HubEventName = Exclude<EventName, 'applied' | 'peer-stale'>;
 
 export interface Hub {
   readonly id: string;
@@ -45,6 +54,10 @@ export interface Hub {
   /** Ends the loops; when it resolves, no timer, socket or statement is left. */
   stop(): Promise<void>;
   on<E extends HubEventName>(event: E, listener: Listener<E>): () => void;
+  /** Changes settings at once; those that are not given stay as they are. */
+  configure(settings: HubSettings): void;
+  /** Adding and removing edges, and pausing them, while the hub runs. */
+  readonly edges: Edges;
   readonly deadLetters: {
     list(options?: { limit?: number; after?: number }): Promise<DeadLetter[]>;
     retry(id: number): Promise<RetryResult>;
@@ -80,12 +93,15 @@ class Relay implements Hub {
   readonly id: string;
   readonly maxBodyBytes: number;
   readonly deadLetters: Hub['deadLetters'];
+  readonly edges: Edges;
   readonly fanOut: FanOut;
   readonly #clock: Clock;
   readonly #events = new Emitter();
   readonly #store: HubStore;
   readonly #identities: EdgeIdentities;
-  readonly #links: { edge: Edge; shipper: Shipper }[];
+  readonly #roster: EdgeRoster;
+  /** What can be changed at run time; the loops look at it again and again. */
+  readonly #pace: Pace;
   readonly #closeTransport: () => void;
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
@@ -102,7 +118,10 @@ class Relay implements Hub {
       stopped: this.#stopped.signal,
       onError: (error) => this.#events.emit('error', asFailure(error)),
     });
-    this.fanOut = new FanOut(store, { changes: config.batchSize, bytes: config.maxBatchBytes });
+    const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = config;
+    const pace: Pace = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs };
+    this.#pace = pace;
+    this.fanOut = new FanOut(store, () => ({ changes: pace.batchSize, bytes: pace.maxBatchBytes }));
     const sending = transportFor(config);
     // A given fetch need not be able to ask who an edge is.
     const asking = sending.get ? sending : transportFor({});
@@ -110,9 +129,8 @@ class Relay implements Hub {
       sending.close();
       asking.close();
     };
-    this.#links = edges.map((edge) => ({
-      edge,
-      shipper: new Shipper({
+    const shipper = (edge: Edge): Shipper =>
+      new Shipper({
         nodeId: config.id,
         peer: edge.url,
         outbox: new EdgeOutbox(store, this.fanOut, edge),
@@ -123,21 +141,19 @@ class Relay implements Hub {
         clock: this.#clock,
         random: config.random ?? chance,
         events: this.#events,
-        batchMs: config.batchMs,
-        batchSize: config.batchSize,
-        batchBytes: config.maxBatchBytes,
-        requestTimeoutMs: config.requestTimeoutMs,
-      }),
-    }));
-    const shippers = new Map(this.#links.map(({ edge, shipper }) => [edge, shipper]));
+        pace,
+      });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
       introduction: (url) => store.company.toEdge(url),
       clock: this.#clock,
       events: this.#events,
-      onAsked: (edge) => shippers.get(edge)?.nudge(),
+      onAsked: (edge) => this.#roster.nudge(edge),
     });
+    const refuseIfStopped = (): void => this.#refuseIfStopped();
+    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, refuseIfStopped });
+    this.edges = this.#roster;
     this.deadLetters = {
       list: (options) => store.letters.list(options),
       retry: (id) => retryLetter(store, id),
@@ -151,7 +167,7 @@ class Relay implements Hub {
       this.#waking ??= this.#wakeAll();
     });
     this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
-    for (const { shipper } of this.#links) shipper.start();
+    this.#roster.start();
     this.#identities.start();
     this.#resends.start(askedFor);
   }
@@ -195,10 +211,10 @@ class Relay implements Hub {
 
   /** These begin anew. */
   #seeded(urls: string[]): void {
-    for (const { edge, shipper } of this.#links) {
+    for (const { edge } of this.#roster.links) {
       if (urls.includes(edge.url))
         void edge.refresh().then(
-          () => shipper.nudge(),
+          () => this.#roster.nudge(edge),
           () => {},
         );
     }
@@ -206,19 +222,18 @@ class Relay implements Hub {
 
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
-    return hubHealth(this.id, this.#store, this.#links, this.#clock.now());
+    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now());
   }
 
   async flush(): Promise<FlushResult> {
     this.#refuseIfStopped();
-    const result: FlushResult = { delivered: [], unreachable: [] };
-    await Promise.all(
-      this.#links.map(async ({ shipper }) => {
-        const list = (await shipper.flush()) ? result.delivered : result.unreachable;
-        list.push(shipper.peer);
-      }),
-    );
-    return result;
+    return flushAll(this.#roster.loops);
+  }
+
+  configure(settings: HubSettings): void {
+    this.#refuseIfStopped();
+    Object.assign(this.#pace, checkSettings(settings, 'hub'));
+    this.#roster.nudge();
   }
 
   stop(): Promise<void> {
@@ -233,12 +248,12 @@ class Relay implements Hub {
   async #wakeAll(): Promise<void> {
     await this.#clock.sleep(LINGER_MS, this.#stopped.signal);
     this.#waking = undefined;
-    for (const { shipper } of this.#links) shipper.nudge();
+    this.#roster.nudge();
   }
 
   async #end(): Promise<void> {
     this.#stopped.abort();
-    await Promise.all([this.#waking, this.#identities.stop(), ...this.#links.map(({ shipper }) => shipper.stop())]);
+    await Promise.all([this.#waking, this.#identities.stop(), this.#roster.stop()]);
     this.#closeTransport();
     await this.#store.close();
   }

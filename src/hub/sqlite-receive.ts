@@ -293,10 +293,12 @@ class Superseded extends Error {
 const NONE = new Superseded(new Map());
 
 function anyTable(name: string): Table {
-  return { name, columns: KEY_COLUMNS, id: 'id', updatedAt: 'updated_at' } as Table;
+  return { name, columns: KEY_COLUMNS, id: 'id', updatedAt: 'updated_at', ...NO_NAMES_BEFORE } as Table;
 }
 
 const KEY_COLUMNS = [
-  { name: 'id', affinity: 'TEXT', required: true },
-  { name: 'updated_at', affinity: 'INTEGER', required: true },
+  { name: 'id', wireName: 'id', affinity: 'TEXT', required: true },
+  { name: 'updated_at', wireName: 'updated_at', affinity: 'INTEGER', required: true },
 ];
+
+const NO_NAMES_BEFORE = { aliases: new Map(), dropped: new Set() };

@@ -174,11 +174,23 @@ export class SqliteHubStore implements HubStore {
   }
 
   async edge(url: string): Promise<EdgeRow> {
-    return this.#edge(this.#stored(url));
+    return this.#edge(this.#storedEdge(url));
+  }
+
+  async pauseEdge(url: string, paused: boolean): Promise<void> {
+    const sql = 'UPDATE _hub_edges SET paused = CAST(? AS INTEGER) WHERE url = ?';
+    this.#db.transaction(() => this.#db.run(sql, paused ? 1 : 0, url), { durable: true });
+  }
+
+  async reseedEdge(url: string): Promise<EdgeRow> {
+    const sql = `UPDATE _hub_edges SET position = 0, anew_upto = ${LATEST} WHERE url = ?`;
+    this.#db.transaction(() => this.#db.run(sql, url));
+    this.#generations.delete(url);
+    return this.edge(url);
   }
 
   async identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow> {
-    const row = this.#stored(url);
+    const row = this.#storedEdge(url);
     if (row.node_id === nodeId || generation !== this.#generationOf(url)) return this.#edge(row);
     // Another node has nothing of what the one before it had.
     const isAnother = row.node_id !== null && isPlain;
@@ -218,15 +230,16 @@ export class SqliteHubStore implements HubStore {
     for (const hint of this.#hints) hint();
   }
 
-  #stored(url: string): StoredEdge {
+  #storedEdge(url: string): StoredEdge {
     const row = this.#db.get<StoredEdge>(`${EDGES} WHERE url = ?`, url);
     if (!row) throw new RowcastError('INVALID_PEER', `${url} is no edge of this hub`);
     return row;
   }
 
-  #edge({ url, position, node_id, inc, anew_upto: anewUpto }: StoredEdge): EdgeRow {
+  #edge({ url, position, node_id, inc, anew_upto: anewUpto, paused }: StoredEdge): EdgeRow {
     const generation = this.#generationOf(url);
-    return { url, position, nodeId: node_id ?? undefined, inc: inc ?? undefined, anewUpto, generation };
+    const known = { nodeId: node_id ?? undefined, inc: inc ?? undefined };
+    return { url, position, ...known, anewUpto, paused: paused === 1, generation };
   }
 
   #generationOf(url: string): number {
@@ -266,11 +279,12 @@ interface StoredEdge {
   url: string;
   position: Seq;
   node_id: string | null;
+  paused: number;
   inc: string | null;
   anew_upto: Seq;
 }
 
-const EDGES = 'SELECT url, position, node_id, inc, anew_upto FROM _hub_edges';
+const EDGES = 'SELECT url, position, node_id, paused, inc, anew_upto FROM _hub_edges';
 
 function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
   return {

@@ -19,7 +19,7 @@ const DEFINITIONS: Record<string, string> = {
   _hub_live: "CREATE VIEW _hub_live AS SELECT seq FROM _hub_rows WHERE op <> 'DELETE'",
   _hub_edges:
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
-    'inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0)',
+    'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0)',
   _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
 };
 
@@ -30,13 +30,10 @@ const SMALL = new Set(['_hub_edges', '_hub_asked']);
 const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TABLES };
 
 /**
- * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: edges are known by
- * the database that answers.
+ * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
+ * paused. 3: an edge is known by the database that answers.
  */
-const FORMAT = 2;
-
-const EDGES_BEFORE_2 =
-  'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT)';
+const FORMAT = 3;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -67,22 +64,40 @@ export function prepareHubDatabase(db: Connection): void {
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
   }
   const format = pragma(db, 'user_version');
+  const isEarlier = format < FORMAT;
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
-  const isEarlier = (sql: string | null): boolean => format < 2 && sql === EDGES_BEFORE_2;
-  const other = found.find(({ name, sql }) => name in DEFINITIONS && DEFINITIONS[name] !== sql && !isEarlier(sql));
+  // The edges of an earlier format have fewer columns, and are given the new ones below.
+  const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && isEarlier);
+  const other = found.find(({ name, sql }) => isKept(name) && DEFINITIONS[name] !== sql);
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
   db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
     for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
-    if (found.some(({ sql }) => isEarlier(sql))) {
-      db.exec('ALTER TABLE _hub_edges ADD COLUMN inc TEXT');
-      db.exec('ALTER TABLE _hub_edges ADD COLUMN anew_upto INTEGER NOT NULL DEFAULT 0');
-    }
+    if (isEarlier && found.some(({ name }) => name === '_hub_edges')) rebuildEdges(db);
     // An earlier hub kept deleted rows with all that was in them.
     if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
-    if (format < FORMAT) db.exec(`PRAGMA user_version = ${FORMAT}`);
+    if (isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
   });
+}
+
+/** Keeps what the table has of the columns that it should have. */
+function rebuildEdges(db: Connection): void {
+  const columns = (): string[] =>
+    db.all<{ name: string }>("SELECT name FROM pragma_table_info('_hub_edges')").map(nameOf);
+  const before = columns();
+  db.exec('CREATE TEMP TABLE _rowcast_edges AS SELECT * FROM main._hub_edges');
+  db.exec('DROP TABLE main._hub_edges');
+  db.exec(DEFINITIONS._hub_edges as string);
+  const kept = columns()
+    .filter((name) => before.includes(name))
+    .join(', ');
+  db.exec(`INSERT INTO main._hub_edges (${kept}) SELECT ${kept} FROM temp._rowcast_edges`);
+  db.exec('DROP TABLE temp._rowcast_edges');
+}
+
+function nameOf({ name }: { name: string }): string {
+  return name;
 }
 
 function checkForDamage(db: Connection, names: string[]): void {

@@ -72,6 +72,10 @@ export interface HubStore {
   addEdges(urls: string[]): Promise<void>;
   forgetEdges(urls: string[]): Promise<void>;
   edge(url: string): Promise<EdgeRow>;
+  /** Notes, and flushes, that nothing is to be sent there, or that it is again. */
+  pauseEdge(url: string, paused: boolean): Promise<void>;
+  /** The edge begins at 0 once more, in the next generation. */
+  reseedEdge(url: string): Promise<EdgeRow>;
   /**
    * The node at a URL has said its id. A plain one that has another than before begins at 0, in the next generation; one
    * that has introduced itself is known by that.
@@ -163,6 +167,7 @@ export interface EdgeRow {
   inc: string | undefined;
   /** Up to there it is sent what it brought itself, too. */
   anewUpto: Seq;
+  paused: boolean;
   /** Tells apart the nodes that were at this URL one after the other. */
   generation: number;
 }

@@ -144,6 +144,11 @@ export class Identity {
     return renewed;
   }
 
+  /** Somebody else has introduced itself here. */
+  knowsOthers(): boolean {
+    return this.#db.get('SELECT 1 AS n FROM main._nodes WHERE self IS NULL LIMIT 1') !== undefined;
+  }
+
   problems(): string[] {
     const now = this.#o.clock.now();
     for (const [id, at] of this.#usedTwice) if (Math.abs(now - at) >= TWICE_MS) this.#usedTwice.delete(id);

@@ -345,7 +345,7 @@ export class CarefulApply {
     const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
     this.#db.run(
       'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
-        `SELECT 'UPDATE', ${literal(table.name)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
+        `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
         `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ` +
         `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
       number,

@@ -31,7 +31,7 @@ export interface Source {
 
 /** The shape of a row from a peer with the same schema. */
 export function fullShape(table: Table): Shape {
-  return { fields: table.columns.map((column) => ({ key: column.name, column })) };
+  return { fields: table.columns.map((column) => ({ key: column.wireName, column })) };
 }
 
 /** Has the shape every column without which the table takes no row? */
@@ -164,7 +164,7 @@ export function keyShape(table: Table): Shape {
   return {
     fields: table.columns
       .filter(({ name }) => name === table.id || name === table.updatedAt)
-      .map((column) => ({ key: column.name, column })),
+      .map((column) => ({ key: column.wireName, column })),
   };
 }
 
@@ -221,7 +221,7 @@ function asStored(column: Column, x: string): string {
 }
 
 /** What a column of that affinity holds after `x` was written to it, where there is no column at hand to write it to. */
-function affine(x: string, affinity: Affinity): string {
+export function affine(x: string, affinity: Affinity): string {
   // Text is equal to itself as a number only where all of it is one.
   const number = (as: string): string => `iif(${x} = CAST(${x} AS NUMERIC), CAST(${x} AS ${as}), ${x})`;
   switch (affinity) {

@@ -66,8 +66,8 @@ export class Mirror {
 
   /** Holds a row from its JSON. A column that the table has got since then has what ALTER TABLE gave to the others. */
   load(rowData: string): void {
-    const values = this.#of.columns.map(({ name, fallback }) => {
-      const key = literal(name);
+    const values = this.#of.columns.map(({ wireName, fallback }) => {
+      const key = literal(wireName);
       const value = `(SELECT ${decode('e.atom')} FROM json_each(j.r) AS e WHERE e.key = ${key})`;
       return `iif(EXISTS (SELECT 1 FROM json_each(j.r) WHERE key = ${key}), ${value}, (${fallback}))`;
     });

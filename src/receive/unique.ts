@@ -22,6 +22,7 @@ import { fold, literal, quote } from '../sqlite/sql.ts';
 import { exactJson, exactString, idBytes } from '../wire/exact-text.ts';
 import { BOUND_ID, idForWire, rowJson } from '../wire/values.ts';
 import { Mirror } from './mirror.ts';
+import { columnFor } from './plan.ts';
 
 /** What has become of a change to a row that is hidden, or has to be. */
 export interface Outcome {
@@ -148,13 +149,13 @@ export class UniqueRows {
   /** A column that was renamed or dropped while the row was hidden: its value is kept as that of any unknown column is. */
   #keepUnknown(table: Table, id: string): void {
     const where = `FROM main._hidden AS h WHERE h.table_name = ? AND h.row_id = ${BOUND_ID}`;
-    const known = new Set(table.columns.map(({ name }) => fold(name)));
     const keys = this.#db.all<{ key: string }>(
       `SELECT e.key AS key FROM (SELECT h.row_data AS r ${where}) AS h, json_each(h.r) AS e WHERE e.atom IS NOT NULL`,
       table.name,
       id,
     );
-    const columns = keys.map(({ key }) => key).filter((key) => !known.has(fold(key)));
+    const isMissed = (key: string): boolean => !columnFor(table, key) && !table.dropped.has(fold(key));
+    const columns = keys.map(({ key }) => key).filter(isMissed);
     if (columns.length === 0) return;
     const names = columns.map((key) => JSON.stringify(key)).join(', ');
     const source = `SELECT 0 AS idx, 'UPDATE' AS op, ? AS row_id, h.row_data AS "row" ${where}`;

@@ -4,16 +4,18 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
-import type { Finding, Identity } from '../identity/identity.ts';
+import { type Finding, Identity } from '../identity/identity.ts';
 import { Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import type { Attachment } from './attachment.ts';
+import { readIntroduction } from '../wire/introduction.ts';
+import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { beginSeed, compareAllPeers, movePeer, noteDatabase, noteRemoved, peersOf, stateOf } from './peers.ts';
 import type { Company } from './shipment.ts';
 
 export interface CompanyOptions {
-  identity: Identity;
-  attachment: Attachment;
+  /** The node id. */
+  id: string;
+  random: () => number;
   clock: Clock;
   events: Emitter;
   warn(code: string, message: string): void;
@@ -22,6 +24,7 @@ export interface CompanyOptions {
 export class NodeCompany {
   readonly #db: Connection;
   readonly #o: CompanyOptions;
+  readonly #identity: Identity;
   readonly #turns = new Turns();
   readonly #ownUrls = new Set<string>();
   /** What is to be told when the transaction is committed. */
@@ -30,6 +33,21 @@ export class NodeCompany {
   constructor(db: Connection, options: CompanyOptions) {
     this.#db = db;
     this.#o = options;
+    this.#identity = new Identity(db, options);
+  }
+
+  /** A new attach. */
+  begin(): void {
+    this.#identity.begin();
+  }
+
+  /** Counts a transaction that others can know of. Only in one that is flushed. */
+  tick(): void {
+    this.#identity.tick();
+  }
+
+  problems(): string[] {
+    return this.#identity.problems();
   }
 
   /** As the ship loop of one peer knows it. */
@@ -48,9 +66,13 @@ export class NodeCompany {
     };
   }
 
+  /**
+   * Among nodes that introduce themselves, each peer is asked, whatever is known of it: one that has lost everything has
+   * nothing to send, and whoever has nothing for it would never hear of it.
+   */
   #knows(peer: string): boolean {
     try {
-      return stateOf(this.#db, peer).inc !== null;
+      return stateOf(this.#db, peer).inc !== null || this.#identity.knowsOthers();
     } catch {
       return false;
     }
@@ -58,13 +80,36 @@ export class NodeCompany {
 
   /** With a request to a peer. */
   introduction(peer: string): string {
-    return this.#o.identity.introduction(stateOf(this.#db, peer).inc);
+    return this.#identity.introduction(stateOf(this.#db, peer).inc);
+  }
+
+  /** With the answer to a request. Undefined to a plain peer, and where the database cannot be read. */
+  introductionTo(said: string | undefined): string | undefined {
+    const sender = readIntroduction(said);
+    if (!sender) return undefined;
+    try {
+      return this.#identity.introduction(sender.inc);
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Somebody asks how this node is, and says who it is: the headers of the answer. */
+  hello(said: string): Record<string, string> {
+    try {
+      this.#db.transaction(() => this.requested(said, false));
+      this.settle();
+    } catch {
+      // Not now: whoever asks will say it again.
+    }
+    const introduction = this.introductionTo(said);
+    return introduction === undefined ? {} : { [ROWCAST_HEADER]: introduction };
   }
 
   /** A request says who sends it. In the transaction of what it brings. */
   requested(said: string, brings: boolean): void {
     this.#told = [];
-    const finding = this.#o.identity.hear(said, { brings });
+    const finding = this.#identity.hear(said, { brings });
     if (finding) this.#actOn(finding);
   }
 
@@ -75,7 +120,7 @@ export class NodeCompany {
   answered(peer: string, said: string, run?: number): boolean {
     this.#told = [];
     const { inc: before, run: current } = stateOf(this.#db, peer);
-    const finding = this.#o.identity.hear(said, { brings: false });
+    const finding = this.#identity.hear(said, { brings: false });
     if (!finding) return true;
     this.#actOn(finding);
     if (run !== undefined && run !== current) return false;
@@ -91,10 +136,9 @@ export class NodeCompany {
 
   /** After the transaction in which something was heard, and before anything more is said. */
   settle(): void {
-    const { identity, events } = this.#o;
     for (const tell of this.#told) tell();
     this.#told = [];
-    if (identity.renew()) events.emit('restored', {});
+    if (this.#identity.renew()) this.#o.events.emit('restored', {});
   }
 
   #actOn({ id, inc, wentBack, compareAll }: Finding): void {
@@ -126,7 +170,7 @@ export class NodeCompany {
 
   #objection(peer: string, said: string): string | undefined {
     const { inc } = stateOf(this.#db, peer);
-    const finding = this.#o.identity.look(said);
+    const finding = this.#identity.look(said);
     if (inc === null || !finding || finding.inc === inc) return undefined;
     return this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now()) ? TWO_DATABASES : undefined;
   }

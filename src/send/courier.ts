@@ -48,7 +48,7 @@ export interface CourierOptions {
   /** Resolves when a request that was just begun is on its way. */
   untilSent: () => Promise<void>;
   clock: Clock;
-  requestTimeoutMs: number;
+  pace: { readonly requestTimeoutMs: number };
   /** Aborted when nothing more is to be sent; it ends what is on its way. */
   stopped: AbortSignal;
   onAttempt(attempt: Attempt): void;
@@ -153,7 +153,8 @@ export class Courier<P> {
     withdrawn: AbortSignal | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
-    const { nodeId, peer, company, fetch, clock, stopped, requestTimeoutMs: timeoutMs } = this.#o;
+    const { nodeId, peer, company, fetch, clock, stopped } = this.#o;
+    const { requestTimeoutMs: timeoutMs } = this.#o.pace;
     const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
     const headers = { ...packed.headers, ...asks };
     const began = clock.now();
@@ -208,7 +209,7 @@ export class Courier<P> {
     this.#link.heard(accepts);
     const acked = verdict.kind === 'acked';
     const anyOrder = answer.header(ANY_ORDER_HEADER) === '1';
-    this.#swift = acked && anyOrder && ms <= SWIFT * this.#o.requestTimeoutMs;
+    this.#swift = acked && anyOrder && ms <= SWIFT * this.#o.pace.requestTimeoutMs;
     if (place === 'second') this.#secondFailures = acked ? 0 : this.#secondFailures + 1;
     if (verdict.kind === 'acked') {
       this.#isRowcast = anyOrder || accepts === 'gzip' || verdict.applyMs !== undefined;

@@ -1,6 +1,7 @@
 /** The library's outbox: `_changes` for what was written here, and a snapshot for a peer that has none of it. */
 
 import { adoptForeign, UNUSABLE } from '../capture/adopt.ts';
+import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
@@ -24,7 +25,16 @@ import { exactJson, exactText } from '../wire/exact-text.ts';
 import { encode } from '../wire/values.ts';
 import type { Attachment } from './attachment.ts';
 import type { NodeCompany } from './company.ts';
-import { advancePeer, endSnapshot, enrolPeers, type PeerPosition, pruneChanges, stateOf } from './peers.ts';
+import {
+  advancePeer,
+  beginSeed,
+  endSnapshot,
+  enrolPeers,
+  type PeerPosition,
+  pruneChanges,
+  START,
+  stateOf,
+} from './peers.ts';
 import { askHeader, inScope } from './resend.ts';
 import { setAsideChanges, singleChange } from './set-aside.ts';
 import type { Outbox, Shipment } from './shipment.ts';
@@ -38,7 +48,6 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #letters: DeadLetters;
   readonly #peer: string;
   readonly #attachment: Attachment;
-  readonly #identity: Ticking;
   readonly #company: NodeCompany;
 
   /** A change is kept until every peer of the attachment, and of the others to this file, has it. */
@@ -47,14 +56,14 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     registry: Registry,
     letters: DeadLetters,
     peer: string,
-    { attachment, identity, company }: { attachment: Attachment; identity: Ticking; company: NodeCompany },
+    attachment: Attachment,
+    company: NodeCompany,
   ) {
     this.#db = db;
     this.#registry = registry;
     this.#letters = letters;
     this.#peer = peer;
     this.#attachment = attachment;
-    this.#identity = identity;
     this.#company = company;
   }
 
@@ -83,6 +92,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
+      // A refusal is an answer, too: the peer is back. Its seed will come upon what it refuses.
+      if (stateOf(this.#db, this.#peer).stale) {
+        this.#advance(shipment);
+        return [];
+      }
       const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#peer, reason, attempts });
       // Who has refused it has not heard what it asks for; who refuses the question itself cannot be asked.
       const { asks: _, ...refused } = shipment;
@@ -106,7 +120,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     if (!found) return undefined;
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     this.#db.run('UPDATE main._peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
-    this.#identity.tick();
+    this.#company.tick();
     return found;
   }
 
@@ -124,14 +138,16 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
   #hasMore(previous: PeerShipment | undefined): boolean {
-    const { tailFrom, lastAcked, asks } = stateOf(this.#db, this.#peer);
+    const { tailFrom, lastAcked, asks, stale } = stateOf(this.#db, this.#peer);
+    if (stale) return !previous;
     if (tailFrom !== null || (asks !== null && !previous)) return true;
     const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;
     return this.#db.get('SELECT 1 AS n FROM main._changes WHERE change_id > ? LIMIT 1', after) !== undefined;
   }
 
   #read(limit: BatchLimit, previous: PeerPosition | undefined): PeerShipment | undefined {
-    const { tailFrom, lastAcked, snapshot, scope, run } = stateOf(this.#db, this.#peer);
+    const { tailFrom, lastAcked, snapshot, scope, run, stale } = stateOf(this.#db, this.#peer);
+    if (stale) return previous ? undefined : this.#knock(limit, run);
     if (tailFrom === null) return this.#readTail(previous?.kind === 'tail' ? previous.changeId : lastAcked, limit);
     const position = previous?.kind === 'snapshot' && previous.run === run ? previous.position : snapshot;
     const tables = inScope(this.#registry.list(), scope);
@@ -147,6 +163,18 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     endSnapshot(this.#db, this.#peer);
     pruneChanges(this.#db, this.#attachment.peers);
     return this.#readTail(stateOf(this.#db, this.#peer).lastAcked, limit);
+  }
+
+  /**
+   * To a stale peer goes the first row of its seed, and nothing else until it has answered: the seed begins then, because
+   * from its beginning on changes are kept for the peer. Where there is no row, there is no need to wait.
+   */
+  #knock(limit: BatchLimit, run: number): PeerShipment | undefined {
+    const batchId = Math.max(1, lastChangeId(this.#db));
+    const page = nextPage(this.#db, this.#registry.list(), START, batchId, { ...limit, changes: 1 });
+    if (page) return { batchId, body: page.body, count: page.count, end: { kind: 'snapshot', run, position: START } };
+    beginSeed(this.#db, this.#peer, this.#attachment.now());
+    return this.#read(limit, undefined);
   }
 
   #readTail(after: number, limit: BatchLimit): PeerShipment | undefined {
@@ -226,6 +254,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   #advance({ end, asks, said }: PeerShipment): void {
     if (said !== undefined && !this.#company.answered(this.#peer, said, end.run)) return;
     if (asks !== undefined) this.#heard(asks);
+    // Whatever it has answered to: of the changes after that, some may be gone.
+    if (stateOf(this.#db, this.#peer).stale) {
+      beginSeed(this.#db, this.#peer, this.#attachment.now());
+      return;
+    }
     advancePeer(this.#db, this.#peer, end);
     if (end.kind === 'tail') pruneChanges(this.#db, this.#attachment.peers);
   }
@@ -236,11 +269,6 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     if (asks === null || askHeader(asks) !== asked) return;
     this.#db.run('UPDATE main._peer_state SET asks = NULL WHERE peer_url = ?', this.#peer);
   }
-}
-
-/** Counts what is on disk and others may be told of. */
-interface Ticking {
-  tick(): void;
 }
 
 interface Serialised {

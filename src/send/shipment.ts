@@ -27,7 +27,7 @@ type Eventually<T> = T | Promise<T>;
 export interface Company {
   /** The value of the header. */
   introduction(): Eventually<string>;
-  /** The peer has introduced itself before: it may be asked how it is, even if nothing was heard of it since the start. */
+  /** The peer, or another one, has introduced itself: it may be asked how it is, even if it was not heard of yet. */
   readonly isKnown: boolean;
   /** Why an acknowledgement by this one is worth nothing; undefined where it is. */
   objection(said: string): Eventually<string | undefined>;

@@ -28,10 +28,15 @@ export interface ShipperOptions<P> {
   clock: Clock;
   random: () => number;
   events: Emitter;
-  batchMs: number;
-  batchSize: number;
-  batchBytes: number;
-  requestTimeoutMs: number;
+  pace: Pace;
+}
+
+/** How often, how much and how patiently is sent. It may change from one look to the next. */
+export interface Pace {
+  readonly batchMs: number;
+  readonly batchSize: number;
+  readonly maxBatchBytes: number;
+  readonly requestTimeoutMs: number;
 }
 
 /** The delays after the first to the fifth failure; the sixth attempt belongs to the next tick. */
@@ -74,7 +79,7 @@ export class Shipper<P = unknown> {
     const { events, peer, outbox } = options;
     this.#o = options;
     this.peer = peer;
-    this.#changesMax = options.batchSize;
+    this.#changesMax = options.pace.batchSize;
     this.#courier = new Courier({
       ...options,
       stopped: this.#stop.signal,
@@ -121,7 +126,7 @@ export class Shipper<P = unknown> {
 
   async #run(): Promise<void> {
     // Loops of several peers, or of many nodes started together, do not tick in step.
-    await this.#pause(this.#o.random() * this.#o.batchMs);
+    await this.#pause(this.#o.random() * this.#o.pace.batchMs);
     while (!this.#stop.signal.aborted) {
       this.#nudged = false;
       const waiting = this.#waiting;
@@ -129,7 +134,7 @@ export class Shipper<P = unknown> {
       const pass = await this.#guardedPass();
       for (const resolve of waiting) resolve(pass);
       if (pass === 'empty' && this.#isQuiet()) this.#asking ??= this.#askPeer();
-      await this.#pause(this.#o.batchMs);
+      await this.#pause(this.#o.pace.batchMs);
     }
     for (const resolve of this.#waiting) resolve('stopped');
   }
@@ -214,7 +219,8 @@ export class Shipper<P = unknown> {
 
   /** The next changes after `previous`; what the peer has acknowledged meanwhile is noted in the same transaction. */
   async #next(previous?: Shipment<P>, delivered?: Shipment<P>): Promise<Shipment<P> | undefined> {
-    const limit = { changes: this.#changesMax, bytes: this.#o.batchBytes };
+    const { batchSize, maxBatchBytes } = this.#o.pace;
+    const limit = { changes: Math.min(this.#changesMax, batchSize), bytes: maxBatchBytes };
     const next = await this.#o.outbox.next(limit, previous, delivered);
     if (delivered) this.#noteDelivered(delivered);
     return next;
@@ -253,7 +259,7 @@ export class Shipper<P = unknown> {
 
   /** What was too large may have been a few large rows: after a 413 the batches grow again. */
   #resize({ count }: Shipment<P>, applyMs: number | undefined): void {
-    this.#changesMax = nextBatchSize(this.#changesMax, this.#o.batchSize, { changes: count, applyMs });
+    this.#changesMax = nextBatchSize(this.#changesMax, this.#o.pace.batchSize, { changes: count, applyMs });
   }
 
   async #acked(shipment: Shipment<P>): Promise<void> {
@@ -270,6 +276,8 @@ export class Shipper<P = unknown> {
 
   async #setAside(shipment: Shipment<P>, reason: string): Promise<void> {
     const rows = await this.#o.outbox.setAside(shipment, reason, ATTEMPTS);
+    // What was sent only to see whether the peer is back is no letter.
+    if (rows.length === 0 && shipment.count > 0) return;
     this.#o.events.emit('dead-letter', { direction: 'out', peer: this.peer, code: 'refused', reason, rows });
   }
 
@@ -277,7 +285,7 @@ export class Shipper<P = unknown> {
   #isQuiet(): boolean {
     const heard = Math.max(this.#courier.answeredAt, this.#askedAt);
     // The next chance is a tick away, and must not be too late.
-    const byNextTick = this.#o.clock.now() + this.#o.batchMs;
+    const byNextTick = this.#o.clock.now() + this.#o.pace.batchMs;
     return byNextTick - heard > IDLE_MS && this.#courier.mayAsk;
   }
 

@@ -76,7 +76,7 @@ export function remainingRows(db: Connection, tables: Table[], position: Snapsho
 export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: Uint8Array }[] {
   return tables.flatMap((table) =>
     db.all<{ op: string; tbl: string; r: Uint8Array }>(
-      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, CAST(${rowJson(table, 't')} AS BLOB) AS r ` +
+      `SELECT 'INSERT' AS op, ${literal(table.wireName)} AS tbl, CAST(${rowJson(table, 't')} AS BLOB) AS r ` +
         `FROM ${table.target} AS t WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
     ),
   );
@@ -107,7 +107,7 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
   return {
     name: `rows:${table.name}`,
     id,
-    change: changeSql({ op: "'INSERT'", table: literal(table.name), row, oldId: "'null'" }),
+    change: changeSql({ op: "'INSERT'", table: literal(table.wireName), row, oldId: "'null'" }),
     bytes: rowBytes(table),
     from,
     count: (resumed) => `SELECT count(*) AS n FROM (SELECT 1 ${from(resumed)})`,
@@ -119,11 +119,11 @@ function hiddenOf(table: Table): Section {
   const from = (resumed: boolean): string =>
     `FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ${resumed ? `AND h.row_id > ${BOUND_ID}` : ''} ` +
     'ORDER BY h.row_id LIMIT ?';
-  const fixed = 6 * Buffer.byteLength(table.name) + 60;
+  const fixed = 6 * Buffer.byteLength(table.wireName) + 60;
   return {
     name: `hidden:${table.name}`,
     id: 'h.row_id',
-    change: changeSql({ op: "'INSERT'", table: literal(table.name), row: 'h.row_data', oldId: "'null'" }),
+    change: changeSql({ op: "'INSERT'", table: literal(table.wireName), row: 'h.row_data', oldId: "'null'" }),
     bytes: { least: 'octet_length(h.row_data)', most: `octet_length(h.row_data) + ${fixed}` },
     from,
     count: (resumed) => `SELECT count(*) AS n FROM (SELECT 1 ${from(resumed)})`,
@@ -137,11 +137,11 @@ function tombstonesOf(table: Table): Section {
     `FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? `AND g.row_id > ${BOUND_ID}` : ''}`;
   const alone = `NOT EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = g.row_id)`;
   const row = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
-  const fixed = namesBytes([table.id, table.updatedAt]) + 2 * Buffer.byteLength(table.name);
+  const fixed = namesBytes([table.id, table.updatedAt]) + 2 * Buffer.byteLength(table.wireName);
   return {
     name: `tombstones:${table.name}`,
     id: 'g.row_id',
-    change: changeSql({ op: "'DELETE'", table: literal(table.name), row, oldId: `json_quote(${id})` }),
+    change: changeSql({ op: "'DELETE'", table: literal(table.wireName), row, oldId: `json_quote(${id})` }),
     // The id is there twice.
     bytes: { least: '2 * octet_length(g.row_id)', most: `12 * octet_length(g.row_id) + ${3 * fixed + 120}` },
     from: (resumed) => `${among(resumed)} AND ${alone} ORDER BY g.row_id LIMIT ?`,
@@ -154,10 +154,10 @@ function tombstonesOf(table: Table): Section {
 function rowBytes(table: Table): ByteBounds {
   const lengths = table.columns.map(({ name }) => `coalesce(octet_length(t.${quote(name)}), 4)`);
   const total = `(${shallow(lengths, ' + ')})`;
-  const names = namesBytes(table.columns.map(({ name }) => name));
+  const names = namesBytes(table.columns.map(({ wireName }) => wireName));
   return {
     least: total,
-    most: `6 * ${total} + ${32 * table.columns.length + 6 * (names + Buffer.byteLength(table.name)) + 60}`,
+    most: `6 * ${total} + ${32 * table.columns.length + 6 * (names + Buffer.byteLength(table.wireName)) + 60}`,
   };
 }
 

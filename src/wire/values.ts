@@ -96,7 +96,7 @@ export function rowJson(table: Table, source: string, replace?: { column: string
   const pairs = table.columns.map((column) => {
     const value =
       replace?.column === column.name ? replace.by : encode(`${source}.${quote(column.name)}`, column.affinity);
-    return `${literal(column.name)}, ${value}`;
+    return `${literal(column.wireName)}, ${value}`;
   });
   const objects: string[] = [];
   for (let i = 0; i < pairs.length; i += PAIRS_MAX)
@@ -118,7 +118,7 @@ export function rowJson(table: Table, source: string, replace?: { column: string
  */
 export function content(columns: Column[], expression: (column: Column) => string): string {
   const parts = columns
-    .toSorted((a, b) => (fold(a.name) < fold(b.name) ? -1 : 1))
+    .toSorted((a, b) => (fold(a.wireName) < fold(b.wireName) ? -1 : 1))
     .map((column) => {
       const x = expression(column);
       return `iif(${x} IS NULL, '', ${contentValue(x, column.affinity)}) || char(10)`;

@@ -116,7 +116,7 @@ describe('shipping', () => {
     const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes, ...SELF });
     await store.open();
     const limit = { changes: 10, bytes: 100_000 };
-    const fanOut = new FanOut(store, limit);
+    const fanOut = new FanOut(store, () => limit);
     const send = (...changes: object[]): unknown =>
       store.receive(JSON.stringify({ batch_id: 1, changes }), { from: undefined, plain: true });
     const ids = async (from: number): Promise<string[]> => {

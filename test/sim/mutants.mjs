@@ -25,7 +25,7 @@ export const MUTANTS = [
   {
     name: 'tick-not-bumped-on-ship',
     what: 'what was sent is not counted',
-    edits: [['send/outbox.js', 'this.#identity.tick();', '']],
+    edits: [['send/outbox.js', 'this.#company.tick();', '']],
   },
   {
     name: 't-instead-of-t0',
@@ -158,7 +158,7 @@ export const MUTANTS = [
     edits: [
       [
         'send/peers.js',
-        'DELETE FROM main._changes WHERE change_id <= (${everybodyHas})',
+        'DELETE FROM main._changes WHERE change_id <= (${everybodyHas}) AND ${slice}',
         'DELETE FROM main._changes WHERE change_id <= 9e15 + (${everybodyHas})',
       ],
     ],
@@ -166,7 +166,13 @@ export const MUTANTS = [
   {
     name: 'prune-at-any-peer',
     what: 'a change is dropped when one of the peers has it',
-    edits: [['send/peers.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
+    edits: [
+      [
+        'send/peers.js',
+        'coalesce(min(iif(stale = 1, NULL, last_acked))',
+        'coalesce(max(iif(stale = 1, NULL, last_acked))',
+      ],
+    ],
   },
   {
     name: 'ids-begin-again',
@@ -303,9 +309,9 @@ export const MUTANTS = [
     what: 'the hub serves all edges but one',
     edits: [
       [
-        'hub/hub.js',
-        'of this.#links)\n            shipper.start();',
-        'of this.#links.slice(1))\n            shipper.start();',
+        'hub/roster.js',
+        'for (const { edge, loop } of this.links)\n',
+        'for (const { edge, loop } of this.links.slice(1))\n',
       ],
     ],
   },
@@ -448,6 +454,33 @@ export const MUTANTS = [
     name: 'other-attachment-forgotten',
     what: 'a change is dropped when the peers of one process have it, and another process has others',
     edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE ${own}']],
+  },
+  {
+    name: 'stale-peer-not-seeded',
+    what: 'a stale peer goes on with the changes that are left',
+    edits: [
+      [
+        'send/peers.js',
+        'tail_from = iif(stale = 1, CAST(? AS INTEGER), coalesce(tail_from, last_acked)), stale = 0, ',
+        'tail_from = iif(stale = 1, NULL, coalesce(tail_from, last_acked)), stale = 0, shipped = coalesce(shipped, ?), ',
+      ],
+    ],
+  },
+  {
+    name: 'removed-peer-holds-back',
+    what: 'changes are kept for a peer that was removed',
+    edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE true OR ${own} OR ${OF_ANY_ATTACHMENT}']],
+  },
+  {
+    name: 'paused-peer-pruned-past',
+    what: 'nothing is kept for a peer that is paused, and nobody notes what it lacks',
+    edits: [
+      [
+        'send/peers.js',
+        'coalesce(min(iif(stale = 1, NULL, last_acked))',
+        'coalesce(min(iif(paused = 1, NULL, last_acked))',
+      ],
+    ],
   },
   {
     name: 'unique-displaced-row-lost',

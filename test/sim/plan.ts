@@ -37,6 +37,8 @@ export const FAULTS = [
   'rebuild',
   'foreign',
   'two-attachments',
+  'roster',
+  'bound',
 ] as const;
 
 export type Fault = (typeof FAULTS)[number];
@@ -100,6 +102,8 @@ const RARE: Partial<Record<Fault, number>> = {
   rebuild: 0.1,
   foreign: 0.1,
   'two-attachments': 0.08,
+  roster: 0.15,
+  bound: 0.1,
 };
 
 export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
@@ -136,6 +140,10 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   if (plan.faults['power-cut'] !== undefined) plan.writes += 8;
   if (plan.foreignKeys) plan.writes += 20;
   if (plan.uniques) plan.writes += 8;
+  if (plan.faults.bound !== undefined) {
+    plan.writes += 12;
+    plan.troubleMs += 1_500;
+  }
   return plan;
 }
 
@@ -156,6 +164,13 @@ function keepApart(plan: Plan): void {
   if (faults['two-attachments'] !== undefined) {
     delete faults.jump;
     delete faults.rebuild;
+  }
+  // A peer becomes stale where it is paused; who comes and goes for good, and who shares a file, is asked on its own.
+  if (faults.bound !== undefined) faults.roster ??= 2;
+  if ((plan.topology !== 'pair' && plan.topology !== 'mesh') || faults['two-attachments'] !== undefined) {
+    delete faults.bound;
+    if (plan.topology !== 'star' && plan.topology !== 'hubs') delete faults.roster;
+    if (faults['two-attachments'] !== undefined) delete faults.roster;
   }
 }
 
@@ -183,6 +198,10 @@ function rateOf(fault: Fault, random: Random): number {
     case 'foreign':
     case 'two-attachments':
       return logUniform(random, 0.1, 3);
+    case 'roster':
+      return logUniform(random, 0.5, 4);
+    case 'bound':
+      return 1 + random.below(3);
     case 'rebuild':
       return logUniform(random, 1, 6);
     case 'skew':

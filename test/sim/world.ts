@@ -9,6 +9,7 @@ import { Network } from './network.ts';
 import { type Key, Versions } from './oracle.ts';
 import { type Fault, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
 import { exponential, logUniform, type Random, stream } from './random.ts';
+import { changeRoster, MINUTE_MS, rosterLeft, tellPeers } from './roster.ts';
 import { NEW_COLUMN, rowsOn } from './rows.ts';
 import { Timeline } from './timeline.ts';
 import { Trace } from './trace.ts';
@@ -199,11 +200,13 @@ class World implements Surroundings {
     const rest = nodes.slice(0, -1);
     const without = new Map(rest.map((node) => [node, node.peers.filter((url) => url !== late.url)]));
     const all = new Map(nodes.map((node) => [node, node.peers]));
+    const atRunTime = stream(this.plan.seed, 'membership at run time');
     const set = (node: Machine, peers: string[] | undefined): void => {
       if (!peers || node.peers === peers) return;
       node.peers = peers;
       this.trace(`${node.name} is given ${peers.length} peers`);
-      if (node.process && random.chance(0.5)) void node.restart();
+      if (atRunTime.chance(0.5) && tellPeers(node, peers)) this.#checks.afterEvent([node]);
+      else if (node.process && random.chance(0.5)) void node.restart();
       else {
         node.crash();
         node.start();
@@ -301,6 +304,10 @@ class World implements Surroundings {
       this.timeline.in(logUniform(random, 10, 1_000), () => machine.startSecond());
     });
     this.#often('partition', (machine, random) => this.#partition(machine, random));
+    this.#often('roster', (machine, random) => {
+      if (machine.peers.length > 0) this.#unfinished.push(changeRoster(this, machine, random));
+    });
+    if (this.plan.faults.bound !== undefined) this.#planMinutes();
     if (this.#altersSchemas) for (const machine of this.#machines) this.#planMigration(machine);
   }
 
@@ -315,6 +322,17 @@ class World implements Surroundings {
       const machine = random.pick(this.#machines);
       const own = stream(this.plan.seed, fault, at);
       this.timeline.in(at, () => befall(machine, own));
+    }
+  }
+
+  /** The clocks of some machines move on by what it takes to look at the bound again. */
+  #planMinutes(): void {
+    const random = stream(this.plan.seed, 'minutes');
+    for (let at = 0; at < this.plan.troubleMs; at += logUniform(random, 50, 600)) {
+      const machine = random.pick(this.#machines);
+      this.timeline.in(at, () => {
+        machine.offsetMs += MINUTE_MS;
+      });
     }
   }
 
@@ -437,6 +455,8 @@ class World implements Surroundings {
       if (machine.unseen.size > 0) return `${name} has a table without triggers`;
       if (machine.secondPeers && (!machine.second || machine.second.dead)) return `a process of ${name} is not running`;
       if (isAskedFor(machine)) return `${name} was asked for a table`;
+      const left = this.plan.faults.roster === undefined ? undefined : rosterLeft(machine);
+      if (left) return left;
       if (this.#altersSchemas && machine.kind === 'node' && !machine.migrated) return `${name} has not migrated`;
       if (machine.kind === 'hub') {
         const behind = one(

@@ -4,25 +4,15 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach } from 'vitest';
 import { createListener } from '../../src/http/index.ts';
 import { attach, type Config, type Database, type Manager, type Statement } from '../../src/index.ts';
+import { cleanUp } from './clean-up.ts';
 import { openDatabase, type TestDatabase } from './lane.ts';
+
+export { cleanUp };
 
 export const ITEMS =
   'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)';
-
-type Cleanup = () => unknown;
-const cleanups: Cleanup[] = [];
-
-/** Runs after the test, latest first. */
-export function cleanUp(action: Cleanup): void {
-  cleanups.push(action);
-}
-
-afterEach(async () => {
-  for (const action of cleanups.splice(0).reverse()) await action();
-});
 
 /** A folder that is gone after the test. */
 export function scratchFolder(): string {
