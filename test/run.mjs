@@ -114,7 +114,13 @@ function coverage() {
   const flags = ['--coverage', '--coverage.reporter=text-summary'];
   const figure = (output) =>
     [...output.matchAll(/^(\w+) *: ([\d.]+%)/gm)].map(([, what, share]) => `${what.toLowerCase()} ${share}`).join(', ');
-  return { ...part, name: 'coverage', what: 'the files of npm test on this Node', args: [...part.args, ...flags], figure };
+  return {
+    ...part,
+    name: 'coverage',
+    what: 'the files of npm test on this Node',
+    args: [...part.args, ...flags],
+    figure,
+  };
 }
 
 /** Whole clusters, each from one seed, on what the lanes leave of the cores. A tenth of the seeds runs on both runtimes. */
