@@ -51,10 +51,7 @@ export interface Manager {
   /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
   receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
   health(): Health;
-  /**
-   * For a `/health` route of your own: takes the header `x-rowcast` of the request, and returns the headers that belong
-   * to the answer. By these the nodes of a cluster find out which of them has lost something.
-   */
+  /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
   hello(said: string): Record<string, string>;
   /**
    * Ships now; resolves when every reachable peer has acknowledged what was pending, and every dead letter that a change of
@@ -196,8 +193,7 @@ class Attached implements Manager {
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
-    const introduction = (): string | undefined =>
-      this.#stopping ? undefined : this.#company.introductionTo(options.said);
+    const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
     return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));

@@ -89,7 +89,9 @@ describe('the direction of imports', () => {
   test('capture/ knows the database, the wire and the errors, and nothing else above it', () => {
     const above = imports.filter(
       ({ from, to, own }) =>
-        from.startsWith('capture/') && own && !/^(capture|wire|sqlite)\/|^identity\/tables\.ts$|^(errors|dead-letters)\.ts$/.test(to),
+        from.startsWith('capture/') &&
+        own &&
+        !/^(capture|wire|sqlite)\/|^identity\/tables\.ts$|^(errors|dead-letters)\.ts$/.test(to),
     );
     expect(above.map(show)).toEqual([]);
   });
