@@ -34,8 +34,10 @@ export function judge(heard: Self, memory: Memory | undefined): Judgement {
   const { boot, t0, tick } = heard;
   if (!memory) return { kind: 'new', remember: { boot, before: [], t0, tick, back: null } };
   if (boot === memory.boot) return { kind: 'same', remember: { ...memory, tick: Math.max(memory.tick, tick) } };
+  // Of an attach before, heard of or not. A backup that was just put back may say no more: it is told what is remembered of
+  // it with whatever it is sent or answered, and takes another identity.
+  if (numberOf(boot) < numberOf(memory.boot) && tick <= memory.t0) return { kind: 'late' };
   if (memory.before.includes(boot)) {
-    if (tick <= memory.t0) return { kind: 'late' };
     // It goes on after it has ended: the later one is a copy, and is found to be behind from now on.
     const before = memory.before.filter((one) => one !== boot);
     return { kind: 'went-back', remember: { boot, before, t0, tick, back: memory.boot }, again: false };

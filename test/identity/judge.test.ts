@@ -21,6 +21,7 @@ test.each<[string, ReturnType<typeof said>, Memory | undefined, object]>([
     { kind: 'restarted', remember: { before: [boot(7), boot(6), boot(5)] } },
   ],
   ['late, of the start before', said(boot(6), 90, 100), KNOWN, { kind: 'late' }],
+  ['late, of one that was never heard of', said(boot(4), 40, 45), KNOWN, { kind: 'late' }],
   ['late, of one long ago', said(boot(5), 50, 60), KNOWN, { kind: 'late' }],
   [
     'put back: less than was heard',
@@ -28,7 +29,7 @@ test.each<[string, ReturnType<typeof said>, Memory | undefined, object]>([
     KNOWN,
     { kind: 'went-back', remember: { ...KNOWN, back: boot(8) }, again: false },
   ],
-  ['put back to an earlier start', said(boot(6, 'b'), 90, 95), KNOWN, { kind: 'went-back', again: false }],
+  ['put back to an earlier start', said(boot(6, 'b'), 90, 101), KNOWN, { kind: 'went-back', again: false }],
   ['put back, under the same number', said(boot(7, 'b'), 120, 120), KNOWN, { kind: 'went-back', again: false }],
   [
     'put back, and heard again',
