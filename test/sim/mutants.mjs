@@ -196,8 +196,8 @@ export const MUTANTS = [
     edits: [
       [
         'attach.js',
-        'return this.#apply(body, options.from, options.said !== undefined);',
-        `${LATER}this.#apply(body, options.from, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
+        'return this.#apply(body, options, options.said !== undefined);',
+        `${LATER}this.#apply(body, options, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
       ],
     ],
   },
@@ -321,21 +321,15 @@ export const MUTANTS = [
     edits: [
       [
         'hub/hub.js',
-        'const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });',
-        `${LATER}this.#store.receive(body, { from: sender, plain: said === undefined }));\n            const { ack, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [], changes: 1 };`,
+        'const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain });',
+        `${LATER}this.#store.receive(body, { from: sender, said, plain }));\n            const { ack, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [], changes: 1 };`,
       ],
     ],
   },
   {
     name: 'hub-ack-not-flushed',
     what: 'the hub acknowledges what a power cut can take back',
-    edits: [
-      [
-        'hub/sqlite-receive.js',
-        'this.#merge(document, sender, NONE), { durable: true })',
-        'this.#merge(document, sender, NONE))',
-      ],
-    ],
+    edits: [['hub/sqlite-receive.js', 'return stored;\n        }, { durable: true });', 'return stored;\n        });']],
   },
   {
     name: 'hub-keeps-what-came-last',
@@ -418,8 +412,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/outbox.js',
-        'this.#peer);\n        return found;',
-        'this.#peer);\n        const { asks } = stateOf(this.#db, this.#peer);\n        return asks === null ? found : { ...found, asks: askHeader(asks) };',
+        'this.#company.tick();\n        return found;',
+        'this.#company.tick();\n        const { asks } = stateOf(this.#db, this.#peer);\n        return asks === null ? found : { ...found, asks: askHeader(asks) };',
       ],
     ],
   },

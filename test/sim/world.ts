@@ -451,6 +451,9 @@ class World implements Surroundings {
 
   #whatIsLeft(): string | undefined {
     if (this.network.underWay > 0) return 'requests are under way';
+    // They do for a while after the other trouble, and what is looked at in the end must not meet one.
+    if (this.plan.faults.commit !== undefined && this.timeline.now < this.plan.troubleMs + 2_000)
+      return 'commits may still fail';
     for (const machine of this.#machines) {
       const { disk, name } = machine;
       const one = (sql: string): number => Number(disk.all(sql)[0]?.n ?? 0);
