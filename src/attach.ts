@@ -26,6 +26,7 @@ import { RetryLoop } from './receive/retry-loop.ts';
 import type { Attachment } from './send/attachment.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
+import { NodeCompany } from './send/company.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
@@ -50,6 +51,8 @@ export interface Manager {
   /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
   receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
   health(): Health;
+  /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
+  hello(said: string): Record<string, string>;
   /**
    * Ships now; resolves when every reachable peer has acknowledged what was pending, and every dead letter that a change of
    * the schema has made possible has been tried again.
@@ -101,7 +104,7 @@ class Attached implements Manager {
   readonly peers: Peers;
   readonly #db: Connection;
   readonly #clock: Clock;
-  readonly #config: CheckedConfig;
+  readonly #random: () => number;
   /** What can be changed at run time; the loops look at it again and again. */
   readonly #settings: CheckedSettings;
   readonly #events = new Emitter();
@@ -118,6 +121,7 @@ class Attached implements Manager {
   readonly #stopped = new AbortController();
   readonly #watching: Promise<void>;
   readonly #requests: Requests;
+  readonly #company: NodeCompany;
   #stopping: Promise<void> | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
@@ -126,10 +130,10 @@ class Attached implements Manager {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
-    this.#config = config;
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
+    this.#random = config.random ?? Math.random;
     const warn = (code: string, message: string): void => this.#warn(code, message);
     this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
     this.#registry = new Registry(db, {
@@ -139,11 +143,14 @@ class Attached implements Manager {
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
     this.#letters = new DeadLetters(db, this.#clock);
-    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes);
+    const self = { id: config.id, random: this.#random, clock: this.#clock };
+    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn });
+    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
+    this.#company.begin();
     this.#applier.prepare();
     this.#age = new BacklogAge(db, this.#clock);
     const sources = { db, registry: this.#registry, clock: this.#clock };
@@ -157,6 +164,7 @@ class Attached implements Manager {
       shipper: (url, attachment) => this.#shipper(url, attachment),
     });
     this.#roster.enrol();
+    this.#roster.noteRemoved();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
     this.#retrying.schemaChanged();
@@ -181,16 +189,21 @@ class Attached implements Manager {
     this.#refuseIfStopped();
     if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
     const list = JSON.stringify(changes, exactIntegers).slice(1, -1);
-    return this.#apply(batchText(0, list), undefined, true).ack.applied;
+    return this.#apply(batchText(0, list), {}, true).ack.applied;
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
-    const self = { events: this.#events, clock: this.#clock, anyOrder: () => true };
-    return receiving(self, { body, from: options.from }, () => {
+    const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
+    return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
-      return this.#apply(body, options.from, options.said !== undefined);
+      return this.#apply(body, options, options.said !== undefined);
     });
+  }
+
+  hello(said: string): Record<string, string> {
+    this.#refuseIfStopped();
+    return this.#company.hello(said);
   }
 
   health(): Health {
@@ -200,6 +213,7 @@ class Attached implements Manager {
       db: this.#db,
       registry: this.#registry,
       letters: this.#letters,
+      company: this.#company,
       shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
@@ -242,13 +256,15 @@ class Attached implements Manager {
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, from: string | undefined, isRowcast: boolean): Taken {
+  #apply(body: string | Uint8Array, { from, said }: ReceiveOptions, isRowcast: boolean): Taken {
     const { ack, event, letters, changes } = this.#applier.apply(body, {
       from,
       isRowcast,
+      note: said === undefined ? undefined : () => this.#company.requested(said, true),
       wantRows: this.#events.has('applied'),
       wantLetters: this.#events.has('dead-letter'),
     });
+    this.#company.settle();
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     this.#oneWay.received(from);
@@ -297,11 +313,11 @@ class Attached implements Manager {
   }
 
   #shipper(peer: string, attachment: Attachment): Shipper {
-    const { id, random } = this.#config;
     return new Shipper({
-      nodeId: id,
+      nodeId: this.id,
       peer,
-      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment),
+      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company),
+      company: this.#company.of(peer),
       fetch: async (url, init) => {
         const answer = await this.#transport.fetch(url, init);
         this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
@@ -310,7 +326,7 @@ class Attached implements Manager {
       get: this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
-      random: random ?? Math.random,
+      random: this.#random,
       events: this.#events,
       pace: this.#settings,
     });

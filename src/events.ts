@@ -37,6 +37,12 @@ export interface RowcastEvents {
     ms: number;
     result: 'acked' | 'unreachable' | 'refused' | 'too-large';
   };
+  /** This database is an earlier state of itself, or a copy: it has taken an identity of its own, and is being seeded. */
+  restored: Record<string, never>;
+  /** Another database answers at this URL than before: it is given everything. `id` is its node id. */
+  'peer-replaced': { peer: string; id: string };
+  /** The node with this id has lost a part of what it had: it is given everything, at the URLs where it is a peer. */
+  'peer-restored': { id: string; peers: string[] };
   'peer-up': { peer: string };
   /** A whole round of attempts failed; the changes stay and the attempts go on. */
   'peer-down': { peer: string; reason: string };
@@ -68,6 +74,9 @@ const EVENTS: Record<EventName, true> = {
   acked: true,
   attempt: true,
   received: true,
+  restored: true,
+  'peer-replaced': true,
+  'peer-restored': true,
   'peer-up': true,
   'peer-down': true,
   'peer-stale': true,

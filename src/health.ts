@@ -54,6 +54,7 @@ export interface Subject {
   db: Connection;
   registry: Registry;
   letters: DeadLetters;
+  company: { problems(): string[] };
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
@@ -65,7 +66,7 @@ const READ_WAIT_MS = 100;
 
 export function health(subject: Subject): Health {
   const { nodeId, db, shippers } = subject;
-  const problems: string[] = [];
+  const problems: string[] = subject.company.problems();
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(db, problems);

@@ -132,7 +132,8 @@ describe('configuration', () => {
     expect(error.message).toMatch(message);
     if (listener)
       expect(error.hint).toContain(
-        'applied, acked, attempt, received, peer-up, peer-down, peer-stale, dead-letter, warning, error',
+        'applied, acked, attempt, received, restored, peer-replaced, peer-restored, peer-up, peer-down, peer-stale, ' +
+          'dead-letter, warning, error',
       );
   });
 

@@ -2,6 +2,7 @@
 
 import { LETTER_TABLES } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
+import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold, inMain, quote } from '../sqlite/sql.ts';
 import { adoptChanges } from './adopt.ts';
@@ -28,13 +29,15 @@ const DEFINITIONS = {
     'dead_id INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it. snapshot_of
   // names its tables as a JSON array, NULL means all of them; snapshot_run tells one walk from the next. A paused peer is
-  // sent nothing; for a stale one nothing is kept, and it is seeded when it is back.
+  // sent nothing; for a stale one nothing is kept, and it is seeded when it is back. inc is the database that acknowledged
+  // last at this URL; removed is set once it is known that the peer was taken out of the configuration.
   _peer_state:
     '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, ' +
     'snapshot_table TEXT, snapshot_after TEXT, snapshot_of TEXT, snapshot_run INTEGER DEFAULT 0, asks TEXT, ' +
-    'paused INTEGER DEFAULT 0, stale INTEGER DEFAULT 0)',
+    'paused INTEGER DEFAULT 0, stale INTEGER DEFAULT 0, inc TEXT, removed INTEGER)',
   // Who is attached to this file, by configuration: a change is kept until the peers of all of them have it.
   _attachments: '(node_id TEXT, peers TEXT, beat INTEGER DEFAULT 0, PRIMARY KEY (node_id, peers)) WITHOUT ROWID',
+  ...IDENTITY_TABLES,
   // Last, because adopting another implementation's changes may write dead letters.
   _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
 };
@@ -52,6 +55,8 @@ const KNOWN_BY: Record<InternalTable, string[]> = {
   _hidden: ['table_name', 'row_id', 'version', 'row_data', 'blocked_by', 'blocked_version', 'dead_id'],
   _peer_state: [],
   _attachments: ['node_id', 'peers', 'beat'],
+  _nodes: ['inc', 'id', 'boot', 'before', 't0', 'tick', 'back', 'self'],
+  _names: ['id', 'inc'],
   _changes: ['change_id', 'op', 'row_id', 'row_data'],
 };
 
@@ -64,6 +69,7 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
   _replaced: [],
   _hidden: [],
   _attachments: [],
+  _names: [],
 };
 
 /** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */

@@ -31,6 +31,9 @@ export function logEvents(manager: Subscribable, log: Log, clock: Clock): void {
   const sparing = sparingly(log, clock);
   manager.on('peer-up', ({ peer }) => log('info', 'peer-up', { peer }));
   manager.on('peer-down', ({ peer, reason }) => log('warn', 'peer-down', { peer, reason: withoutAnswer(reason) }));
+  manager.on('restored', () => log('warn', 'restored'));
+  manager.on('peer-replaced', ({ peer, id }) => log('warn', 'peer-replaced', { peer, id }));
+  manager.on('peer-restored', ({ id, peers }) => log('warn', 'peer-restored', { id, peers }));
   const countReceived = countLetters(log);
   manager.on('dead-letter', (letter) => {
     if (letter.direction === 'in') return countReceived(letter);

@@ -20,6 +20,8 @@ export interface Replica {
   health(): { ok: boolean } | Promise<{ ok: boolean }>;
   /** Told to whoever sends to it. */
   readonly id?: string;
+  /** Who has asked for `/health` says who it is, in the header `x-rowcast`: the headers that the answer has besides. */
+  hello?(said: string): Record<string, string> | Promise<Record<string, string>>;
   /** The largest body that it takes; a request is not read any further. */
   readonly maxBodyBytes: number;
 }
@@ -35,7 +37,7 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
   if (path === HEALTH_PATH) {
     if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
-    return await healthOf(manager);
+    return await healthOf(manager, incoming.header(ROWCAST_HEADER));
   }
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
   const { headers, ...answer } = await sync(manager, incoming);
@@ -73,10 +75,11 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
 }
 
 /** A stopped manager has no health to report; a load balancer reads 503 as "not here". */
-async function healthOf(manager: Replica): Promise<Outgoing> {
+async function healthOf(manager: Replica, said: string | null | undefined): Promise<Outgoing> {
   try {
     const health = await manager.health();
-    return { status: health.ok ? 200 : 503, headers: JSON_TYPE, body: JSON.stringify(health) };
+    const self = said && manager.hello ? await manager.hello(said) : {};
+    return { status: health.ok ? 200 : 503, headers: { ...JSON_TYPE, ...self }, body: JSON.stringify(health) };
   } catch (error) {
     return refused(503, messageOf(error));
   }

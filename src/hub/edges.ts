@@ -36,9 +36,14 @@ export class Edge {
     return this.#row.paused;
   }
 
-  /** The id of the node whose changes are not to be sent here. */
-  get ownId(): string | undefined {
-    return this.shared ? undefined : this.nodeId;
+  get inc(): string | undefined {
+    return this.#row.inc;
+  }
+
+  /** Whose changes are not to be sent here: the database that answers here, or the id of a plain node. */
+  get ownOrigin(): string | undefined {
+    if (this.position < this.#row.anewUpto) return undefined;
+    return this.inc ?? (this.shared ? undefined : this.nodeId);
   }
 
   async advance({ seq, generation }: EdgeEnd): Promise<void> {
@@ -59,10 +64,25 @@ export class Edge {
     this.#row = await this.#store.reseedEdge(this.url);
   }
 
-  /** The node at this address has said who it is. */
-  async identify(nodeId: string): Promise<void> {
-    if (nodeId === this.nodeId) return;
-    const row = await this.#store.identify(this.url, this.generation, nodeId);
+  /** The node at this address has said its id, and how it introduces itself; null where it does not. */
+  async identify(nodeId: string, said: string | null): Promise<void> {
+    if (said !== null) await this.answered(said, this.generation);
+    if (nodeId !== this.nodeId)
+      this.#take(await this.#store.identify(this.url, this.generation, nodeId, said === null));
+  }
+
+  /** What was sent in that generation is answered by somebody who introduces himself so. */
+  async answered(said: string, generation: number): Promise<void> {
+    await this.#store.company.answered(this.url, generation, said);
+    await this.refresh();
+  }
+
+  /** Somebody else may have changed what the store has of it. */
+  async refresh(): Promise<void> {
+    this.#take(await this.#store.edge(this.url));
+  }
+
+  #take(row: EdgeRow): void {
     const position = row.generation === this.generation ? Math.max(row.position, this.position) : row.position;
     this.#row = { ...row, position };
   }

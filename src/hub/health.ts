@@ -43,7 +43,7 @@ export async function hubHealth(
   now: number,
 ): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
-  const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownId }));
+  const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
   const counts = await store.counts(asked).catch(
     (error): Counts => ({
       rows: 0,

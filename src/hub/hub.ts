@@ -10,9 +10,11 @@ import type { FlushResult, Received } from '../index.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { flushAll } from '../send/loop.ts';
+import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
+import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
 import { type HubHealth, hubHealth } from './health.ts';
@@ -22,7 +24,7 @@ import { Resends } from './resend.ts';
 import { retryLetter } from './retry.ts';
 import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
-import type { HubStore } from './store.ts';
+import type { Found, HubStore } from './store.ts';
 
 /** A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. */
 export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog'> {
@@ -45,6 +47,8 @@ export interface Hub {
   /** The largest body that `receive` takes. */
   readonly maxBodyBytes: number;
   health(): Promise<HubHealth>;
+  /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
+  hello(said: string): Promise<Record<string, string>>;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
   flush(): Promise<FlushResult>;
   /** Ends the loops; when it resolves, no timer, socket or statement is left. */
@@ -73,7 +77,8 @@ const ID_LENGTH_MAX = 200;
 export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const config = checkConfig(given, 'hub');
   const clock = config.clock ?? systemClock;
-  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes: config.maxBodyBytes });
+  const { id, maxBodyBytes, random = chance } = config;
+  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, id, random });
   try {
     await store.open();
     const edges = await enrolEdges(store, config.peers);
@@ -129,17 +134,19 @@ class Relay implements Hub {
         nodeId: config.id,
         peer: edge.url,
         outbox: new EdgeOutbox(store, this.fanOut, edge),
+        company: companyOf(store, edge),
         fetch: sending.fetch,
         get: sending.get,
         untilSent: sending.untilSent,
         clock: this.#clock,
-        random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
+        random: config.random ?? chance,
         events: this.#events,
         pace,
       });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
+      introduction: (url) => store.company.toEdge(url),
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#roster.nudge(edge),
@@ -155,6 +162,7 @@ class Relay implements Hub {
         await store.letters.remove(id);
       },
     };
+    store.company.onFound((found) => this.#found(found));
     store.onAdvance(() => {
       this.#waking ??= this.#wakeAll();
     });
@@ -165,16 +173,51 @@ class Relay implements Hub {
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
-    const self = { events: this.#events, clock: this.#clock, anyOrder: () => true };
+    let introduction: string | undefined;
+    const self = { events: this.#events, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
       const { from, said } = options;
       const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
-      const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });
+      const plain = said === undefined;
+      const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain });
+      if (said !== undefined) introduction = await this.#store.company.toSender(said);
       for (const one of letters) this.#events.emit('dead-letter', one);
       if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
       return { ack, changes };
     });
+  }
+
+  async hello(said: string): Promise<Record<string, string>> {
+    this.#refuseIfStopped();
+    await this.#store.company.hello(said);
+    const introduction = await this.#store.company.toSender(said);
+    return introduction === undefined ? {} : { [ROWCAST_HEADER]: introduction };
+  }
+
+  /** The store has taken note of it already. */
+  #found(found: Found): void {
+    const events = this.#events;
+    if (found.kind === 'restored') events.emit('restored', {});
+    if (found.kind === 'peer-replaced') {
+      this.#seeded([found.url]);
+      events.emit('peer-replaced', { peer: found.url, id: found.id });
+    }
+    if (found.kind === 'peer-restored') {
+      this.#seeded(found.urls);
+      events.emit('peer-restored', { id: found.id, peers: found.urls });
+    }
+  }
+
+  /** These begin anew. */
+  #seeded(urls: string[]): void {
+    for (const { edge } of this.#roster.links) {
+      if (urls.includes(edge.url))
+        void edge.refresh().then(
+          () => this.#roster.nudge(edge),
+          () => {},
+        );
+    }
   }
 
   async health(): Promise<HubHealth> {
@@ -218,4 +261,20 @@ class Relay implements Hub {
   #refuseIfStopped(): void {
     if (this.#stopping) throw new RowcastError('STOPPED', 'this hub was stopped');
   }
+}
+
+/** What the ship loop of an edge says, and does with what it hears. */
+function companyOf({ company }: HubStore, edge: Edge): Company {
+  return {
+    introduction: () => company.toEdge(edge.url),
+    get isKnown() {
+      return edge.inc !== undefined;
+    },
+    objection: (said) => company.objection(edge.url, said),
+    heard: (said) => edge.answered(said, edge.generation),
+  };
+}
+
+function chance(): number {
+  return randomInt(2 ** 32) / 2 ** 32;
 }

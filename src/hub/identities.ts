@@ -4,6 +4,7 @@ import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import { askHealth, nodeIdIn } from '../send/request.ts';
 import type { Ask } from '../send/transport.ts';
+import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Edge } from './edges.ts';
 
 /** How long a `/health` may take, and the pauses before the next: while the edge is not known, and once it is. */
@@ -15,6 +16,8 @@ const KNOWN_MS = 30_000;
 export interface IdentityOptions {
   hubId: string;
   get: Ask;
+  /** The header for a request to an edge. */
+  introduction(url: string): Promise<string>;
   clock: Clock;
   events: Emitter;
   /** An edge was asked: it may be shipped to now. */
@@ -95,11 +98,11 @@ export class EdgeIdentities {
   }
 
   async #ask(edge: Edge): Promise<boolean> {
-    const id = await this.#nodeIdOf(edge.url);
-    if (id === undefined || !this.#isWatched(edge)) return false;
+    const found = await this.#askHealth(edge.url);
+    if (found === undefined || !this.#isWatched(edge)) return false;
     try {
       const before = edge.nodeId;
-      await edge.identify(id);
+      await edge.identify(found.id, found.said);
       this.#note(edge, before);
       return true;
     } catch (error) {
@@ -109,14 +112,15 @@ export class EdgeIdentities {
   }
 
   /** Undefined where it cannot be learnt; the edge is then sent its own changes as well, which harms nothing. */
-  async #nodeIdOf(url: string): Promise<string | undefined> {
+  async #askHealth(url: string): Promise<{ id: string; said: string | null } | undefined> {
     const request = new AbortController();
     this.#requests.set(url, request);
     try {
       const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
-      const { status, body } = await askHealth(this.#o.get, url, options);
+      const { status, body, header } = await askHealth(this.#o.get, url, await this.#o.introduction(url), options);
       // 503 is what a node answers that is not well; it is still that node.
-      return status === 200 || status === 503 ? nodeIdIn(body) : undefined;
+      const id = status === 200 || status === 503 ? nodeIdIn(body) : undefined;
+      return id === undefined ? undefined : { id, said: header(ROWCAST_HEADER) };
     } catch {
       return undefined;
     } finally {

@@ -20,17 +20,19 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
   /** Everything here was flushed to disk before it was acknowledged to its sender; there is nothing left to flush. */
   async next(limit: BatchLimit, previous?: EdgeShipment, acked?: EdgeShipment): Promise<EdgeShipment | undefined> {
     if (acked) await this.ack(acked);
-    const { asked, ownId, generation } = this.#edge;
+    const { asked, ownOrigin, generation } = this.#edge;
     if (!asked) return undefined;
     const end = previous?.end;
-    const from = end?.generation === generation ? end.seq : await this.#skipOwn(ownId, generation);
-    const portion = await this.#fanOut.next(from, limit, ownId);
+    const from = end?.generation === generation ? end.seq : await this.#skipOwn(ownOrigin, generation);
+    const portion = await this.#fanOut.next(from, limit, ownOrigin);
     if (!portion) return undefined;
     const { body, count } = portion;
     return { batchId: portion.end, body, count, end: { seq: portion.end, generation } };
   }
 
   async ack(shipment: EdgeShipment): Promise<void> {
+    const { said, end } = shipment;
+    if (said !== undefined) await this.#edge.answered(said, end.generation);
     await this.#edge.advance(shipment.end);
   }
 
@@ -45,10 +47,10 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
     return this.#store.single(shipment, index);
   }
 
-  async #skipOwn(ownId: string | undefined, generation: number): Promise<number> {
+  async #skipOwn(ownOrigin: string | undefined, generation: number): Promise<number> {
     const { position } = this.#edge;
-    if (ownId === undefined) return position;
-    const seq = await this.#fanOut.skip(position, ownId);
+    if (ownOrigin === undefined) return position;
+    const seq = await this.#fanOut.skip(position, ownOrigin);
     await this.#edge.advance({ seq, generation });
     return seq;
   }

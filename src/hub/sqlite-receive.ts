@@ -6,9 +6,11 @@ import { planChange, type Staged } from '../receive/plan.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
+import { readIntroduction } from '../wire/introduction.ts';
 import { type Ack, BATCH_CHANGES_MAX, type Op, type Rejection, type RejectionCode } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { canonicalId } from '../wire/values.ts';
+import type { SqliteHubCompany } from './sqlite-company.ts';
 import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
 import { tombstone } from './sqlite-tables.ts';
 import type { Sender, Stored } from './store.ts';
@@ -33,10 +35,17 @@ export class BatchMerger {
   readonly #letters: DeadLetters;
   readonly #bodyBytes: number;
   readonly #jsonb: boolean;
+  readonly #company: Pick<SqliteHubCompany, 'tick' | 'requested'>;
   readonly #sql: Record<'merge' | 'mergeOne' | 'tally' | 'tallyOne' | 'versions' | 'irregular', string>;
 
-  constructor(db: Connection, letters: DeadLetters, bodyBytes: number, jsonb: boolean) {
+  constructor(
+    db: Connection,
+    letters: DeadLetters,
+    { bodyBytes, jsonb }: { bodyBytes: number; jsonb: boolean },
+    company: Pick<SqliteHubCompany, 'tick' | 'requested'>,
+  ) {
     this.#db = db;
+    this.#company = company;
     this.#letters = letters;
     this.#bodyBytes = bodyBytes;
     this.#jsonb = jsonb;
@@ -57,14 +66,32 @@ export class BatchMerger {
     const batchChanges = sender.plain ? Number.POSITIVE_INFINITY : BATCH_CHANGES_MAX;
     const document = readBatch(this.#db, this.#jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
     try {
-      return this.#db.transaction(() => this.#merge(document, sender, NONE), { durable: true });
+      return this.#inTransaction(document, sender, NONE);
     } catch (error) {
       if (!(error instanceof Superseded)) throw error;
-      return this.#db.transaction(() => this.#merge(document, sender, error), { durable: true });
+      return this.#inTransaction(document, sender, error);
     }
   }
 
-  #merge(document: BatchDocument, { from, plain }: Sender, superseded: Superseded): Stored & { advanced: boolean } {
+  #inTransaction(document: BatchDocument, sender: Sender, superseded: Superseded): Stored & { advanced: boolean } {
+    return this.#db.transaction(
+      () => {
+        if (sender.said !== undefined) this.#company.requested(sender.said);
+        const stored = this.#merge(document, sender, superseded);
+        this.#company.tick();
+        return stored;
+      },
+      { durable: true },
+    );
+  }
+
+  #merge(
+    document: BatchDocument,
+    { from: nodeId, said, plain }: Sender,
+    superseded: Superseded,
+  ): Stored & { advanced: boolean } {
+    // Two databases may have one id, and one that has lost its data is another: what it brought before is news to it.
+    const from = readIntroduction(said)?.inc ?? nodeId;
     const before = this.latest();
     const { merge, tally, except } = this.#regular(superseded);
     this.#db.run(merge, before, from ?? null, document.json, ...except);
@@ -82,8 +109,8 @@ export class BatchMerger {
     const irregular = regular < document.count ? this.#irregular(document) : [];
     if (plain && superseded === NONE) this.#refuseSuperseded(document, irregular);
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
-    const aside = this.#mergeIrregular(others, before, from, tallies);
-    this.#letters.room.claim(from, aside.length);
+    const aside = this.#mergeIrregular(others, before, { origin: from, from: nodeId }, tallies);
+    this.#letters.room.claim(nodeId, aside.length);
     // A row counts with all its changes, those included that a later one of the batch stands for.
     for (const row of superseded.changes.values()) (tallies.get(row) as Tally).n += 1;
     const placed = [...tallies.values()].filter((row) => row.placed);
@@ -139,7 +166,7 @@ export class BatchMerger {
   #mergeIrregular(
     changes: Irregular[],
     before: number,
-    from: string | undefined,
+    { origin, from }: { origin: string | undefined; from: string | undefined },
     tallies: Map<string, Tally>,
   ): { rejection: Rejection; event: RowcastEvents['dead-letter'] }[] {
     const aside = new Map<Irregular, { code: RejectionCode; reason: string }>();
@@ -167,14 +194,14 @@ export class BatchMerger {
         continue;
       }
       const params = [change.idx, plan.op, table, id, plan.updatedAt, change.row as string];
-      this.#db.run(this.#sql.mergeOne, before, from ?? null, ...params);
+      this.#db.run(this.#sql.mergeOne, before, origin ?? null, ...params);
       merged.push({ params, tally });
     }
     // They remove whatever is there, so they come last; but what the same batch says of the row later stands against
     // them: otherwise the batch, sent again, would delete what it brought.
     for (const { change, table, id } of rowless) {
       const tally = tallies.get(`${fold(table)}\n${id}`) as Tally;
-      if (tally.last > change.idx || this.#deleteWhatIsThere(before + 1 + change.idx, table, id, from)) {
+      if (tally.last > change.idx || this.#deleteWhatIsThere(before + 1 + change.idx, table, id, origin)) {
         tally.placed = true;
         continue;
       }

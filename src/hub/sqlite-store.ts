@@ -7,6 +7,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
 import type { BatchLimit } from '../wire/body.ts';
+import { LATEST, SqliteHubCompany } from './sqlite-company.ts';
 import { SegmentReader } from './sqlite-read.ts';
 import { BatchMerger } from './sqlite-receive.ts';
 import { prepareHubDatabase } from './sqlite-tables.ts';
@@ -19,12 +20,16 @@ export interface SqliteStoreOptions {
   clock: Clock;
   /** The largest body that is read. */
   maxBodyBytes: number;
+  /** The hub's id, and chance, of which its identity is made. */
+  id: string;
+  random: () => number;
   /** Whether to read bodies as JSONB; by default where this SQLite can. */
   jsonb?: boolean;
 }
 
 export class SqliteHubStore implements HubStore {
   readonly letters: HubLetters;
+  readonly company: SqliteHubCompany;
   readonly #db: Connection;
   readonly #letters: DeadLetters;
   readonly #merger: BatchMerger;
@@ -38,10 +43,19 @@ export class SqliteHubStore implements HubStore {
   readonly #generations = new Map<string, number>();
   #lastGeneration = 0;
 
-  constructor(db: Connection, { clock, maxBodyBytes, jsonb = true }: SqliteStoreOptions) {
+  constructor(db: Connection, { clock, maxBodyBytes, id, random, jsonb = true }: SqliteStoreOptions) {
     this.#db = db;
+    this.company = new SqliteHubCompany(
+      db,
+      { id, random, clock },
+      {
+        generationOf: (url) => this.#generationOf(url),
+        nextGeneration: (url) => this.#generations.delete(url),
+      },
+    );
     this.#letters = new DeadLetters(db, clock);
-    this.#merger = new BatchMerger(db, this.#letters, maxBodyBytes, jsonb && featuresOf(db).jsonb);
+    const reading = { bodyBytes: maxBodyBytes, jsonb: jsonb && featuresOf(db).jsonb };
+    this.#merger = new BatchMerger(db, this.#letters, reading, this.company);
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);
     this.letters = lettersOf(db, this.#letters);
@@ -50,6 +64,7 @@ export class SqliteHubStore implements HubStore {
   async open(): Promise<void> {
     requireVersion(this.#db);
     prepareHubDatabase(this.#db);
+    this.company.begin();
   }
 
   async close(): Promise<void> {
@@ -63,6 +78,7 @@ export class SqliteHubStore implements HubStore {
 
   async receive(body: string | Uint8Array, sender: Sender): Promise<Stored> {
     const { advanced, ...stored } = this.#merger.receive(body, sender);
+    this.company.settle();
     if (advanced) this.#advanced();
     return stored;
   }
@@ -145,7 +161,8 @@ export class SqliteHubStore implements HubStore {
 
   async addEdges(urls: string[]): Promise<void> {
     this.#db.transaction(() => {
-      for (const url of urls) this.#db.run('INSERT INTO _hub_edges (url) VALUES (?) ON CONFLICT DO NOTHING', url);
+      const sql = `INSERT INTO _hub_edges (url, anew_upto) VALUES (?, ${LATEST}) ON CONFLICT DO NOTHING`;
+      for (const url of urls) this.#db.run(sql, url);
     });
   }
 
@@ -156,32 +173,31 @@ export class SqliteHubStore implements HubStore {
     for (const url of urls) this.#generations.delete(url);
   }
 
+  async edge(url: string): Promise<EdgeRow> {
+    return this.#edge(this.#storedEdge(url));
+  }
+
   async pauseEdge(url: string, paused: boolean): Promise<void> {
     const sql = 'UPDATE _hub_edges SET paused = CAST(? AS INTEGER) WHERE url = ?';
     this.#db.transaction(() => this.#db.run(sql, paused ? 1 : 0, url), { durable: true });
   }
 
   async reseedEdge(url: string): Promise<EdgeRow> {
-    this.#db.transaction(() => this.#db.run('UPDATE _hub_edges SET position = 0 WHERE url = ?', url));
+    const sql = `UPDATE _hub_edges SET position = 0, anew_upto = ${LATEST} WHERE url = ?`;
+    this.#db.transaction(() => this.#db.run(sql, url));
     this.#generations.delete(url);
-    return this.#edge(this.#storedEdge(url));
+    return this.edge(url);
   }
 
-  async identify(url: string, generation: number, nodeId: string): Promise<EdgeRow> {
+  async identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow> {
     const row = this.#storedEdge(url);
     if (row.node_id === nodeId || generation !== this.#generationOf(url)) return this.#edge(row);
     // Another node has nothing of what the one before it had.
-    const position = row.node_id === null ? row.position : 0;
-    this.#db.transaction(() =>
-      this.#db.run(
-        'UPDATE _hub_edges SET node_id = ?, position = CAST(? AS INTEGER) WHERE url = ?',
-        nodeId,
-        position,
-        url,
-      ),
-    );
-    if (row.node_id !== null) this.#generations.delete(url);
-    return this.#edge({ ...row, position, node_id: nodeId });
+    const isAnother = row.node_id !== null && isPlain;
+    const anew = isAnother ? `, position = 0, anew_upto = ${LATEST}, inc = NULL` : '';
+    this.#db.transaction(() => this.#db.run(`UPDATE _hub_edges SET node_id = ?${anew} WHERE url = ?`, nodeId, url));
+    if (isAnother) this.#generations.delete(url);
+    return this.edge(url);
   }
 
   async advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void> {
@@ -199,7 +215,7 @@ export class SqliteHubStore implements HubStore {
   }
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
-    const problems = this.#writeProblems();
+    const problems = [...this.#writeProblems(), ...this.company.problems()];
     if (this.#letters.room.problem !== undefined) problems.push(this.#letters.room.problem);
     const latest = Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
     return {
@@ -220,8 +236,10 @@ export class SqliteHubStore implements HubStore {
     return row;
   }
 
-  #edge({ url, position, node_id: nodeId, paused }: StoredEdge): EdgeRow {
-    return { url, position, nodeId: nodeId ?? undefined, paused: paused === 1, generation: this.#generationOf(url) };
+  #edge({ url, position, node_id, inc, anew_upto: anewUpto, paused }: StoredEdge): EdgeRow {
+    const generation = this.#generationOf(url);
+    const known = { nodeId: node_id ?? undefined, inc: inc ?? undefined };
+    return { url, position, ...known, anewUpto, paused: paused === 1, generation };
   }
 
   #generationOf(url: string): number {
@@ -262,9 +280,11 @@ interface StoredEdge {
   position: Seq;
   node_id: string | null;
   paused: number;
+  inc: string | null;
+  anew_upto: Seq;
 }
 
-const EDGES = 'SELECT url, position, node_id, paused FROM _hub_edges';
+const EDGES = 'SELECT url, position, node_id, paused, inc, anew_upto FROM _hub_edges';
 
 function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
   return {

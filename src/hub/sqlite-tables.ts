@@ -1,6 +1,7 @@
 /** The hub's own database: the newest version of every row, how far each edge is, and nobody else's tables. */
 import { LETTER_TABLES } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
+import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 
@@ -18,18 +19,21 @@ const DEFINITIONS: Record<string, string> = {
   _hub_live: "CREATE VIEW _hub_live AS SELECT seq FROM _hub_rows WHERE op <> 'DELETE'",
   _hub_edges:
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
-    'paused INTEGER NOT NULL DEFAULT 0)',
+    'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0)',
   _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
 };
 
 /** Those that have few rows, however many the hub has. */
 const SMALL = new Set(['_hub_edges', '_hub_asked']);
 
+/** Those that a node has, too. */
+const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TABLES };
+
 /**
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
- * paused.
+ * paused. 3: an edge is known by the database that answers.
  */
-const FORMAT = 2;
+const FORMAT = 3;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -54,7 +58,7 @@ export function prepareHubDatabase(db: Connection): void {
     );
     return schema;
   });
-  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !(name in LETTER_TABLES));
+  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !(name in SHARED_TABLES));
   if (foreign.length > 0) {
     const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
@@ -68,7 +72,7 @@ export function prepareHubDatabase(db: Connection): void {
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
   db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
-    for (const [name, columns] of Object.entries(LETTER_TABLES))
+    for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
     if (isEarlier && found.some(({ name }) => name === '_hub_edges')) rebuildEdges(db);
     // An earlier hub kept deleted rows with all that was in them.
@@ -99,7 +103,7 @@ function nameOf({ name }: { name: string }): string {
 
 function checkForDamage(db: Connection, names: string[]): void {
   const small = pragma(db, 'page_count') * pragma(db, 'page_size') <= CHECKED_BYTES;
-  const tables = names.filter((name) => SMALL.has(name) || name in LETTER_TABLES);
+  const tables = names.filter((name) => SMALL.has(name) || name in SHARED_TABLES);
   for (const check of small ? ['quick_check(1)'] : tables.map((name) => `quick_check("${name}")`)) {
     const verdict = String(Object.values(db.get(`PRAGMA ${check}`) ?? {})[0]).replace(/\s+/g, ' ');
     if (verdict !== 'ok') throw refused(`is damaged: ${verdict}`);

@@ -27,6 +27,9 @@ import type { Ack } from '../wire/protocol.ts';
 export type Seq = number;
 
 export interface HubStore {
+  /** Who this hub is, and what it remembers of others. */
+  readonly company: HubCompany;
+
   /** Creates what is missing. Rejects with INVALID_DATABASE where there is anything but a hub's data. */
   open(): Promise<void>;
   /** Lets go of everything; what it was given to use is the caller's to close. */
@@ -68,12 +71,16 @@ export interface HubStore {
   /** New ones begin at 0, with a generation of their own; those that are there stay as they are. */
   addEdges(urls: string[]): Promise<void>;
   forgetEdges(urls: string[]): Promise<void>;
+  edge(url: string): Promise<EdgeRow>;
   /** Notes, and flushes, that nothing is to be sent there, or that it is again. */
   pauseEdge(url: string, paused: boolean): Promise<void>;
   /** The edge begins at 0 once more, in the next generation. */
   reseedEdge(url: string): Promise<EdgeRow>;
-  /** The node at a URL has said who it is. Another one than before begins at 0, in the next generation. */
-  identify(url: string, generation: number, nodeId: string): Promise<EdgeRow>;
+  /**
+   * The node at a URL has said its id. A plain one that has another than before begins at 0, in the next generation; one
+   * that has introduced itself is known by that.
+   */
+  identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow>;
   /** Moves positions forward, of the generations named and no others (I6). Not flushed. */
   advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void>;
 
@@ -81,6 +88,29 @@ export interface HubStore {
   /** For `/health`, with bounded work. Rejects where the store cannot be read. */
   counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts>;
 }
+
+/**
+ * What is heard is noted in the transaction of what it came with; where an edge may have lost something, it begins at 0 in
+ * the next generation, and up to the last seq of that moment it is sent its own changes as well.
+ */
+export interface HubCompany {
+  /** The header for a request to an edge, and for an answer to a sender; undefined to a plain one. */
+  toEdge(url: string): Promise<string>;
+  toSender(said: string): Promise<string | undefined>;
+  /** Somebody asks how the hub is, and says who it is. */
+  hello(said: string): Promise<void>;
+  /** The answer to something that was sent in that generation says who gives it. */
+  answered(url: string, generation: number, said: string): Promise<void>;
+  /** Why an acknowledgement by this one is worth nothing; undefined where it is. */
+  objection(url: string, said: string): Promise<string | undefined>;
+  onFound(listener: (found: Found) => void): void;
+  problems(): string[];
+}
+
+export type Found =
+  | { kind: 'restored' }
+  | { kind: 'peer-replaced'; id: string; url: string }
+  | { kind: 'peer-restored'; id: string; urls: string[] };
 
 /** What one edge is sent. */
 export type EdgeShipment = Shipment<EdgeEnd>;
@@ -95,6 +125,8 @@ export interface EdgeEnd {
 /** Who a batch is from. */
 export interface Sender {
   from: string | undefined;
+  /** How it introduces itself; undefined where it does not. */
+  said?: string | undefined;
   /**
    * It is no Rowcast node, and may write one row twice in one millisecond: of two such changes in one batch the later
    * one is its state, whatever they contain.
@@ -131,6 +163,10 @@ export interface EdgeRow {
   url: string;
   position: Seq;
   nodeId: string | undefined;
+  /** The database that acknowledged last at this URL; undefined where it has not introduced itself. */
+  inc: string | undefined;
+  /** Up to there it is sent what it brought itself, too. */
+  anewUpto: Seq;
   paused: boolean;
   /** Tells apart the nodes that were at this URL one after the other. */
   generation: number;

@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER } from '../wire/protocol.ts';
+import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 
 /** The answer to a batch, for the caller's own `/sync` route: send `body` as JSON, with these headers. */
 export type Received =
@@ -33,8 +33,8 @@ export interface Taken {
 interface Receiver {
   events: Emitter;
   clock: Clock;
-  /** Batches may come in any order, or two at once. */
-  anyOrder: () => boolean;
+  /** How it introduces itself to a sender that has; undefined to a plain one. */
+  introduction: () => string | undefined;
 }
 
 /**
@@ -72,7 +72,12 @@ function raise(error: unknown): never {
   throw error;
 }
 
-function finish({ events, clock, anyOrder }: Receiver, batch: Arrived, began: number, taken: Bare<Received>): Received {
+function finish(
+  { events, clock, introduction }: Receiver,
+  batch: Arrived,
+  began: number,
+  taken: Bare<Received>,
+): Received {
   const { changes, ...answer } = taken;
   const ms = Math.max(0, clock.now() - began);
   if (events.has('received')) {
@@ -81,7 +86,13 @@ function finish({ events, clock, anyOrder }: Receiver, batch: Arrived, began: nu
     const bytes = typeof body === 'string' ? Buffer.byteLength(body) : (body?.byteLength ?? 0);
     events.emit('received', { from, changes, applied, bytes, ms, status: answer.status });
   }
-  const headers = { ...SYNC_HEADERS, [APPLY_MS_HEADER]: String(ms), ...(anyOrder() && { [ANY_ORDER_HEADER]: '1' }) };
+  const self = introduction();
+  const headers = {
+    ...SYNC_HEADERS,
+    [APPLY_MS_HEADER]: String(ms),
+    [ANY_ORDER_HEADER]: '1',
+    ...(self !== undefined && { [ROWCAST_HEADER]: self }),
+  };
   return { ...answer, headers };
 }
 

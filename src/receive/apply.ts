@@ -29,6 +29,11 @@ export interface Applied {
   changes: number;
 }
 
+/** Counts a transaction that is on disk when it is over, and that others may be told of. */
+interface Ticking {
+  tick(): void;
+}
+
 export class Applier {
   readonly #db: Connection;
   readonly #registry: Registry;
@@ -36,17 +41,19 @@ export class Applier {
   readonly #careful: CarefulApply;
   readonly #unique: UniqueRows;
   readonly #bodyBytes: number;
+  readonly #self: Ticking;
   /** The last change that was recorded, and the schema, when the visible rows were last settled. */
   #settledUpTo = -1;
   #settledSchema = -1;
 
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number) {
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number, self: Ticking) {
     this.#db = db;
     this.#registry = registry;
     this.#unique = new UniqueRows(db, letters);
     this.#fast = new FastApply(db, registry, this.#unique);
     this.#careful = new CarefulApply(db, registry, letters, this.#unique);
     this.#bodyBytes = bodyBytes;
+    this.#self = self;
   }
 
   /** Applies a request body; throws a RowcastError that says why when it is not a batch at all, and then changes nothing. */
@@ -67,7 +74,10 @@ export class Applier {
 
   #merge(document: BatchDocument, delivery: Delivery): Merged {
     try {
-      return this.syncing(() => this.#fast.merge(document, delivery) ?? this.#careful.merge(document, delivery));
+      return this.syncing(() => {
+        delivery.note?.();
+        return this.#fast.merge(document, delivery) ?? this.#careful.merge(document, delivery);
+      });
     } catch (error) {
       if (error instanceof TransactionLost) return this.#applyInHalves(document, delivery, error);
       throw error;
@@ -110,6 +120,7 @@ export class Applier {
         this.#db.run(SET_SYNCING);
         const result = fn();
         this.#db.run(RESET_SYNCING);
+        this.#self.tick();
         return { result };
       },
       // The acknowledgement promises that the changes survive a power cut, whatever the application's own setting is. A

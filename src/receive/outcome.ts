@@ -7,6 +7,8 @@ export interface Delivery {
   from: string | undefined;
   /** The sender has said that it is Rowcast: it never sends two versions of a row with one time. */
   isRowcast: boolean;
+  /** What else belongs into the transaction of the batch: who the sender says it is. */
+  note?: (() => void) | undefined;
   /** Somebody listens for the rows that were decided. */
   wantRows: boolean;
   /** Somebody listens for dead letters. */

@@ -4,10 +4,17 @@
  */
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import { ACCEPT_HEADER, ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, SEND_AGAIN_HEADER } from '../wire/protocol.ts';
+import {
+  ACCEPT_HEADER,
+  ANY_ORDER_HEADER,
+  APPLY_MS_HEADER,
+  HEALTH_PATH,
+  ROWCAST_HEADER,
+  SEND_AGAIN_HEADER,
+} from '../wire/protocol.ts';
 import { Link, type Packed, plain } from './link.ts';
 import { askHealth, NoAnswer, nodeIdIn, type PeerAnswer, postBatch } from './request.ts';
-import type { Shipment } from './shipment.ts';
+import type { Company, Shipment } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
 import { judge, type Verdict } from './verdict.ts';
 
@@ -34,6 +41,7 @@ export interface Attempt {
 export interface CourierOptions {
   nodeId: string;
   peer: string;
+  company: Company;
   fetch: Post;
   /** Undefined where nothing but POST can be sent. */
   get: Ask | undefined;
@@ -47,7 +55,10 @@ export interface CourierOptions {
 }
 
 /** What asking for `/health` has brought: `unknown` is an answer that says neither. */
-export type Pulse = { kind: 'alive' } | { kind: 'silent'; reason: string } | { kind: 'unknown' };
+export type Pulse =
+  | { kind: 'alive'; nodeId: string; said: string | null }
+  | { kind: 'silent'; reason: string }
+  | { kind: 'unknown' };
 
 /** An answer within this part of what is allowed is a swift one. */
 const SWIFT = 0.1;
@@ -91,7 +102,7 @@ export class Courier<P> {
 
   /** A peer that has not shown itself to be a Rowcast is never sent anything but batches. */
   get mayAsk(): boolean {
-    return this.#isRowcast && !this.#withoutHealth && this.#o.get !== undefined;
+    return (this.#isRowcast || this.#o.company.isKnown) && !this.#withoutHealth && this.#o.get !== undefined;
   }
 
   /** Resolves when the request is on its way: what comes next may keep the event loop for some milliseconds. */
@@ -115,13 +126,15 @@ export class Courier<P> {
 
   /** Asks the peer how it is. */
   async ask(): Promise<Pulse> {
-    const { get, peer, clock, stopped } = this.#o;
+    const { get, peer, company, clock, stopped } = this.#o;
     if (!get) return { kind: 'unknown' };
     try {
-      const { status, body } = await askHealth(get, peer, { clock, stopped, timeoutMs: HEALTH_MS });
-      if (nodeIdIn(body) !== undefined) {
+      const options = { clock, stopped, timeoutMs: HEALTH_MS };
+      const { status, body, header } = await askHealth(get, peer, await company.introduction(), options);
+      const nodeId = nodeIdIn(body);
+      if (nodeId !== undefined) {
         this.#answeredAt = clock.now();
-        return { kind: 'alive' };
+        return { kind: 'alive', nodeId, said: header(ROWCAST_HEADER) };
       }
       if (NO_SUCH_PAGE.has(status)) this.#withoutHealth = true;
       // Somebody is there who has no /health, or none for us; what answers in a dead peer's place says 5xx, or
@@ -140,20 +153,25 @@ export class Courier<P> {
     withdrawn: AbortSignal | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
-    const { nodeId, peer, fetch, clock, stopped } = this.#o;
+    const { nodeId, peer, company, fetch, clock, stopped } = this.#o;
     const { requestTimeoutMs: timeoutMs } = this.#o.pace;
     const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
-    const batch = { nodeId, body: packed.body, count: shipment.count, headers: { ...packed.headers, ...asks } };
+    const headers = { ...packed.headers, ...asks };
     const began = clock.now();
     let verdict: Verdict;
     try {
+      const introduction = await company.introduction();
+      const batch = { nodeId, introduction, body: packed.body, count: shipment.count, headers };
       const answer = await postBatch(fetch, peer, batch, {
         clock,
         timeoutMs,
         stopped,
         ...(withdrawn && { withdrawn }),
       });
-      verdict = judge({ ...answer, applyMs: answer.header(APPLY_MS_HEADER) }, shipment.batchId);
+      verdict = await this.#weighed(
+        judge({ ...answer, applyMs: answer.header(APPLY_MS_HEADER) }, shipment.batchId),
+        answer,
+      );
       this.#learn(answer, verdict, packed, place, began);
     } catch (error) {
       this.#swift = false;
@@ -172,6 +190,14 @@ export class Courier<P> {
       result: verdict.kind,
     });
     return verdict;
+  }
+
+  /** An acknowledgement with the word of who gives it; worth nothing where that one is not who it should be. */
+  async #weighed(verdict: Verdict, answer: PeerAnswer): Promise<Verdict> {
+    const said = answer.header(ROWCAST_HEADER);
+    if (verdict.kind !== 'acked' || said === null) return verdict;
+    const reason = await this.#o.company.objection(said);
+    return reason === undefined ? { ...verdict, said } : { kind: 'unreachable', reason };
   }
 
   #learn(answer: PeerAnswer, verdict: Verdict, packed: Packed, place: 'first' | 'second', began: number): void {

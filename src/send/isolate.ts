@@ -2,14 +2,14 @@
  * The search in a refused shipment for the changes that are to blame: the others are delivered, only those set aside.
  */
 import type { Outbox, Shipment } from './shipment.ts';
-import type { Verdict } from './verdict.ts';
+import type { Acked, Verdict } from './verdict.ts';
 
 /** What the search needs of the loop that it belongs to. */
 export interface Search<P> {
   outbox: Pick<Outbox<P>, 'next' | 'single'>;
   /** Sends a shipment, and again while the peer cannot be reached, for one round of attempts. */
   send(shipment: Shipment<P>): Promise<Verdict>;
-  acked(shipment: Shipment<P>, applyMs: number | undefined): Promise<void>;
+  acked(shipment: Shipment<P>, verdict: Acked): Promise<void>;
   setAside(shipment: Shipment<P>, reason: string): Promise<void>;
 }
 
@@ -72,7 +72,7 @@ async function deliver<P>(search: Search<P>, count: number): Promise<Searched | 
   const verdict = await search.send(piece);
   if (verdict.kind === 'unreachable') return verdict;
   if (verdict.kind === 'acked') {
-    await search.acked(piece, verdict.applyMs);
+    await search.acked(piece, verdict);
     return { kind: 'acked' };
   }
   if (piece.count > 1) return split(search, piece.count);

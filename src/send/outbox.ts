@@ -24,6 +24,7 @@ import {
 import { exactJson, exactText } from '../wire/exact-text.ts';
 import { encode } from '../wire/values.ts';
 import type { Attachment } from './attachment.ts';
+import type { NodeCompany } from './company.ts';
 import {
   advancePeer,
   beginSeed,
@@ -47,14 +48,23 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #letters: DeadLetters;
   readonly #peer: string;
   readonly #attachment: Attachment;
+  readonly #company: NodeCompany;
 
   /** A change is kept until every peer of the attachment, and of the others to this file, has it. */
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, peer: string, attachment: Attachment) {
+  constructor(
+    db: Connection,
+    registry: Registry,
+    letters: DeadLetters,
+    peer: string,
+    attachment: Attachment,
+    company: NodeCompany,
+  ) {
     this.#db = db;
     this.#registry = registry;
     this.#letters = letters;
     this.#peer = peer;
     this.#attachment = attachment;
+    this.#company = company;
   }
 
   next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): PeerShipment | undefined {
@@ -71,11 +81,13 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
       shipment = this.#db.transaction(() => this.#readDurably(limit, previous, acked), { durable: true });
     }
+    this.#company.settle();
     return shipment && { ...shipment, body: exactText(shipment.body) };
   }
 
   ack(shipment: PeerShipment): void {
     this.#db.transaction(() => this.#advance(shipment));
+    this.#company.settle();
   }
 
   setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
@@ -109,6 +121,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     if (!found) return undefined;
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     this.#db.run('UPDATE main._peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
+    this.#company.tick();
     return found;
   }
 
@@ -117,11 +130,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
    * the triggers went may not be in the table any more; the peer must have it before it looks, or it would not send it.
    */
   #question(): PeerShipment | undefined {
-    const { asks, lastAcked } = stateOf(this.#db, this.#peer);
+    const { asks, lastAcked, run } = stateOf(this.#db, this.#peer);
     if (asks === null) return undefined;
     const batchId = Math.max(1, lastAcked);
     const body = new TextEncoder().encode(batchText(batchId, ''));
-    return { batchId, body, count: 0, end: { kind: 'tail', changeId: lastAcked }, asks: askHeader(asks) };
+    return { batchId, body, count: 0, end: { kind: 'tail', run, changeId: lastAcked }, asks: askHeader(asks) };
   }
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
@@ -219,7 +232,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   #tail(last: number, count: number, body: Body): PeerShipment {
     this.#registry.markRead(last);
-    return { batchId: last, body, count, end: { kind: 'tail', changeId: last } };
+    const { run } = stateOf(this.#db, this.#peer);
+    return { batchId: last, body, count, end: { kind: 'tail', run, changeId: last } };
   }
 
   /** A row whose id is NULL has no identity on another node; the application's write stands, and a letter says so. */
@@ -238,7 +252,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#letters.listNameless(names, rows, 'the row has no id (NULL): give it one');
   }
 
-  #advance({ end, asks }: PeerShipment): void {
+  #advance({ end, asks, said }: PeerShipment): void {
+    if (said !== undefined && !this.#company.answered(this.#peer, said, end.run)) return;
     if (asks !== undefined) this.#heard(asks);
     // Whatever it has answered to: of the changes after that, some may be gone.
     if (stateOf(this.#db, this.#peer).stale) {

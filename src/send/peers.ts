@@ -10,9 +10,12 @@ import { type Attachment, OF_ANY_ATTACHMENT } from './attachment.ts';
 import { inScope, snapshotKey } from './resend.ts';
 import { remainingRows, type SnapshotPosition } from './snapshot.ts';
 
-/** Where a shipment to a peer ends: a change_id, or a place in the snapshot. */
+/**
+ * Where a shipment to a peer ends: a change_id, or a place in the snapshot. `run` is that of `_peer_state` when it was
+ * read: an answer to what was read before the peer's latest seed began says nothing of how far the peer is.
+ */
 export type PeerPosition =
-  | { kind: 'tail'; changeId: number }
+  | { kind: 'tail'; run: number; changeId: number }
   | { kind: 'snapshot'; run: number; position: SnapshotPosition };
 
 export interface PeerState {
@@ -27,6 +30,8 @@ export interface PeerState {
   run: number;
   /** Tables that the peer is to be asked for, as a JSON array. */
   asks: string | null;
+  /** The database that acknowledged last at this URL; null where it has not said who it is. */
+  inc: string | null;
   /** Nothing is kept for it: changes that it lacks may be gone, and it is seeded when it is back. */
   stale: boolean;
 }
@@ -89,6 +94,71 @@ export function beginSeed(db: Connection, peer: string, now: number): void {
 }
 
 /**
+ * What one has reaches all: what came from a database that is gone, or that has lost a part, may be here and nowhere else.
+ * Every peer is given all that there is, and whoever else may have something of it does the same. A stale one is given
+ * everything in any case, when it is back. In a transaction.
+ */
+export function compareAllPeers(db: Connection, now: number): void {
+  const peers = db.all<{ url: string }>(
+    `SELECT peer_url AS url FROM main._peer_state WHERE stale IS NOT 1 AND ${OF_ANY_ATTACHMENT}`,
+  );
+  for (const { url } of peers) beginSeed(db, url, now);
+}
+
+/** The database that has acknowledged at a URL. In a transaction. */
+export function noteDatabase(db: Connection, peer: string, inc: string): void {
+  db.run('UPDATE main._peer_state SET inc = ? WHERE peer_url = ?', inc, peer);
+}
+
+/** The URLs at which a database acknowledged last; a stale one is given everything in any case, when it is back. */
+export function peersOf(db: Connection, inc: string): string[] {
+  const sql = 'SELECT peer_url AS url FROM main._peer_state WHERE inc = ? AND stale IS NOT 1 ORDER BY peer_url';
+  return db.all<{ url: string }>(sql, inc).map(({ url }) => url);
+}
+
+/**
+ * A database that is at `peer` now was at a URL that is in no configuration any more: it has moved, and goes on where it
+ * was, unless it has missed changes meanwhile. In a transaction.
+ */
+export function movePeer(db: Connection, inc: string, peer: string, now: number): void {
+  const old = db.get<{ url: string }>(
+    `SELECT peer_url AS url FROM main._peer_state WHERE inc = ? AND peer_url <> ? AND NOT (${OF_ANY_ATTACHMENT})`,
+    inc,
+    peer,
+  )?.url;
+  if (old === undefined) return;
+  const { tailFrom, lastAcked, stale } = stateOf(db, old);
+  if (stale) return;
+  const kept = Number(db.get('SELECT min(change_id) AS n FROM main._changes')?.n ?? lastChangeId(db) + 1);
+  if ((tailFrom ?? lastAcked) < kept - 1) return;
+  const columns = ['last_acked', 'tail_from', 'snapshot_table', 'snapshot_after', 'snapshot_of', 'asks'];
+  db.run(
+    `UPDATE main._peer_state SET snapshot_run = snapshot_run + 1, (${columns.join(', ')}) = ` +
+      `(SELECT ${columns.join(', ')} FROM main._peer_state WHERE peer_url = ?) WHERE peer_url = ?`,
+    old,
+    peer,
+  );
+  db.run('DELETE FROM main._peer_state WHERE peer_url = ?', old);
+  db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(old));
+  noteSnapshot(db, peer, now);
+}
+
+/**
+ * A node that was taken out of the configuration may have brought something here and to nobody else. It may also have
+ * moved: that is known once every new peer has said who it is. In a transaction.
+ */
+export function noteRemoved(db: Connection, now: number): void {
+  const configured = OF_ANY_ATTACHMENT;
+  db.run(`UPDATE main._peer_state SET removed = NULL WHERE removed IS NOT NULL AND ${configured}`);
+  const removed = `inc IS NOT NULL AND removed IS NULL AND NOT (${configured})`;
+  if (!db.get(`SELECT 1 AS n FROM main._peer_state WHERE ${removed}`)) return;
+  const isNew = 'inc IS NULL AND last_acked = 0 AND tail_from IS NOT NULL AND snapshot_table IS NULL';
+  if (db.get(`SELECT 1 AS n FROM main._peer_state WHERE ${isNew} AND ${configured}`)) return;
+  db.run(`UPDATE main._peer_state SET removed = 1 WHERE ${removed}`);
+  compareAllPeers(db, now);
+}
+
+/**
  * The peer is too far behind: nothing is kept for it any more. `since` is how long it has been behind, which nobody will
  * be able to tell once the changes are gone. Inside a transaction.
  */
@@ -125,7 +195,13 @@ export function advancePeer(db: Connection, peer: string, end: PeerPosition): vo
       end.run,
     );
   } else {
-    db.run('UPDATE main._peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ?', end.changeId, peer);
+    db.run(
+      'UPDATE main._peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ? AND ' +
+        'coalesce(snapshot_run, 0) = ?',
+      end.changeId,
+      peer,
+      end.run,
+    );
   }
 }
 
@@ -224,6 +300,7 @@ const NOTHING_KNOWN: PeerState = {
   scope: null,
   run: 0,
   asks: null,
+  inc: null,
   stale: false,
 };
 
@@ -244,10 +321,11 @@ function findState(db: Connection, peer: string): PeerState | undefined {
     scope: string | null;
     run: number | null;
     asks: string | null;
+    inc: string | null;
     stale: number | null;
   }>(
     `SELECT last_acked, tail_from, snapshot_table, ${idForWire('snapshot_after')} AS snapshot_after, ` +
-      'snapshot_of AS scope, snapshot_run AS run, asks, stale FROM main._peer_state WHERE peer_url = ?',
+      'snapshot_of AS scope, snapshot_run AS run, asks, inc, stale FROM main._peer_state WHERE peer_url = ?',
     peer,
   );
   return (
@@ -258,6 +336,7 @@ function findState(db: Connection, peer: string): PeerState | undefined {
       scope: row.scope,
       run: row.run ?? 0,
       asks: row.asks,
+      inc: row.inc,
       stale: row.stale === 1,
     }
   );

@@ -45,10 +45,10 @@ export class NoAnswer extends Error {
 export function postBatch(
   post: Post,
   peer: string,
-  batch: { nodeId: string; body: Body; count: number; headers: Record<string, string> },
+  batch: { nodeId: string; introduction: string; body: Body; count: number; headers: Record<string, string> },
   options: RequestOptions,
 ): Promise<PeerAnswer> {
-  const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: `id=${batch.nodeId}` };
+  const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: batch.introduction };
   const headers = { 'content-type': 'application/json', ...batch.headers, ...identity };
   const answerBytes = ANSWER_BYTES + batch.count * ANSWER_BYTES_A_CHANGE;
   return exchange(options, answerBytes, (signal) =>
@@ -57,8 +57,9 @@ export function postBatch(
 }
 
 /** Asks a peer how it is. Throws NoAnswer. */
-export function askHealth(get: Ask, peer: string, options: RequestOptions): Promise<PeerAnswer> {
-  return exchange(options, HEALTH_BYTES, (signal) => get(peer + HEALTH_PATH, { signal }));
+export function askHealth(get: Ask, peer: string, introduction: string, options: RequestOptions): Promise<PeerAnswer> {
+  const headers = { [ROWCAST_HEADER]: introduction };
+  return exchange(options, HEALTH_BYTES, (signal) => get(peer + HEALTH_PATH, { headers, signal }));
 }
 
 /** The node that a `/health` speaks of; undefined where the body is no such answer. */

@@ -7,7 +7,16 @@ import type { Connection } from '../sqlite/connection.ts';
 import { Attachment } from './attachment.ts';
 import type { BacklogBound } from './backlog.ts';
 import { flushAll, Loop } from './loop.ts';
-import { beginSeed, canPrune, enrolPeers, pausedPeers, pruneChanges, setPaused, stateOf } from './peers.ts';
+import {
+  beginSeed,
+  canPrune,
+  enrolPeers,
+  noteRemoved,
+  pausedPeers,
+  pruneChanges,
+  setPaused,
+  stateOf,
+} from './peers.ts';
 import type { PeerCondition, Shipper } from './shipper.ts';
 
 export interface PeerStatus {
@@ -75,6 +84,12 @@ export class Roster implements Peers {
     enrolPeers(this.#o.db, this.#o.registry, this.#attachment);
   }
 
+  /** At the start: one that was a peer before and is none now may have brought something here and to nobody else. */
+  noteRemoved(): void {
+    const { db, clock } = this.#o;
+    db.transaction(() => noteRemoved(db, clock.now()));
+  }
+
   start(): void {
     this.#loops = this.#urls.map((url) => this.#loop(url));
     this.#follow();
@@ -95,6 +110,7 @@ export class Roster implements Peers {
       this.#urls.filter((other) => other !== url),
       () => setPaused(this.#o.db, url, false),
     );
+    this.noteRemoved();
     this.#loops = this.#loops.filter((other) => other !== loop);
     loop.end();
     const { ended } = loop;

@@ -17,9 +17,23 @@ export interface Shipment<P> {
   end: P;
   /** Tables that the peer is asked to send in its turn; the value of a header. */
   asks?: string;
+  /** Once it is acknowledged: how the one who did introduces itself. */
+  said?: string;
 }
 
 type Eventually<T> = T | Promise<T>;
+
+/** What the ship loop says of its own side with each request, and what it does with what the peer says of itself. */
+export interface Company {
+  /** The value of the header. */
+  introduction(): Eventually<string>;
+  /** The peer, or another one, has introduced itself: it may be asked how it is, even if it was not heard of yet. */
+  readonly isKnown: boolean;
+  /** Why an acknowledgement by this one is worth nothing; undefined where it is. */
+  objection(said: string): Eventually<string | undefined>;
+  /** The peer has introduced itself, and acknowledges nothing. */
+  heard(said: string): Eventually<void>;
+}
 
 /** Where the changes for one peer come from. Each of these may take its time. */
 export interface Outbox<P> {

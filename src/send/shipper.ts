@@ -11,14 +11,15 @@ import type { Emitter } from '../events.ts';
 import { nextBatchSize } from './batch-size.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
-import type { Outbox, Shipment } from './shipment.ts';
+import type { Company, Outbox, Shipment } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
-import type { Verdict } from './verdict.ts';
+import type { Acked, Verdict } from './verdict.ts';
 
 export interface ShipperOptions<P> {
   nodeId: string;
   peer: string;
   outbox: Outbox<P>;
+  company: Company;
   fetch: Post;
   /** Undefined where nothing but POST can be sent. */
   get: Ask | undefined;
@@ -89,9 +90,9 @@ export class Shipper<P = unknown> {
     this.#search = {
       outbox,
       send: (shipment) => this.#sendPatiently(shipment),
-      acked: (shipment, applyMs) => {
-        this.#resize(shipment, applyMs);
-        return this.#acked(shipment);
+      acked: (shipment, verdict) => {
+        this.#resize(shipment, verdict.applyMs);
+        return this.#acked(acknowledged(shipment, verdict));
       },
       setAside: (shipment, reason) => this.#setAside(shipment, reason),
     };
@@ -151,15 +152,7 @@ export class Shipper<P = unknown> {
     } catch (error) {
       // The application is in the middle of a transaction: its changes are not ours to read yet.
       if (error instanceof RowcastError && error.code === 'IN_TRANSACTION') return 'unreachable';
-      const known = error instanceof RowcastError;
-      this.#o.events.emit(
-        'error',
-        known
-          ? error
-          : new RowcastError('DATABASE_FAILED', `shipping to ${this.peer} failed: ${messageOf(error)}`, {
-              cause: error,
-            }),
-      );
+      this.#o.events.emit('error', failed(this.peer, error));
       return 'unreachable';
     }
   }
@@ -180,8 +173,8 @@ export class Shipper<P = unknown> {
       if (verdict.kind === 'acked') {
         failures = { unreachable: 0, refused: 0 };
         this.#resize(current, verdict.applyMs);
-        if (ahead) delivered = current;
-        else await this.#acked(current);
+        if (ahead) delivered = acknowledged(current, verdict);
+        else await this.#acked(acknowledged(current, verdict));
         current = ahead ?? (await this.#next());
         continue;
       }
@@ -293,7 +286,7 @@ export class Shipper<P = unknown> {
     const heard = Math.max(this.#courier.answeredAt, this.#askedAt);
     // The next chance is a tick away, and must not be too late.
     const byNextTick = this.#o.clock.now() + this.#o.pace.batchMs;
-    return this.#courier.mayAsk && byNextTick - heard > IDLE_MS;
+    return byNextTick - heard > IDLE_MS && this.#courier.mayAsk;
   }
 
   /** Beside the loop, which goes on with what is written meanwhile. As with batches, five failures make a peer down. */
@@ -306,6 +299,7 @@ export class Shipper<P = unknown> {
       if (pulse.kind === 'unknown' || overtaken || this.#stop.signal.aborted) break;
       if (pulse.kind === 'alive') {
         if (this.condition === 'down') this.#up();
+        await this.#heard(pulse.said);
         break;
       }
       this.lastError = pulse.reason;
@@ -313,6 +307,17 @@ export class Shipper<P = unknown> {
       if (failures === ATTEMPTS) this.#down(pulse.reason);
     }
     this.#asking = undefined;
+  }
+
+  /** What its answer to a question says of it; where that cannot be noted, the next answer says it again. */
+  async #heard(said: string | null): Promise<void> {
+    if (said === null) return;
+    try {
+      await this.#o.company.heard(said);
+    } catch (error) {
+      if (!(error instanceof RowcastError && error.code === 'IN_TRANSACTION'))
+        this.#o.events.emit('error', failed(this.peer, error));
+    }
   }
 
   #up(): void {
@@ -327,4 +332,14 @@ export class Shipper<P = unknown> {
     this.condition = 'down';
     this.#o.events.emit('peer-down', { peer: this.peer, reason });
   }
+}
+
+/** The shipment, with the word of the one that has it. */
+function acknowledged<P>(shipment: Shipment<P>, { said }: Acked): Shipment<P> {
+  return said === undefined ? shipment : { ...shipment, said };
+}
+
+function failed(peer: string, cause: unknown): RowcastError {
+  if (cause instanceof RowcastError) return cause;
+  return new RowcastError('DATABASE_FAILED', `shipping to ${peer} failed: ${messageOf(cause)}`, { cause });
 }

@@ -34,7 +34,10 @@ export type Post = (...args: Parameters<Fetch>) => Promise<BoundedResponse>;
 export type Ask = (...args: Parameters<Get>) => Promise<BoundedResponse>;
 
 /** How a peer is asked for its `/health`. */
-export type Get = (url: string, init: { signal: AbortSignal }) => Promise<FetchResponse>;
+export type Get = (
+  url: string,
+  init: { headers: Record<string, string>; signal: AbortSignal },
+) => Promise<FetchResponse>;
 
 export interface Transport {
   fetch: Post;
@@ -68,7 +71,7 @@ function defaultTransport(): Transport {
   if (process.versions.bun !== undefined)
     return {
       fetch: async (url, init) => bounded(await fetch(url, init as RequestInit)),
-      get: async (url, { signal }) => bounded(await fetch(url, { signal, redirect: 'manual' })),
+      get: async (url, { headers, signal }) => bounded(await fetch(url, { headers, signal, redirect: 'manual' })),
       untilSent,
       close: () => {},
     };
@@ -78,7 +81,7 @@ function defaultTransport(): Transport {
   };
   return {
     fetch: (url, init) => request(new URL(url), init, agents),
-    get: (url, { signal }) => request(new URL(url), { method: 'GET', headers: {}, signal }, agents),
+    get: (url, { headers, signal }) => request(new URL(url), { method: 'GET', headers, signal }, agents),
     untilSent,
     close: () => {
       agents['http:'].destroy();

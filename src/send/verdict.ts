@@ -2,12 +2,15 @@
 import { acknowledges } from '../wire/protocol.ts';
 
 export type Verdict =
-  | { kind: 'acked'; applyMs?: number }
+  /** `said`: how the one who acknowledges introduces itself. */
+  | { kind: 'acked'; applyMs?: number; said?: string }
   /** Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never a dead letter. */
   | { kind: 'unreachable'; reason: string }
   /** The peer took the request and said that it will not have it. */
   | { kind: 'refused'; reason: string }
   | { kind: 'too-large' };
+
+export type Acked = Extract<Verdict, { kind: 'acked' }>;
 
 /** A complete answer; a torn one is an error of the transport and never gets here. */
 export interface Answer {

@@ -59,6 +59,8 @@ export const INTERNAL_TABLES = [
   '_dead_letter_info',
   '_peer_state',
   '_attachments',
+  '_nodes',
+  '_names',
   '_tombstones',
   '_stamps',
   '_replaced',

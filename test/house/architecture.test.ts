@@ -89,7 +89,9 @@ describe('the direction of imports', () => {
   test('capture/ knows the database, the wire and the errors, and nothing else above it', () => {
     const above = imports.filter(
       ({ from, to, own }) =>
-        from.startsWith('capture/') && own && !/^(capture|wire|sqlite)\/|^(errors|dead-letters)\.ts$/.test(to),
+        from.startsWith('capture/') &&
+        own &&
+        !/^(capture|wire|sqlite)\/|^identity\/tables\.ts$|^(errors|dead-letters)\.ts$/.test(to),
     );
     expect(above.map(show)).toEqual([]);
   });
@@ -161,6 +163,7 @@ describe('the direction of imports', () => {
   const rooms: [string, RegExp][] = [
     ['sqlite', /^(errors|clock)\.ts$/],
     ['wire', /^(sqlite\/.*|errors\.ts)$/],
+    ['identity', /^(wire\/.*|sqlite\/.*|(errors|clock)\.ts)$/],
     ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
     ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
   ];

@@ -32,7 +32,7 @@ test('the tables of a hub are on the page', async () => {
   cleanUp(() => hub.stop());
   const nodes = onPage(ofNode);
   const letters: Columns = {};
-  for (const name of ['_dead_letter', '_dead_letter_info']) letters[name] = nodes[name] ?? [];
+  for (const name of ['_dead_letter', '_dead_letter_info', '_nodes', '_names']) letters[name] = nodes[name] ?? [];
   expect({ ...letters, ...onPage(ofHub) }).toEqual(inDatabase(db));
 });
 

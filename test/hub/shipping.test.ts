@@ -8,6 +8,8 @@ import { Connection } from '../../src/sqlite/connection.ts';
 import { deliver, gone, hub, live, plainAck, T } from '../support/hubs.ts';
 import { database, scratchFolder, serve, until } from '../support/nodes.ts';
 
+const SELF = { id: 'hub', random: Math.random };
+
 describe('shipping', () => {
   /** An edge that refuses every batch with a certain id in it. */
   const refusing = (poison: string, bodies: string[]): RequestListener => {
@@ -111,7 +113,7 @@ describe('shipping', () => {
   test('a batch that is no longer what it was is not handed out again', async () => {
     const db = new Connection(await database('SELECT 1'));
     const maxBodyBytes = 100_000;
-    const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes });
+    const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes, ...SELF });
     await store.open();
     const limit = { changes: 10, bytes: 100_000 };
     const fanOut = new FanOut(store, () => limit);
@@ -138,22 +140,26 @@ describe('shipping', () => {
     const ids = ['a', 'b', 'c'];
     const bodies: string[][] = ids.map(() => []);
     const edges: string[] = [];
+    let away = true;
     for (const [i, id] of ids.entries()) {
       edges.push(
         await serve((request, response) => {
+          if (away) return void response.writeHead(503).end();
           if (request.url === '/health') return void response.end(JSON.stringify({ node_id: id }));
           plainAck(request, response, bodies[i] as string[]);
         }),
       );
     }
     const path = join(scratchFolder(), 'hub.db');
-    const before = await hub({}, path);
+    // Named before there is anything: one that is new is sent its own changes, too.
+    const before = await hub({ edges }, path);
     for (let n = 0; n < 60; n++) {
       const from = [...ids, undefined][n % 4];
       const name = '\u00e9'.repeat(n);
       await deliver(before.hub, [live(`r${n}.1`, T, { name }), n % 5 ? live(`r${n}.2`, T) : gone(`r${n}.2`, T)], from);
     }
     await before.hub.stop();
+    away = false;
     const { hub: made } = await hub({ edges }, path);
     await until('all have it', async () => (await made.health()).pending_changes === 0);
     expect(made.fanOut.reads).toBe(1);
@@ -200,7 +206,7 @@ describe('shipping', () => {
 test('rows of 100 KiB are measured by their lengths: a batch is read for what fits into it, and no more', async () => {
   const db = new Connection(await database('SELECT 1'));
   const maxBodyBytes = 64 * 1024 * 1024;
-  const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes });
+  const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes, ...SELF });
   await store.open();
   const large = Array.from({ length: 60 }, (_, i) => live(`r${i}`, T, { name: 'x'.repeat(100 * 1024) }));
   await store.receive(JSON.stringify({ batch_id: 1, changes: large }), { from: 'a', plain: false });

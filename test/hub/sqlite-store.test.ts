@@ -7,6 +7,11 @@ import { Connection, type Database } from '../../src/sqlite/connection.ts';
 import { database, rowsOf, scratchFolder } from '../support/nodes.ts';
 import { storeConformance } from './store-conformance.ts';
 
+const EDGES_OF_IT =
+  'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT); ' +
+  "INSERT INTO _hub_edges VALUES ('http://a', 1, 'a')";
+const SELF = { id: 'hub', random: Math.random };
+
 const T = 4_000_000_000_000;
 
 async function open(path: string, onCommit: () => void = () => {}): Promise<SqliteHubStore> {
@@ -21,7 +26,7 @@ async function open(path: string, onCommit: () => void = () => {}): Promise<Sqli
     transaction: (fn) => db.transaction(fn),
   };
   const maxBodyBytes = 250_000;
-  const store = new SqliteHubStore(new Connection(watched), { clock: systemClock, maxBodyBytes });
+  const store = new SqliteHubStore(new Connection(watched), { clock: systemClock, maxBodyBytes, ...SELF });
   await store.open();
   return store;
 }
@@ -48,6 +53,7 @@ describe('a file of an earlier hub', () => {
     await store.receive(JSON.stringify({ batch_id: 1, changes }), { from: 'a', plain: true });
     await store.addEdges(['http://a']);
     const db = await database('PRAGMA user_version = 0', path);
+    db.exec(`DROP TABLE _hub_edges; DROP TABLE _nodes; DROP TABLE _names; ${EDGES_OF_IT}`);
     db.exec(`UPDATE _hub_rows SET row_data = '{"id":"y\\"","name":"secret","updated_at":${T}}' WHERE op = 'DELETE'`);
     return path;
   }
@@ -60,8 +66,8 @@ describe('a file of an earlier hub', () => {
       { row_id: 'x', row_data: `{"id":"x","name":"kept","updated_at":${T}}` },
       { row_id: 'y"', row_data: `{"id":"y\\"","updated_at":${T}}` },
     ]);
-    expect((await store.edges()).map(({ url }) => url)).toEqual(['http://a']);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 2 }]);
+    expect(await store.edges()).toMatchObject([{ url: 'http://a', position: 1, nodeId: 'a', anewUpto: 0 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 3 }]);
   });
 
   test('keeps its edges and how far they are, and can pause them', async () => {
@@ -81,7 +87,7 @@ describe('a file of an earlier hub', () => {
 
   test('of a later format is refused and left alone', async () => {
     const path = await earlier();
-    const db = await database('PRAGMA user_version = 3', path);
+    const db = await database('PRAGMA user_version = 4', path);
     await expect(open(path)).rejects.toThrow(/newer version of the hub/);
     expect(rowsOf(db, "SELECT count(*) AS n FROM _hub_rows WHERE row_data LIKE '%secret%'")).toEqual([{ n: 1 }]);
   });

@@ -377,19 +377,19 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       const first = await edgeOf(store, 'http://a');
       await store.advance([{ url: first.url, generation: first.generation, position: 5 }]);
       // Who it is was not known: it is the same one.
-      const known = await store.identify(first.url, first.generation, 'one');
+      const known = await store.identify(first.url, first.generation, 'one', true);
       expect(known).toMatchObject({ position: 5, nodeId: 'one', generation: first.generation });
-      expect(await store.identify(first.url, known.generation, 'one')).toEqual(known);
-      const second = await store.identify(first.url, known.generation, 'two');
+      expect(await store.identify(first.url, known.generation, 'one', true)).toEqual(known);
+      const second = await store.identify(first.url, known.generation, 'two', true);
       expect(second).toMatchObject({ position: 0, nodeId: 'two' });
       expect(second.generation).not.toBe(known.generation);
       await store.advance([{ url: first.url, generation: known.generation, position: 6 }]);
       expect(await edgeOf(store, 'http://a')).toEqual(second);
       // What somebody has to say of an earlier generation is over.
-      expect(await store.identify(first.url, known.generation, 'three')).toEqual(second);
+      expect(await store.identify(first.url, known.generation, 'three', true)).toEqual(second);
       await store.advance([{ url: first.url, generation: second.generation, position: 4 }]);
       expect(await edgeOf(await reopen(), 'http://a')).toMatchObject({ position: 4, nodeId: 'two' });
-      await expect(store.identify('http://nobody', 1, 'x')).rejects.toMatchObject({ code: 'INVALID_PEER' });
+      await expect(store.identify('http://nobody', 1, 'x', true)).rejects.toMatchObject({ code: 'INVALID_PEER' });
     });
 
     test('I7: what is done twice, or by two, changes nothing', async () => {

@@ -9,6 +9,8 @@ import { Random } from '../support/model.ts';
 import { database, exactRows, node, rowsOf, scratchFolder, serve, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
+const SELF = { id: 'hub', random: Math.random };
+
 describe('what is stored', () => {
   test('values pass byte for byte, and names in whatever case', async () => {
     const bodies: string[] = [];
@@ -245,7 +247,7 @@ test('a SQLite without JSONB gives the same answers', async () => {
     [true, false].map(async (jsonb) => {
       const db = new Connection(await database('SELECT 1'));
       const maxBodyBytes = 1_000_000;
-      const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes, jsonb });
+      const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes, ...SELF, jsonb });
       await store.open();
       return { db, store };
     }),

@@ -724,7 +724,7 @@ describe('the way through without jsonb', () => {
     });
     const clock = { now: () => 1, sleep: async () => {} };
     const letters = new DeadLetters(connection, clock);
-    const applier = new Applier(connection, registry, letters, 1e8);
+    const applier = new Applier(connection, registry, letters, 1e8, { tick: () => {} });
     registry.install();
     cleanUp(() => connection.release());
     for (const one of [fast.db, db]) one.exec('PRAGMA foreign_keys = OFF');

@@ -30,7 +30,7 @@ function dump(db: TestDatabase): string[] {
   );
   const tables = rowsOf(
     db,
-    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '\\_dead\\_letter%' ESCAPE '\\' ORDER BY name",
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '\\_dead\\_letter%' ESCAPE '\\' AND name <> '_nodes' ORDER BY name",
   );
   const rows = tables.flatMap(({ name }) => {
     const table = `"${String(name).replaceAll('"', '""')}"`;

@@ -62,6 +62,11 @@ export class Checks {
     this.violation ??= message;
   }
 
+  /** Nobody has lost anything here: starts, kills, power cuts and late messages are not that. */
+  alarm(machine: Machine, event: string): void {
+    this.fail(`${machine.name} says ${event}, and nothing was lost`);
+  }
+
   /** Everything that was applied since the last write is there, and nothing else. */
   beforeWrite(machine: Machine): void {
     if (this.#mixedSchemas) return;

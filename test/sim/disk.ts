@@ -216,6 +216,18 @@ export class Disk {
     this.#raw = openRaw(this.#image);
   }
 
+  /** All that is on it. */
+  image(): Uint8Array {
+    return this.#raw.serialize();
+  }
+
+  putBack(image: Uint8Array): void {
+    this.#image = image;
+    this.#undone += 1;
+    this.cutPower();
+    this.connect();
+  }
+
   exec(sql: string): void {
     if (OFTEN.has(sql)) this.prepare(sql).run();
     else this.#raw.exec(rewritten(sql));

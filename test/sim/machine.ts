@@ -26,7 +26,12 @@ export interface Surroundings {
   trace(line: string): void;
   /** A table that was without its triggers has them again, as of this commit. `unseen` are its rows from before that. */
   onSeenAgain(machine: Machine, table: TableName, unseen: Map<Key, WireRow>): void;
+  /** A machine says that it, or another one, has lost something. */
+  onAlarm(machine: Machine, event: Alarm): void;
 }
+
+const ALARMS = ['restored', 'peer-replaced', 'peer-restored'] as const;
+export type Alarm = (typeof ALARMS)[number];
 
 /** Thrown into a process that has ceased to exist; whatever it does with it has no effect any more. */
 export class ProcessGone extends Error {}
@@ -43,7 +48,9 @@ const EPOCH = 1_700_000_000_000;
 
 export class Machine {
   readonly name: string;
-  readonly url: string;
+  url: string;
+  /** As which it is attached: its name, or that of the machine whose file it was given a copy of. */
+  id: string;
   readonly kind: 'node' | 'hub';
   readonly disk: Disk;
   /** URLs of its peers, or of its edges. */
@@ -74,6 +81,8 @@ export class Machine {
   cuts = 0;
   /** Rowcast has been installed on its disk. */
   ready = false;
+  /** How often it may find that it is not what it was: put back from a backup, copied, or a copy. */
+  pasts = 0;
   /** Is its schema the newer one? */
   migrated = false;
   offsetMs = 0;
@@ -87,6 +96,7 @@ export class Machine {
     this.kind = kind;
     this.name = name;
     this.url = `http://${name}`;
+    this.id = name;
     this.disk = disk;
     this.#world = world;
     this.#random = stream(world.plan.seed, 'machine', name);
@@ -270,6 +280,15 @@ export class Machine {
     this.notDurable = [];
   }
 
+  /** Another image is on its disk, while nothing runs. */
+  putBack(image: Uint8Array): void {
+    this.disk.putBack(image);
+    const table = this.kind === 'hub' ? '_hub_rows' : '_meta';
+    this.ready = this.disk.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
+    this.versions = new Versions();
+    this.notDurable = [];
+  }
+
   /** Ends in an orderly way, and starts again with what is then its configuration. */
   async restart(): Promise<void> {
     const process = this.process;
@@ -306,7 +325,7 @@ export class Process {
     const { plan, network } = this.#world;
     const random = stream(plan.seed, 'process', this.machine.name, this.#world.timeline.happened);
     const common = {
-      id: this.machine.name,
+      id: this.machine.id,
       clock: this.#clock(),
       fetch: network.fetchOf(this),
       get: network.getOf(this),
@@ -318,13 +337,19 @@ export class Process {
     if (this.machine.kind === 'hub') {
       this.#beginning = createHub(this.handle, { ...common, edges: this.peers }).then((hub) => {
         this.#replica = hub;
+        this.#listen(hub);
       });
       return this.#beginning;
     }
     const { bound } = plan.faults;
     const backlog = bound === undefined ? {} : { maxBacklog: { changes: bound } };
     this.#replica = attach(this.handle, { ...common, ...backlog, peers: this.peers }, tablesOf(this.machine.disk.kind));
+    this.#listen(this.#replica as Manager);
     return undefined;
+  }
+
+  #listen(replica: Manager | Hub): void {
+    for (const event of ALARMS) (replica as Hub).on(event, () => this.#world.onAlarm(this.machine, event));
   }
 
   get roster(): Peers | Edges | undefined {

@@ -12,6 +12,88 @@ const BATCH_ID = 'JSON.parse(new TextDecoder().decode(body)).batch_id';
 
 export const MUTANTS = [
   {
+    name: 'tick-not-flushed',
+    what: 'a database tells a tick that is not on its disk',
+    edits: [
+      [
+        'identity/identity.js',
+        'boot,\n            t0,\n            tick,\n            ...',
+        'boot,\n            t0,\n            tick: tick + 1,\n            ...',
+      ],
+    ],
+  },
+  {
+    name: 'tick-not-bumped-on-ship',
+    what: 'what was sent is not counted',
+    edits: [['send/outbox.js', 'this.#company.tick();', '']],
+  },
+  {
+    name: 't-instead-of-t0',
+    what: 'a database tells its latest tick as the one at which it began',
+    edits: [
+      [
+        'identity/identity.js',
+        'boot,\n            t0,\n            tick,\n            ...',
+        'boot,\n            t0: tick,\n            tick,\n            ...',
+      ],
+    ],
+  },
+  {
+    name: 'you-without-inc',
+    what: 'what is remembered of another database is taken for what is remembered of this one',
+    edits: [['identity/identity.js', 'said.you?.inc === own.inc && isBehind', 'said.you && isBehind']],
+  },
+  {
+    name: 'generation-ignored',
+    what: 'an acknowledgement counts, whoever gives it',
+    edits: [
+      ['send/company.js', 'return stateOf(this.#db, peer).run === current;', 'return true;'],
+      ['send/company.js', 'if (run !== undefined && run !== current)\n            return false;', ''],
+      ['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? >= 0'],
+    ],
+  },
+  {
+    name: 'renew-twice',
+    what: 'a database that has taken another identity takes one more',
+    edits: [
+      ['identity/identity.js', 'if (own.inc !== given)\n                return false;', ''],
+      ['identity/identity.js', 'this.#renewing = undefined;', ''],
+    ],
+  },
+  {
+    name: 'own-rows-skipped-on-a-hub-seed',
+    what: 'an edge that has lost its data is not sent what it brought itself',
+    edits: [
+      ['hub/sqlite-receive.js', 'readIntroduction(said)?.inc ?? nodeId', 'nodeId'],
+      ['hub/edges.js', 'if (this.position < this.#row.anewUpto)\n            return undefined;', ''],
+      ['hub/edges.js', 'return this.inc ?? (', 'return ('],
+    ],
+  },
+  {
+    name: 'name-not-noted',
+    what: 'what came from a database that is gone is not passed on',
+    edits: [['send/company.js', 'if (compareAll)', 'if (false)']],
+  },
+  {
+    name: 'inc-not-noted-at-first-contact',
+    what: 'which database acknowledged first at a URL is not noted',
+    edits: [['send/company.js', 'noteDatabase(this.#db, peer, inc);\n        if (wentBack)', 'if (wentBack)']],
+  },
+  {
+    name: 'adopt-counted-as-replaced',
+    what: 'a peer that introduces itself for the first time is taken for another one',
+    edits: [['send/company.js', 'this.#adopt(peer, finding);', "this.#replace(peer, '', finding);"]],
+  },
+  {
+    name: 'not-seeded-when-it-went-back',
+    what: 'a peer that was put back from a backup is not given what it lacks',
+    edits: [
+      ['send/company.js', 'for (const peer of peers)\n                beginSeed(this.#db, peer, now);', ''],
+      ['send/company.js', 'beginSeed(this.#db, peer, now);\n        this.#tell', 'this.#tell'],
+      ['send/company.js', 'if (compareAll)', 'if (false)'],
+    ],
+  },
+  {
     name: 'plain-greater',
     what: 'of two versions at the same time, the one that is there stays',
     edits: [['receive/merge.js', "AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`", 'AND 0)`']],
@@ -114,8 +196,8 @@ export const MUTANTS = [
     edits: [
       [
         'attach.js',
-        'return this.#apply(body, options.from, options.said !== undefined);',
-        `${LATER}this.#apply(body, options.from, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
+        'return this.#apply(body, options, options.said !== undefined);',
+        `${LATER}this.#apply(body, options, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
       ],
     ],
   },
@@ -239,21 +321,15 @@ export const MUTANTS = [
     edits: [
       [
         'hub/hub.js',
-        'const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });',
-        `${LATER}this.#store.receive(body, { from: sender, plain: said === undefined }));\n            const { ack, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [], changes: 1 };`,
+        'const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain });',
+        `${LATER}this.#store.receive(body, { from: sender, said, plain }));\n            const { ack, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [], changes: 1 };`,
       ],
     ],
   },
   {
     name: 'hub-ack-not-flushed',
     what: 'the hub acknowledges what a power cut can take back',
-    edits: [
-      [
-        'hub/sqlite-receive.js',
-        'this.#merge(document, sender, NONE), { durable: true })',
-        'this.#merge(document, sender, NONE))',
-      ],
-    ],
+    edits: [['hub/sqlite-receive.js', 'return stored;\n        }, { durable: true });', 'return stored;\n        });']],
   },
   {
     name: 'hub-keeps-what-came-last',
@@ -336,8 +412,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/outbox.js',
-        'this.#peer);\n        return found;',
-        'this.#peer);\n        const { asks } = stateOf(this.#db, this.#peer);\n        return asks === null ? found : { ...found, asks: askHeader(asks) };',
+        'this.#company.tick();\n        return found;',
+        'this.#company.tick();\n        const { asks } = stateOf(this.#db, this.#peer);\n        return asks === null ? found : { ...found, asks: askHeader(asks) };',
       ],
     ],
   },

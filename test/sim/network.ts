@@ -1,6 +1,6 @@
 /** The network between the machines: it delivers late, twice, one way only, or not at all, and what comes back may be anything. */
 import type { Fetch, Get } from '../../src/send/transport.ts';
-import { ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, SYNC_PATH } from '../../src/wire/protocol.ts';
+import { ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, ROWCAST_HEADER, SYNC_PATH } from '../../src/wire/protocol.ts';
 import type { WireChange } from '../support/model.ts';
 import type { Machine, Process } from './machine.ts';
 import type { Fault, Plan } from './plan.ts';
@@ -57,6 +57,13 @@ export class Network {
     this.#machines.set(machine.url, machine);
   }
 
+  /** A machine is at another URL from now on. */
+  move(machine: Machine, url: string): void {
+    if (this.#machines.get(machine.url) === machine) this.#machines.delete(machine.url);
+    machine.url = url;
+    this.#machines.set(url, machine);
+  }
+
   /** Requests that will still arrive somewhere. */
   get underWay(): number {
     return this.#underWay;
@@ -73,7 +80,7 @@ export class Network {
   }
 
   getOf(from: Process): Get {
-    return (url, { signal }) => this.#send(from, url, HEALTH_PATH, { body: undefined, headers: {}, signal });
+    return (url, { headers, signal }) => this.#send(from, url, HEALTH_PATH, { body: undefined, headers, signal });
   }
 
   #send(from: Process, url: string, path: string, { body, headers, signal }: Sent): Promise<Answer> {
@@ -155,7 +162,7 @@ export class Network {
       if (refused && !emptied) this.#refused(link);
       // Not all of them: compressed bodies would be made by other threads, in no order that a seed decides.
       const told = (name: string): boolean =>
-        name === APPLY_MS_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs);
+        name === APPLY_MS_HEADER || name === ROWCAST_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs);
       const get = (name: string): string | null => (told(name) ? (reply.headers[name] ?? null) : null);
       const whole = { ...text(reply.status, reply.body), headers: { get } };
       answer(`${reply.status}${emptied ? ', emptied' : ''}`, emptied ? text(200, '') : whole);

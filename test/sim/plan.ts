@@ -4,6 +4,7 @@
  * Faults are drawn as a swarm: each schedule has its own few, at its own rates. A schedule in which everything fails all
  * the time explores less than many schedules which each lack something.
  */
+import { planLives } from './lives.ts';
 import { logUniform, type Random, stream } from './random.ts';
 
 /** Everything that can go wrong, by the name under which `--without` takes it away. */
@@ -65,6 +66,8 @@ export interface Plan {
   fresh: boolean;
   /** Answers may say that batches come in any order, which is what a sender needs to have two under way. */
   pairs: boolean;
+  /** Databases are lost, put back and copied: see lives.ts. */
+  lives: boolean;
   /** Absent where it does not happen. Probabilities per request or, for what befalls a machine, times per second. */
   faults: Partial<Record<Fault, number>>;
 }
@@ -124,6 +127,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     uniques: stream(seed, 'uniques').chance(0.16),
     fresh: random.chance(0.01),
     pairs: stream(seed, 'pairs').chance(0.7),
+    lives: false,
     faults: {},
   };
   for (const fault of FAULTS) {
@@ -132,6 +136,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     if (on && !taken.without.includes(fault)) plan.faults[fault] = rate;
   }
   keepApart(plan);
+  planLives(plan);
   // Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something.
   if (plan.faults.poison !== undefined) plan.troubleMs += 4_000;
   if (plan.faults['power-cut'] !== undefined) plan.writes += 8;

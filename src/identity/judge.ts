@@ -1,0 +1,67 @@
+/**
+ * What follows from hearing of a database: a pure function of what it says and what is remembered of it.
+ *
+ * A database tells only ticks that are on its disk, and each attach begins (t0) at or above everything that the attaches
+ * before it have told. So whoever speaks of less than is remembered of it is an earlier state of itself: a backup that was
+ * put back, or a copy. No clock is involved.
+ */
+import { numberOf, type Remembered, type Self } from '../wire/introduction.ts';
+
+/** What is remembered of a database. */
+export interface Memory {
+  boot: string;
+  /** Its attaches before that, the latest first: a message of one of these is late. */
+  before: string[];
+  /** The tick at which its attach began. */
+  t0: number;
+  tick: number;
+  /** An attach that was found to be an earlier state; what follows from that was done. */
+  back: string | null;
+}
+
+export type Judgement =
+  /** Never heard of, as ever, or started again. */
+  | { kind: 'new' | 'same' | 'restarted'; remember: Memory }
+  /** A message from before its latest start. */
+  | { kind: 'late' }
+  /** It is an earlier state of itself, or one of two that run. */
+  | { kind: 'went-back'; remember: Memory; again: boolean };
+
+/** Attaches that are remembered: a message may be delayed for longer than a start takes. */
+const BOOTS_KEPT = 8;
+
+export function judge(heard: Self, memory: Memory | undefined): Judgement {
+  const { boot, t0, tick } = heard;
+  if (!memory) return { kind: 'new', remember: { boot, before: [], t0, tick, back: null } };
+  if (boot === memory.boot) return { kind: 'same', remember: { ...memory, tick: Math.max(memory.tick, tick) } };
+  // Of an attach before, heard of or not. A backup that was just put back may say no more: it is told what is remembered of
+  // it with whatever it is sent or answered, and takes another identity.
+  if (numberOf(boot) < numberOf(memory.boot) && tick <= memory.t0) return { kind: 'late' };
+  if (memory.before.includes(boot)) {
+    // It goes on after it has ended: the later one is a copy, and is found to be behind from now on.
+    const before = memory.before.filter((one) => one !== boot);
+    return { kind: 'went-back', remember: { boot, before, t0, tick, back: memory.boot }, again: false };
+  }
+  if (numberOf(boot) > numberOf(memory.boot) && t0 >= memory.tick) {
+    return { kind: 'restarted', remember: { boot, before: earlier(memory), t0, tick, back: null } };
+  }
+  return { kind: 'went-back', remember: { ...memory, back: boot }, again: memory.back === boot };
+}
+
+/** The attaches before the next one. */
+export function earlier({ boot, before }: Pick<Memory, 'boot' | 'before'>): string[] {
+  return [boot, ...before].slice(0, BOOTS_KEPT);
+}
+
+/** What somebody remembers of us is more than we have: we are an earlier state, or a copy. */
+export function isBehind(own: Memory, you: Remembered): boolean {
+  if (you.boot === own.boot) return false;
+  return you.tick > own.t0 || numberOf(you.boot) >= numberOf(own.boot);
+}
+
+/** Somebody else speaks under our own identity, and it is we who have come later. */
+export function isCopyOf(own: Memory, heard: Self): boolean {
+  if (heard.boot === own.boot || (own.before.includes(heard.boot) && heard.tick <= own.t0)) return false;
+  const difference = numberOf(own.boot) - numberOf(heard.boot);
+  return difference > 0 || (difference === 0 && own.boot > heard.boot);
+}

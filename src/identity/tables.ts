@@ -1,0 +1,13 @@
+/** The tables of identity, the same in a node's database and in a hub's. */
+
+/**
+ * Every database that was ever heard of, this one included (`self`): its latest attach, those before it, the tick at which
+ * that attach began, and the latest tick. `back` is an attach that was found to be an earlier state of it.
+ */
+export const IDENTITY_TABLES = {
+  _nodes:
+    '(inc TEXT PRIMARY KEY, id TEXT, boot TEXT, before TEXT, t0 INTEGER, tick INTEGER, back TEXT, self INTEGER) ' +
+    'WITHOUT ROWID',
+  // Which database has an id at present.
+  _names: '(id TEXT PRIMARY KEY, inc TEXT) WITHOUT ROWID',
+};

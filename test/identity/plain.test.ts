@@ -1,0 +1,107 @@
+/** Among plain peers there is no identity: one header that they ignore, and nothing else that they had not been sent. */
+import { expect, test } from 'vitest';
+import { node, type TestNode, until } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
+
+interface Seen {
+  method: string;
+  url: string;
+  headers: Record<string, string>;
+  body: string;
+}
+
+async function among(
+  answer: (batchId: number) => object,
+): Promise<{ seen: Seen[]; one: TestNode; clock: VirtualClock }> {
+  const clock = new VirtualClock();
+  const seen: Seen[] = [];
+  const one = await node({
+    id: 'a',
+    peers: ['http://plain.test'],
+    clock,
+    random: () => 0,
+    fetch: async (url, { method, headers, body }) => {
+      const text = new TextDecoder().decode(body);
+      seen.push({ method, url, headers, body: text });
+      return { status: 200, text: async () => JSON.stringify(answer(JSON.parse(text).batch_id)) };
+    },
+    get: async (url, { headers }) => {
+      seen.push({ method: 'GET', url, headers, body: '' });
+      return { status: 200, text: async () => '{"ok":true,"node_id":"plain"}' };
+    },
+  });
+  return { seen, one, clock };
+}
+
+test('a plain peer is sent batches as ever, one header more, and never a GET', async () => {
+  const { seen, one, clock } = await among((ack) => ({ applied: 1, ack }));
+  for (let i = 1; i <= 3; i++) {
+    one.db.prepare('INSERT INTO items VALUES (?, ?, 1, 10, 1000)').run(`${i}`, 'n');
+    await clock.advance(40_000);
+  }
+  await clock.advance(600_000);
+  expect(seen.map(({ method, url }) => `${method} ${url}`)).toEqual(Array(3).fill('POST http://plain.test/sync'));
+  for (const [i, { headers, body }] of seen.entries()) {
+    const { 'x-rowcast': introduction, ...others } = headers;
+    expect(others).toEqual({ 'content-type': 'application/json', 'x-node-id': 'a' });
+    expect(introduction).toMatch(/^id=a; inc=[0-9a-f]{16}; boot=1-[0-9a-f]{8}; t0=0; t=\d+$/);
+    const row = `{"id":"${i + 1}","name":"n","value":1,"created_at":10,"updated_at":1000}`;
+    expect(body).toBe(`{"batch_id":${i + 1},"changes":[{"op":"INSERT","table":"items","row":${row},"old_id":null}]}`);
+  }
+});
+
+test('what a plain sender is answered has no introduction, and one that introduces itself is answered so', async () => {
+  const { manager, db } = await node({ id: 'b' });
+  const body = '{"batch_id":1,"changes":[]}';
+  expect(manager.receive(body, { from: 'x' }).headers['x-rowcast']).toBeUndefined();
+  expect(manager.receive(body, { from: 'x', said: 'id=x' }).headers['x-rowcast']).toBeUndefined();
+  const said = 'id=x; inc=0123456789abcdef; boot=1-aaaaaaaa; t0=0; t=4';
+  const answered = manager.receive(body, { from: 'x', said }).headers['x-rowcast'];
+  expect(answered).toMatch(/^id=b; .*; you=0123456789abcdef\.4\.1-aaaaaaaa$/);
+  expect(manager.hello(said)['x-rowcast']).toMatch(/you=0123456789abcdef/);
+  expect(manager.hello('id=x')).toEqual({});
+  await until('it is noted', () => db.prepare('SELECT 1 FROM _nodes WHERE id = ?').get('x') != null);
+});
+
+test('an id that two databases use is a problem, and rows of both are taken', async () => {
+  const clock = new VirtualClock();
+  const { manager, all } = await node({ id: 'b', clock });
+  let batch = 0;
+  const send = (inc: string, tick: number): void => {
+    batch += 1;
+    const row = { id: `r${batch}`, name: 'n', updated_at: 1_000 };
+    const body = JSON.stringify({ batch_id: batch, changes: [{ op: 'INSERT', table: 'items', row, old_id: null }] });
+    const said = `id=x; inc=${inc.repeat(16)}; boot=1-aaaaaaaa; t0=0; t=${tick}`;
+    expect(manager.receive(body, { from: 'x', said }).status).toBe(200);
+  };
+  send('1', 1);
+  send('2', 1);
+  send('1', 2);
+  expect(manager.health().problems).toEqual([]);
+  await clock.advance(61_000);
+  send('2', 2);
+  send('1', 3);
+  expect(manager.health().problems.join()).toMatch(/node id "x" is used by two databases/);
+  expect(all('SELECT count(*) AS n FROM items')).toEqual([{ n: 5 }]);
+  await clock.advance(600_001);
+  expect(manager.health()).toMatchObject({ ok: true });
+});
+
+test('what arrives late from a database whose id another has taken over is passed on to all peers', async () => {
+  const { seen, one, clock } = await among((ack) => ({ applied: 1, ack }));
+  const send = (inc: string, id: string): void => {
+    const row = { id, name: 'n', value: 1, created_at: 1, updated_at: 1_000 };
+    const body = JSON.stringify({ batch_id: 1, changes: [{ op: 'INSERT', table: 'items', row, old_id: null }] });
+    one.manager.receive(body, { from: 'x', said: `id=x; inc=${inc.repeat(16)}; boot=1-aaaaaaaa; t0=0; t=1` });
+  };
+  const sent = (id: string): boolean => seen.some(({ body }) => body.includes(`"id":"${id}"`));
+  send('1', 'early');
+  await clock.advance(1_000);
+  expect(sent('early')).toBe(false);
+  send('2', 'other');
+  await clock.advance(1_000);
+  expect([sent('early'), sent('other')]).toEqual([true, true]);
+  send('1', 'late');
+  await clock.advance(1_000);
+  expect(sent('late')).toBe(true);
+});

@@ -1,0 +1,270 @@
+/**
+ * The lives of databases: backups that are put back, disks that are lost, files that are copied, URLs that change hands.
+ *
+ * What a machine has had is then no measure any more. What counts is that all nodes are the same in the end, and that
+ * nothing is less than what some disk held when the trouble was over: what one has reaches all.
+ */
+import type { Write } from './application.ts';
+import { Checks, differenceOf } from './checks.ts';
+import { type TableName, tablesOf } from './disk.ts';
+import type { Machine, Surroundings } from './machine.ts';
+import { describe, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
+import type { Plan } from './plan.ts';
+import { logUniform, type Random, stream } from './random.ts';
+import { exactRowsOn, rowsOn, versionOn, versionOnHub } from './rows.ts';
+
+const LIVES = ['restore', 'restore', 'restore', 'wipe', 'wipe', 'clone', 'swap', 'move'] as const;
+
+/** What a schedule of lives has beside: the network, crashes and power cuts. The rest asks questions of its own. */
+const ALLOWED = new Set([
+  'drop',
+  'delay',
+  'duplicate',
+  'partition',
+  'lost-answer',
+  'torn',
+  'empty',
+  'html',
+  'throttled',
+  'failing',
+  'hang',
+  'crash',
+  'power-cut',
+  'skew',
+  'coarse',
+  'locked',
+]);
+
+/** Whether a seed is such a schedule; and makes it one. */
+export function planLives(plan: Plan): void {
+  const random = stream(plan.seed, 'lives');
+  if (!random.chance(0.2)) return;
+  plan.lives = true;
+  plan.foreignKeys = false;
+  plan.uniques = false;
+  if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
+  for (const fault of Object.keys(plan.faults)) {
+    if (!ALLOWED.has(fault) || random.chance(0.4)) delete plan.faults[fault as keyof Plan['faults']];
+  }
+  plan.troubleMs += 2_500;
+  plan.writes += 10;
+}
+
+/** When the trouble is over and nothing of it is under way, the clocks go on, so that everybody asks how the others are. */
+const ASKING_MS = [31_000, 31_000, 11 * 60_000, 31_000];
+const BETWEEN_MS = 1_500;
+const DRAINED_MS = 20_000;
+
+export class Lives {
+  readonly #world: Surroundings;
+  readonly #machines: Machine[];
+  readonly #random: Random;
+  readonly #backups = new Map<Machine, Uint8Array[]>();
+  readonly #pristine = new Map<Machine, Uint8Array>();
+  /** It does not run until it is given a copy of another's file, or the trouble is over. */
+  #spare: Machine | undefined;
+  #urls = 0;
+  #over = false;
+  /** What some disk held when the trouble was over. */
+  readonly union = new Versions();
+
+  constructor(world: Surroundings, machines: Machine[]) {
+    this.#world = world;
+    this.#machines = machines;
+    this.#random = stream(world.plan.seed, 'life');
+  }
+
+  get #nodes(): Machine[] {
+    return this.#machines.filter(({ kind }) => kind === 'node');
+  }
+
+  /** Before anything runs. */
+  plan(): void {
+    for (const machine of this.#machines) this.#pristine.set(machine, machine.disk.image());
+    const nodes = this.#nodes;
+    if (nodes.length > 2 && this.#random.chance(0.3)) this.#spare = nodes.at(-1);
+    const { timeline, plan } = this.#world;
+    for (let i = 2 + this.#random.below(5); i > 0; i--) {
+      timeline.in(this.#random.next() * plan.troubleMs, () => this.#backUp(this.#random.pick(this.#machines)));
+    }
+    for (let i = 1 + this.#random.below(4); i > 0; i--) {
+      const at = plan.troubleMs * (0.2 + 0.8 * this.#random.next());
+      timeline.in(at, () => this.#live(this.#random.pick(LIVES)));
+    }
+  }
+
+  runs(machine: Machine): boolean {
+    return machine !== this.#spare;
+  }
+
+  /** The trouble is over: what is on the disks now must reach all. */
+  healed(): void {
+    for (const machine of this.#machines) this.#gather(machine);
+    const { timeline, network } = this.#world;
+    const began = timeline.now;
+    const ask = (round: number): void => {
+      const ms = ASKING_MS[round];
+      if (ms === undefined) {
+        this.#over = true;
+        return;
+      }
+      for (const machine of this.#machines) machine.offsetMs += ms;
+      timeline.in(BETWEEN_MS, () => ask(round + 1));
+    };
+    const drained = (): void => {
+      if (network.underWay > 0 && timeline.now - began < DRAINED_MS) timeline.in(20, drained);
+      else ask(0);
+    };
+    drained();
+  }
+
+  /** Everybody has had the time to notice. */
+  get over(): boolean {
+    return this.#over;
+  }
+
+  #gather({ disk, kind, ready }: Machine): void {
+    if (!ready) return;
+    if (kind === 'hub') {
+      for (const { table_name: table, row_id: id } of disk.all('SELECT table_name, row_id FROM _hub_rows')) {
+        this.union.merge(keyOf(String(table), String(id)), versionOnHub(disk, String(table), String(id)) as Version);
+      }
+      return;
+    }
+    const keys = new Set<Key>(rowsOn(disk, false).keys());
+    for (const { table_name: table, row_id: id } of disk.all('SELECT table_name, row_id FROM _tombstones')) {
+      if (tablesOf(disk.kind).includes(table as TableName)) keys.add(keyOf(String(table), String(id)));
+    }
+    for (const key of keys) {
+      const version = versionOn(disk, tableIn(key), idIn(key), false);
+      if (version) this.union.merge(key, version);
+    }
+  }
+
+  #live(what: (typeof LIVES)[number]): void {
+    const random = this.#random;
+    const machine = random.pick(this.#machines.filter((one) => this.runs(one)));
+    if (what === 'restore') {
+      const backup = random.pick(this.#backups.get(machine) ?? []);
+      if (backup) machine.pasts += 1;
+      this.#putBack(machine, backup, 'an old backup');
+    }
+    if (what === 'wipe') this.#putBack(machine, this.#pristine.get(machine), 'an empty disk');
+    if (what === 'clone') this.#clone();
+    if (what === 'swap') this.#swap();
+    if (what === 'move') this.#move();
+  }
+
+  #backUp(machine: Machine): void {
+    if (machine.disk.inTransaction) return;
+    const kept = this.#backups.get(machine) ?? [];
+    this.#backups.set(machine, [...kept, machine.disk.image()]);
+    this.#world.trace(`${machine.name} is backed up`);
+  }
+
+  #putBack(machine: Machine, image: Uint8Array | undefined, what: string): void {
+    if (!image) return;
+    this.#world.trace(`${machine.name} comes back with ${what}`);
+    machine.crash();
+    machine.putBack(image);
+    this.#world.timeline.in(logUniform(this.#random, 10, 800), () => machine.start());
+  }
+
+  /** Of a node that goes on running; under its id, or one of its own. */
+  #clone(): void {
+    const spare = this.#spare;
+    const others = this.#nodes.filter((node) => node !== spare && !node.disk.inTransaction);
+    if (!spare || others.length === 0) return;
+    const original = this.#random.pick(others);
+    this.#spare = undefined;
+    this.#world.trace(`${spare.name} gets a copy of ${original.name}`);
+    if (this.#random.chance(0.5)) spare.id = original.id;
+    for (const machine of [spare, original]) machine.pasts += 1;
+    spare.putBack(original.disk.image());
+    spare.start();
+  }
+
+  /** Two nodes change places: each is where the other was, and knows it. */
+  #swap(): void {
+    const [a, b] = this.#random.shuffle(this.#nodes.filter((node) => this.runs(node)));
+    if (!a || !b) return;
+    this.#world.trace(`${a.name} and ${b.name} change places`);
+    const [urlOfA, urlOfB] = [a.url, b.url];
+    for (const machine of [a, b]) {
+      machine.peers = machine.peers.map((url) => (url === urlOfA ? urlOfB : url === urlOfB ? urlOfA : url));
+      machine.crash();
+    }
+    this.#world.network.move(a, urlOfB);
+    this.#world.network.move(b, urlOfA);
+    for (const machine of [a, b]) this.#world.timeline.in(logUniform(this.#random, 10, 500), () => machine.start());
+  }
+
+  /** A node is somewhere else, and the others are told. */
+  #move(): void {
+    const node = this.#random.pick(this.#nodes.filter((one) => this.runs(one)));
+    const before = node.url;
+    this.#urls += 1;
+    this.#world.network.move(node, `http://moved${this.#urls}`);
+    this.#world.trace(`${node.name} is at another URL`);
+    for (const machine of this.#machines) {
+      if (!machine.peers.includes(before)) continue;
+      machine.peers = machine.peers.map((url) => (url === before ? node.url : url));
+      machine.crash();
+      if (this.runs(machine)) this.#world.timeline.in(logUniform(this.#random, 10, 500), () => machine.start());
+    }
+  }
+}
+
+/** Machines lose what they had: what is checked is the end. */
+export class LifeChecks extends Checks {
+  union: Versions | undefined;
+
+  /** A database takes another identity only where it is not what it was, and once. */
+  override alarm(machine: Machine, event: string): void {
+    if (event !== 'restored') return;
+    machine.pasts -= 1;
+    if (machine.pasts < 0) this.fail(`${machine.name} takes another identity, and has no reason to`);
+  }
+
+  override beforeWrite(): void {}
+  override notAdvanced(): void {}
+  override captured(): void {}
+  override afterEvent(): void {}
+  override nothingWritten(
+    machine: Machine,
+    before: Map<Key, ReturnType<typeof rowsOn> extends Map<Key, infer R> ? R : never>,
+  ): void {
+    const difference = differenceOf(before, rowsOn(machine.disk, machine.migrated));
+    if (difference) this.fail(`${machine.name}: a transaction that was rolled back has left something: ${difference}`);
+  }
+
+  override final(machines: Machine[], _writes: Write[]): void {
+    const nodes = machines.filter(({ kind }) => kind === 'node');
+    const [first, ...others] = nodes as [Machine, ...Machine[]];
+    for (const [key, version] of this.union?.entries() ?? []) {
+      for (const node of nodes) {
+        const has = versionOn(node.disk, tableIn(key), idIn(key), false);
+        if (has && isAtLeast(has, version)) continue;
+        this.fail(`${node.name} has ${describe(has)} of ${key}, and somebody had ${describe(version)}`);
+      }
+    }
+    for (const other of others) {
+      if (exactRowsOn(first.disk, false) === exactRowsOn(other.disk, false)) continue;
+      const difference = differenceOf(rowsOn(first.disk, false), rowsOn(other.disk, false));
+      this.fail(`${first.name} and ${other.name} differ: ${difference ?? 'in a storage class'}`);
+    }
+    for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
+      const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
+      const rows = live.map((line) => [
+        keyOf(line.table_name as string, line.row_id as string),
+        JSON.parse(line.row_data as string),
+      ]) as [Key, never][];
+      const difference = differenceOf(rowsOn(first.disk, false), new Map(rows));
+      if (difference) this.fail(`${hub.name} is not what the nodes have: ${difference}`);
+    }
+  }
+}
+
+function idIn(key: Key): string {
+  return key.slice(key.indexOf('/') + 1);
+}

@@ -1,0 +1,175 @@
+/** A few nodes and hubs in this process, each with a file, between which requests go by a table of URLs. */
+import { copyFileSync, existsSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Replica, respond } from '../../src/http/respond.ts';
+import { createHub, type Hub } from '../../src/hub/hub.ts';
+import { attach, type Config, type Manager, type RowcastEvents } from '../../src/index.ts';
+import type { TestDatabase } from './lane.ts';
+import { cleanUp, database, ITEMS, rowsOf, scratchFolder, until } from './nodes.ts';
+
+export interface Member {
+  name: string;
+  path: string;
+  db: TestDatabase;
+  manager: Manager;
+  /** Events of identity, as they came. */
+  events: string[];
+  stop(): Promise<void>;
+}
+
+export interface HubMember extends Omit<Member, 'manager'> {
+  hub: Hub;
+}
+
+interface Seen {
+  method: string;
+  url: string;
+  headers: Record<string, string>;
+  body: string;
+}
+
+export class Cluster {
+  /** Who answers at a URL. */
+  readonly at = new Map<string, Replica>();
+  /** Every request, in order. */
+  readonly requests: Seen[] = [];
+  /** Nothing gets to these URLs. */
+  readonly cut = new Set<string>();
+  readonly folder = scratchFolder();
+
+  url(name: string): string {
+    return `http://${name}.test`;
+  }
+
+  /** A node with the file of that name, at the URL of that name unless another is given. */
+  async node(
+    name: string,
+    peers: string[],
+    extra: Partial<Config> & { url?: string; file?: string } = {},
+  ): Promise<Member> {
+    const { url = this.url(name), file = name, ...config } = extra;
+    const path = join(this.folder, `${file}.db`);
+    const db = await database(existsSync(path) ? 'SELECT 1' : ITEMS, path);
+    const manager = attach(
+      db,
+      { id: name, peers: peers.map((peer) => this.url(peer)), ...this.#seams(), batchMs: 5, ...config },
+      ['items'],
+    );
+    const member = { name, path, db, manager, events: watched(manager) };
+    return { ...member, stop: this.#serve(url, manager, db) };
+  }
+
+  async hub(name: string, edges: string[], extra: Partial<Config> = {}): Promise<HubMember> {
+    const path = join(this.folder, `${name}.db`);
+    const db = await database('SELECT 1', path);
+    const hub = await createHub(db, {
+      id: name,
+      edges: edges.map((edge) => this.url(edge)),
+      ...this.#seams(),
+      batchMs: 5,
+      ...extra,
+    });
+    const events = watched(hub as unknown as Manager);
+    return { name, path, db, hub, events, stop: this.#serve(this.url(name), hub, db) };
+  }
+
+  /** A copy of the file as it is now, to be put back later. */
+  backup({ db, path }: Pick<Member, 'db' | 'path'>): () => void {
+    const kept = `${path}.backup-${this.requests.length}-${Math.random()}`;
+    db.exec(`VACUUM INTO '${kept}'`);
+    return () => {
+      this.wipe(path);
+      copyFileSync(kept, path);
+    };
+  }
+
+  wipe(path: string): void {
+    for (const suffix of ['', '-wal', '-shm']) rmSync(path + suffix, { force: true });
+  }
+
+  #seams(): Pick<Config, 'fetch' | 'get'> {
+    return {
+      fetch: (url, { headers, body }) => this.#ask('POST', url, headers, body),
+      get: (url, { headers }) => this.#ask('GET', url, headers, undefined),
+    };
+  }
+
+  async #ask(
+    method: string,
+    url: string,
+    headers: Record<string, string>,
+    body: Uint8Array | undefined,
+  ): ReturnType<NonNullable<Config['fetch']>> {
+    const { origin, pathname } = new URL(url);
+    this.requests.push({ method, url, headers, body: body ? new TextDecoder().decode(body) : '' });
+    const replica = this.at.get(origin);
+    if (!replica || this.cut.has(origin)) throw new Error('ECONNREFUSED');
+    const incoming = {
+      method,
+      path: pathname,
+      header: (name: string) => headers[name],
+      read: async () => body ?? new Uint8Array(),
+      hold: () => true,
+    };
+    const answer = await respond(replica, {}, incoming);
+    return {
+      status: answer.status,
+      text: async () => answer.body,
+      headers: { get: (name) => (name === 'accept-encoding' ? null : (answer.headers[name] ?? null)) },
+    };
+  }
+
+  #serve(url: string, replica: Replica & { stop(): Promise<void> }, db: TestDatabase): () => Promise<void> {
+    this.at.set(url, replica);
+    let stopped: Promise<void> | undefined;
+    const stop = (): Promise<void> => {
+      stopped ??= (async () => {
+        if (this.at.get(url) === replica) this.at.delete(url);
+        await replica.stop();
+        db.close();
+      })();
+      return stopped;
+    };
+    cleanUp(stop);
+    return stop;
+  }
+}
+
+function watched(manager: Manager): string[] {
+  const events: string[] = [];
+  const names = ['restored', 'peer-replaced', 'peer-restored'] as const;
+  for (const name of names)
+    manager.on(name, (event: RowcastEvents[typeof name]) => events.push(`${name} ${JSON.stringify(event)}`));
+  return events;
+}
+
+export function write({ db }: Pick<Member, 'db'>, ...ids: string[]): void {
+  for (const id of ids) db.prepare('INSERT OR REPLACE INTO items VALUES (?, ?, 1, 10, ?)').run(id, id, Date.now());
+}
+
+export function ids({ db }: Pick<Member, 'db'>): string {
+  return rowsOf(db, 'SELECT id FROM items ORDER BY id')
+    .map(({ id }) => id)
+    .join(' ');
+}
+
+export function hubIds({ db }: Pick<HubMember, 'db'>): string {
+  return rowsOf(db, "SELECT row_id AS id FROM _hub_rows WHERE op <> 'DELETE' ORDER BY row_id")
+    .map(({ id }) => id)
+    .join(' ');
+}
+
+export async function settled(expected: string, ...members: Pick<Member, 'db' | 'name'>[]): Promise<void> {
+  await until(`all have ${expected}: ${members.map((one) => `${one.name} has ${ids(one)}`).join(', ')}`, () =>
+    members.every((one) => ids(one) === expected),
+  );
+}
+
+/** The seeds that a node has begun for its peers. */
+export function seeds({ db }: Pick<Member, 'db'>): number {
+  return Number(rowsOf(db, 'SELECT sum(snapshot_run) AS n FROM _peer_state')[0]?.n);
+}
+
+export function incOf({ db }: Pick<Member, 'db'>): unknown {
+  return rowsOf(db, 'SELECT inc FROM _nodes WHERE self = 1')[0]?.inc;
+}
