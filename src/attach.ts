@@ -3,6 +3,8 @@
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
+import type { Answered, AnswerOptions } from './compare/answer.ts';
+import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
 import { type CheckedConfig, type Config, checkConfig, checkTables } from './config.ts';
 import { type DeadLetter, DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
@@ -14,12 +16,13 @@ import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
 import { Attachment } from './send/attachment.ts';
 import { BacklogAge } from './send/backlog-age.ts';
+import { Comparisons } from './send/comparisons.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { enrolPeers } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { Shipper } from './send/shipper.ts';
-import { defaultTransport, givenTransport, type Transport } from './send/transport.ts';
+import { defaultTransport, type Fetch, givenTransport, type Transport } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
@@ -43,6 +46,13 @@ export interface Manager {
    * the schema has made possible has been tried again.
    */
   flush(): Promise<FlushResult>;
+  /**
+   * Compares every synced table with a peer, or with all of them, and tells what differs; with `repair`, puts it right. What
+   * is on its way is waited for, so writes may go on meanwhile.
+   */
+  verify(peer?: string | undefined, options?: VerifyOptions): Promise<VerifyResult[]>;
+  /** For the caller's own routes `/sync/compare` and `/sync/fetch`, by which peers compare with this node. */
+  answer(path: string, body: string | Uint8Array, options?: AnswerOptions): Promise<Answered>;
   /** Wakes the loops without waiting for the next tick. */
   nudge(): void;
   /** Ends the loops; when it resolves, no timer, socket or statement is left. Capture goes on. */
@@ -87,6 +97,7 @@ class Attached implements Manager {
   readonly #watching: Promise<void>;
   readonly #attachment: Attachment;
   readonly #requests: Requests;
+  readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
 
   constructor(db: Connection, config: CheckedConfig, tables: string[]) {
@@ -121,6 +132,17 @@ class Attached implements Manager {
     this.#retrying.schemaChanged();
 
     this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
+    this.#comparisons = new Comparisons(db, {
+      registry: this.#registry,
+      config,
+      clock: this.#clock,
+      events: this.#events,
+      stopped: this.#stopped.signal,
+      random: config.random ?? Math.random,
+      fetch: (peer, url, init) => this.#fetch(peer, url, init),
+      shippers: () => this.#shippers,
+      take: (body) => void this.#apply(body, undefined, true),
+    });
     this.#shippers = config.peers.map((peer) => this.#shipper(peer));
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
@@ -158,6 +180,7 @@ class Attached implements Manager {
       shippers: this.#shippers,
       counter: this.#counter,
       age: this.#age,
+      verified: (peer) => this.#comparisons.summaryOf(peer),
       now: this.#clock.now(),
     });
   }
@@ -173,6 +196,16 @@ class Attached implements Manager {
       }),
     );
     return result;
+  }
+
+  async verify(peer?: string | undefined, options: VerifyOptions = {}): Promise<VerifyResult[]> {
+    this.#refuseIfStopped();
+    return this.#comparisons.verify(peer, options);
+  }
+
+  async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
+    this.#refuseIfStopped();
+    return this.#comparisons.answer(path, body, options);
   }
 
   nudge(): void {
@@ -220,11 +253,7 @@ class Attached implements Manager {
       nodeId: id,
       peer,
       outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment),
-      fetch: async (url, init) => {
-        const answer = await this.#transport.fetch(url, init);
-        this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
-        return answer;
-      },
+      fetch: (url, init) => this.#fetch(peer, url, init),
       get: this.#config.get ?? this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
@@ -235,6 +264,14 @@ class Attached implements Manager {
       batchBytes: maxBatchBytes,
       requestTimeoutMs,
     });
+  }
+
+  async #fetch(peer: string, url: string, init: Parameters<Fetch>[1]): ReturnType<Fetch> {
+    const answer = await this.#transport.fetch(url, init);
+    const id = answer.headers?.get(NODE_ID_HEADER);
+    this.#oneWay.heard(peer, id);
+    if (id) this.#comparisons.heard(peer, id);
+    return answer;
   }
 
   /** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
@@ -270,12 +307,18 @@ class Attached implements Manager {
     const left = this.#attachment.watch();
     if (left || !this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
     this.#requests.serve();
+    this.#comparisons.tick();
   }
 
   async #end(): Promise<void> {
     this.#counter.stop();
     this.#stopped.abort();
-    await Promise.all([this.#watching, this.#retrying.stop(), ...this.#shippers.map((shipper) => shipper.stop())]);
+    await Promise.all([
+      this.#watching,
+      this.#retrying.stop(),
+      this.#comparisons.stop(),
+      ...this.#shippers.map((shipper) => shipper.stop()),
+    ]);
     this.#transport.close();
     try {
       this.#attachment.leave();

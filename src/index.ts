@@ -1,5 +1,8 @@
 export { attach, type FlushResult, type Manager } from './attach.ts';
 export type { Clock } from './clock.ts';
+export type { Answered, AnswerOptions } from './compare/answer.ts';
+export type { VerifySummary } from './compare/notes.ts';
+export type { Difference, RowVersion, VerifiedTable, VerifyOptions, VerifyResult } from './compare/verify.ts';
 export type { Config } from './config.ts';
 export type { DeadLetter } from './dead-letters.ts';
 export { type ErrorCode, RowcastError } from './errors.ts';

@@ -35,18 +35,27 @@ export class NoAnswer extends Error {
   }
 }
 
+interface Message {
+  nodeId: string;
+  body: Body;
+  headers: Record<string, string>;
+}
+
 /** Hands a batch to a peer. Throws NoAnswer. */
-export function postBatch(
+export function postBatch(post: Fetch, peer: string, batch: Message, options: RequestOptions): Promise<PeerAnswer> {
+  return postQuestion(post, peer + SYNC_PATH, batch, options);
+}
+
+/** Asks for something at one of a peer's addresses. Throws NoAnswer. */
+export function postQuestion(
   post: Fetch,
-  peer: string,
-  batch: { nodeId: string; body: Body; headers: Record<string, string> },
+  url: string,
+  { nodeId, body, headers: more }: Message,
   options: RequestOptions,
 ): Promise<PeerAnswer> {
-  const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: `id=${batch.nodeId}` };
-  const headers = { 'content-type': 'application/json', ...batch.headers, ...identity };
-  return exchange(options, (signal) =>
-    post(peer + SYNC_PATH, { method: 'POST', headers, body: batch.body, redirect: 'manual', signal }),
-  );
+  const identity = { [NODE_ID_HEADER]: nodeId, [ROWCAST_HEADER]: `id=${nodeId}` };
+  const headers = { 'content-type': 'application/json', ...more, ...identity };
+  return exchange(options, (signal) => post(url, { method: 'POST', headers, body, redirect: 'manual', signal }));
 }
 
 /** Asks a peer how it is. Throws NoAnswer. */
