@@ -249,10 +249,11 @@ class Attached implements Manager {
 
   #shipper(peer: string): Shipper {
     const { id, batchMs, batchSize, maxBatchBytes, requestTimeoutMs, random } = this.#config;
+    const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment);
     return new Shipper({
       nodeId: id,
       peer,
-      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment),
+      outbox: this.#comparisons.seeding(peer, outbox),
       fetch: (url, init) => this.#fetch(peer, url, init),
       get: this.#config.get ?? this.#transport.get,
       untilSent: this.#transport.untilSent,

@@ -1,5 +1,4 @@
 /** What a node holds: its tables, the rows that a UNIQUE value hides, and its tombstones, read in pieces by id. */
-import { createHash } from 'node:crypto';
 import { RowcastError } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import { isNestedTransaction } from '../sqlite/connection.ts';
@@ -10,7 +9,7 @@ import { affine, content, decode, encode, rowJson } from '../wire/values.ts';
 import { EVERYTHING, type Id, type OwnId, type Part, partsOf, type Range, toWire } from './ids.ts';
 import type { Columns, Entry, Ledger, Outline, Parcel, Portion, Sight, Spelt } from './ledger.ts';
 import { firstThatFit } from './ledger.ts';
-import { columnsOf, jsonLines, rowLine, tombstoneLines } from './lines.ts';
+import { columnsOf, hashOf, jsonLines, rowLine, tombstoneLines } from './lines.ts';
 
 export interface SqliteLedgerOptions {
   /** The synced tables as they are now, with every version written into its row that can be. */
@@ -349,9 +348,4 @@ function listed(ids: Id[]): Choice {
 /** Within one part of the order all ids are of one kind. */
 function isGreater(a: OwnId, b: OwnId): boolean {
   return Buffer.compare(Buffer.from(a as string), Buffer.from(b as string)) > 0;
-}
-
-/** Six bytes: two versions of one row at one time, of which one in 2^48 pairs would look the same. */
-export function hashOf(line: string | Uint8Array): string {
-  return createHash('sha1').update(line).digest('hex').slice(0, 12);
 }

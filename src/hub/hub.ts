@@ -2,6 +2,9 @@
 
 import { randomInt } from 'node:crypto';
 import { type Clock, systemClock } from '../clock.ts';
+import type { Answered, AnswerOptions } from '../compare/answer.ts';
+import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
+import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import { type CheckedConfig, type Config, checkConfig } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
@@ -12,6 +15,7 @@ import type { RetryResult } from '../receive/retry.ts';
 import { Shipper } from '../send/shipper.ts';
 import { defaultTransport, givenTransport } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
+import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
 import { type HubHealth, hubHealth } from './health.ts';
@@ -38,6 +42,10 @@ export interface Hub {
   health(): Promise<HubHealth>;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
   flush(): Promise<FlushResult>;
+  /** Compares with an edge, or with all of them, and tells what differs; with `repair`, puts it right. */
+  verify(edge?: string | undefined, options?: VerifyOptions): Promise<VerifyResult[]>;
+  /** For the caller's own routes `/sync/compare` and `/sync/fetch`. */
+  answer(path: string, body: string | Uint8Array, options?: AnswerOptions): Promise<Answered>;
   /** Ends the loops; when it resolves, no timer, socket or statement is left. */
   stop(): Promise<void>;
   on<E extends HubEventName>(event: E, listener: Listener<E>): () => void;
@@ -63,7 +71,8 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes: config.maxBodyBytes });
   try {
     await store.open();
-    return new Relay(store, await enrolEdges(store, config.peers), { ...config, clock });
+    const edges = await enrolEdges(store, config.peers);
+    return new Relay(store, edges, { ...config, clock }, await notesOf(store).read());
   } catch (error) {
     await store.close();
     throw error;
@@ -83,10 +92,16 @@ class Relay implements Hub {
   readonly #closeTransport: () => void;
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
+  readonly #comparisons: HubComparisons;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(store: HubStore, edges: Edge[], config: CheckedConfig & { clock: Clock }) {
+  constructor(
+    store: HubStore,
+    edges: Edge[],
+    config: CheckedConfig & { clock: Clock },
+    remembered: Map<string, VerifyNote>,
+  ) {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
@@ -114,6 +129,16 @@ class Relay implements Hub {
         requestTimeoutMs: config.requestTimeoutMs,
       }),
     }));
+    this.#comparisons = new HubComparisons(store, {
+      config,
+      clock: this.#clock,
+      events: this.#events,
+      random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
+      stopped: this.#stopped.signal,
+      fetch: sending.fetch,
+      links: this.#links,
+      remembered,
+    });
     const shippers = new Map(this.#links.map(({ edge, shipper }) => [edge, shipper]));
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
@@ -136,6 +161,7 @@ class Relay implements Hub {
     this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
     for (const { shipper } of this.#links) shipper.start();
     this.#identities.start();
+    this.#comparisons.start();
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -160,7 +186,8 @@ class Relay implements Hub {
 
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
-    return hubHealth(this.id, this.#store, this.#links, this.#clock.now());
+    const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
+    return hubHealth(this.id, this.#store, this.#links, this.#clock.now(), verified);
   }
 
   async flush(): Promise<FlushResult> {
@@ -173,6 +200,16 @@ class Relay implements Hub {
       }),
     );
     return result;
+  }
+
+  async verify(edge?: string | undefined, options: VerifyOptions = {}): Promise<VerifyResult[]> {
+    this.#refuseIfStopped();
+    return this.#comparisons.verify(edge, options);
+  }
+
+  async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
+    this.#refuseIfStopped();
+    return this.#comparisons.answer(path, body, options);
   }
 
   stop(): Promise<void> {
@@ -192,7 +229,12 @@ class Relay implements Hub {
 
   async #end(): Promise<void> {
     this.#stopped.abort();
-    await Promise.all([this.#waking, this.#identities.stop(), ...this.#links.map(({ shipper }) => shipper.stop())]);
+    await Promise.all([
+      this.#waking,
+      this.#identities.stop(),
+      this.#comparisons.stop(),
+      ...this.#links.map(({ shipper }) => shipper.stop()),
+    ]);
     this.#closeTransport();
     await this.#store.close();
   }

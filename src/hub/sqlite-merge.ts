@@ -135,7 +135,7 @@ function contentWithin(row: string, sent: string): string {
   );
 }
 
-/** Numbers as a node would write them; text is on the wire as a node has written it. */
-const LINE =
+/** The value of `e`: numbers as a node would write them; text is on the wire as a node has written it. */
+export const LINE =
   "CASE WHEN e.type = 'null' THEN '' WHEN typeof(e.value) = 'text' THEN json_quote(e.value || '') " +
   `ELSE ${contentValue('e.value', 'NUMERIC')} END || char(10)`;

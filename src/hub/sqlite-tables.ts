@@ -17,6 +17,7 @@ const DEFINITIONS: Record<string, string> = {
     'UNIQUE (table_name, row_id))',
   _hub_live: "CREATE VIEW _hub_live AS SELECT seq FROM _hub_rows WHERE op <> 'DELETE'",
   _hub_edges: 'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT)',
+  _hub_verified: 'CREATE TABLE _hub_verified (url TEXT PRIMARY KEY, note TEXT NOT NULL) WITHOUT ROWID',
 };
 
 /** In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. */

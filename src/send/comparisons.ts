@@ -15,8 +15,10 @@ import type { Emitter } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
+import type { PeerOutbox } from './outbox.ts';
 import { deliveredUpTo } from './peers.ts';
 import { comparing } from './question.ts';
+import { SeedOutbox } from './seed.ts';
 import type { Shipper } from './shipper.ts';
 import type { Fetch } from './transport.ts';
 
@@ -94,6 +96,18 @@ export class Comparisons {
       stopped,
     };
     return { ledger: this.ledger, ...comparing(asker, peer, take, withdrawn) };
+  }
+
+  /** The outbox of a peer, which is compared with where it would be given everything. */
+  seeding(peer: string, outbox: PeerOutbox): SeedOutbox {
+    const { clock, stopped, shippers } = this.#o;
+    return new SeedOutbox(this.#db, outbox, {
+      peer,
+      isRowcast: () => shippers().some((shipper) => shipper.peer === peer && shipper.isRowcast),
+      sides: () => this.with(peer),
+      clock,
+      stopped,
+    });
   }
 
   #verifying(): Verifier {
