@@ -156,7 +156,7 @@ describe('configuration', () => {
     expect(error.message).toMatch(message);
     if (listener)
       expect(error.hint).toContain(
-        'applied, acked, attempt, received, peer-up, peer-down, dead-letter, warning, error',
+        'applied, acked, attempt, received, peer-up, peer-down, dead-letter, verify-done, warning, error',
       );
   });
 

@@ -49,6 +49,13 @@ export function compareIds(a: Id, b: Id): number {
   return a === b ? 0 : Buffer.compare(Buffer.from(a), Buffer.from(b));
 }
 
+/** Does a table have after it, in its own order, everything that comes after it on the wire? */
+export function isInLastPart(id: Id): boolean {
+  return id >= LAST_PART;
+}
+
+const LAST_PART = '$text;';
+
 /** Begins and ends on the wire, the end excluded; how a bound is spelt here; and what else must hold. */
 interface Segment {
   from: string;
@@ -85,7 +92,7 @@ const SEGMENTS: Segment[] = [
     ends: (column) => `${column} < '$text;'`,
     also: (column) => `(${beginsLike(column, ESCAPED)})`,
   },
-  plainText('$text;', undefined),
+  plainText(LAST_PART, undefined),
 ];
 
 function plainText(from: string, to: string | undefined): Segment {

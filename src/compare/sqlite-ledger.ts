@@ -89,6 +89,19 @@ export class SqliteLedger implements Ledger {
     return this.#reading(() => partsOf(range).flatMap((part) => this.#entries(table, columns, part)));
   }
 
+  /** The ids alone, at a fraction of the cost. */
+  ids(name: string, range: Range): Id[] {
+    const table = this.#table(name);
+    return this.#reading(() =>
+      partsOf(range).flatMap((part) => {
+        const sources = this.#sources(table, part).map(({ k, from }) => `SELECT ${k} AS k ${from}`);
+        return this.#db
+          .all<{ k: OwnId }>(`${sources.join(' UNION ALL ')} ORDER BY k`, ...this.#params(part))
+          .map(({ k }) => toWire(k));
+      }),
+    );
+  }
+
   look(name: string, columns: Columns, ids: Id[], other: string | undefined): Sight {
     const table = this.#table(name);
     return this.#reading(() => ({

@@ -9,10 +9,11 @@
  */
 import type { Clock } from '../clock.ts';
 import { hashPiece } from '../compare/hashing.ts';
-import { compareIds, type Id, type Range } from '../compare/ids.ts';
-import { type Columns, type Ledger, type Outline, PIECE, type Portion } from '../compare/ledger.ts';
+import { compareIds, type Id, isInLastPart, type Range } from '../compare/ids.ts';
+import { type Columns, type Outline, PIECE, type Portion } from '../compare/ledger.ts';
 import { Pace } from '../compare/pace.ts';
 import { CannotCompare, type Remote } from '../compare/remote.ts';
+import type { SqliteLedger } from '../compare/sqlite-ledger.ts';
 import { type Exchange, fetchRows, newerSide, sharedColumns } from '../compare/verify.ts';
 import { type Suspect, suspectsOf } from '../compare/walk.ts';
 import type { RowRef } from '../events.ts';
@@ -30,7 +31,7 @@ export interface SeedOptions {
   peer: string;
   /** It has shown that it is Rowcast. */
   isRowcast(): boolean;
-  sides(): { ledger: Ledger; remote: Remote; exchange: Exchange };
+  sides(): { ledger: SqliteLedger; remote: Remote; exchange: Exchange };
   clock: Clock;
   stopped: AbortSignal;
 }
@@ -38,9 +39,18 @@ export interface SeedOptions {
 /** Ranges whose hashes are asked for at once. */
 const TOGETHER = 16;
 
+/** A range of which both sides have told their hash. */
+interface Compared {
+  range: Range;
+  /** `absent`: nothing of it is there. */
+  outcome: 'same' | 'differs' | 'absent';
+}
+
 /** What is known of the peer during one seed. */
 interface Run {
   number: number;
+  /** The ranges after the present position that were compared already, and their table. */
+  ahead: { table: string; ranges: Compared[] };
   /** Undefined where it cannot be compared with. */
   theirs: Outline[] | undefined;
   /** Tables, folded, of which it has nothing: they are given as in a snapshot. */
@@ -96,10 +106,13 @@ export class SeedOutbox implements Outbox<PeerPosition> {
       if (!place) return this.#walkFrom(limit, previous, state, { section: WALKED, after: null });
       const { table, after } = place;
       const there = run.theirs.find(({ name }) => fold(name) === fold(table.name));
-      if (after === null && (there?.last ?? null) === null) run.walked.add(fold(table.name));
+      const isEnd = hasNothingAfter(there?.last ?? null, after);
+      if (isEnd) run.walked.add(fold(table.name));
       if (run.walked.has(fold(table.name))) {
-        const begun = position.section === null || position.section.startsWith(COMPARED);
-        const from = begun ? { section: `rows:${table.name}`, after: null } : position;
+        const begins = position.section === null || position.section.startsWith(COMPARED);
+        // Where there is nothing any more of what was given, it is given again.
+        const given = there?.last == null ? null : after;
+        const from = begins ? { section: `rows:${table.name}`, after: given } : position;
         return this.#walkFrom(limit, previous, state, from);
       }
       const step = await this.#step(limit, state, run, table, after);
@@ -123,9 +136,9 @@ export class SeedOutbox implements Outbox<PeerPosition> {
       theirs = await this.#o.sides().remote.outline();
     } catch (error) {
       // Who is away at the moment is found to be so by the batch that follows, and may be asked again after that.
-      if (!(error instanceof CannotCompare) || !error.isPlain) return { number, theirs: undefined, walked: new Set() };
+      if (!(error instanceof CannotCompare) || !error.isPlain) return runOf(number, undefined);
     }
-    this.#run = { number, theirs, walked: new Set() };
+    this.#run = runOf(number, theirs);
     return this.#run;
   }
 
@@ -154,61 +167,84 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     table: Outline,
     from: Id | null,
   ): Promise<{ shipment?: Omit<PeerShipment, 'end'>; after: Id | null }> {
-    const { ledger, remote, exchange } = this.#o.sides();
-    const sides = { ledger, remote, exchange, pace: this.#pace };
-    const portion = { rows: Math.min(limit.changes, PIECE.rows), bytes: Math.min(limit.bytes, PIECE.bytes) };
+    const sides = { ...this.#o.sides(), pace: this.#pace };
+    const { ledger } = sides;
     const columns = sharedColumns(table, run.theirs as Outline[]);
-    const { ranges, hashes, end } = await this.#ranges(sides, table.name, columns ?? null, from, portion);
     const ids: Id[] = [];
-    let upTo = end;
+    let upTo = from;
     try {
       if (columns === undefined) throw new CannotCompare('the peer does not have the table');
-      const theirs = await remote.hashes(table.name, columns, ranges);
-      const odd = ranges.filter((_, i) => hashes[i] !== theirs[i]);
-      for await (const found of suspectsOf(sides, table.name, columns, odd)) {
-        ids.push(...found.filter((one) => newerSide(one) !== 'there').map(({ id }) => id));
-        await fetchInParts(
-          sides,
-          table.name,
-          found.filter((one) => newerSide(one) !== 'here'),
-        );
+      const { ahead } = run;
+      if (ahead.table !== table.name || ahead.ranges[0]?.range.after !== from) {
+        const last = run.theirs?.find(({ name }) => fold(name) === fold(table.name))?.last ?? null;
+        run.ahead = { table: table.name, ranges: await this.#compared(sides, table.name, columns, from, limit, last) };
+      }
+      // As many as make one batch; what is known of the others is kept for the next.
+      for (let next = run.ahead.ranges[0]; next && ids.length < limit.changes; next = run.ahead.ranges[0]) {
+        ids.push(...(await this.#toSend(sides, table.name, columns, next)));
+        upTo = next.range.upTo;
+        run.ahead.ranges.shift();
       }
     } catch (error) {
       if (!(error instanceof CannotCompare) || this.#o.stopped.aborted) throw error;
       // Whoever cannot say what it has is given all of it.
-      const [range] = ranges as [Range];
-      upTo = range.upTo;
-      const all = await this.#pace.turn(() => ledger.list(table.name, columns ?? null, range));
-      ids.splice(0, ids.length, ...all.map(({ id }) => id));
+      const begin = upTo;
+      upTo = await this.#pace.turn(() => ledger.cut(table.name, { after: begin, upTo: null }, portionOf(limit)));
+      const range = { after: begin, upTo };
+      ids.push(...(await this.#pace.turn(() => ledger.ids(table.name, range))));
     }
-    return await this.#parcel(ledger, limit, state, table.name, ids.sort(compareIds), upTo);
+    const parcel = await this.#parcel(ledger, limit, state, table.name, ids.sort(compareIds), upTo);
+    // What did not fit is looked at once more.
+    if (parcel.after !== upTo) run.ahead.ranges = [];
+    return parcel;
   }
 
-  async #ranges(
-    { ledger, pace }: { ledger: Ledger; pace: Pace },
+  /** The next ranges, up to where the peer has anything at all. */
+  async #compared(
+    { ledger, remote, pace }: Sides,
     table: string,
     columns: Columns,
     from: Id | null,
-    portion: Portion,
-  ): Promise<{ ranges: Range[]; hashes: string[]; end: Id | null }> {
+    limit: BatchLimit,
+    last: Id | null,
+  ): Promise<Compared[]> {
     const ranges: Range[] = [];
     const hashes: string[] = [];
-    let after = from;
-    while (ranges.length < TOGETHER) {
+    for (let after = from; ranges.length < TOGETHER; ) {
       const begin = after;
-      const upTo = await pace.turn(() => ledger.cut(table, { after: begin, upTo: null }, portion));
+      const upTo = await pace.turn(() => ledger.cut(table, { after: begin, upTo: null }, portionOf(limit)));
       const range = { after: begin, upTo };
       ranges.push(range);
       hashes.push(await pace.turn(() => hashPiece(ledger, table, columns, range)));
+      if (upTo === null || hasNothingAfter(last, upTo)) break;
       after = upTo;
-      if (upTo === null) break;
     }
-    return { ranges, hashes, end: after };
+    const theirs = await remote.hashes(table, columns, ranges);
+    return ranges.map((range, i) => ({
+      range,
+      outcome: theirs[i] === hashes[i] ? 'same' : theirs[i]?.startsWith('0:') ? 'absent' : 'differs',
+    }));
+  }
+
+  /** What of a range is newer here; what is newer there is fetched. */
+  async #toSend(sides: Sides, table: string, columns: Columns, { range, outcome }: Compared): Promise<Id[]> {
+    if (outcome === 'same') return [];
+    if (outcome === 'absent') return await this.#pace.turn(() => sides.ledger.ids(table, range));
+    const ids: Id[] = [];
+    for await (const found of suspectsOf(sides, table, columns, [range])) {
+      ids.push(...found.filter((one) => newerSide(one) !== 'there').map(({ id }) => id));
+      await fetchInParts(
+        sides,
+        table,
+        found.filter((one) => newerSide(one) !== 'here'),
+      );
+    }
+    return ids;
   }
 
   /** As many of these rows as fit into one batch. Where some do not, it goes on after the last that did. */
   async #parcel(
-    ledger: Ledger,
+    ledger: SqliteLedger,
     limit: BatchLimit,
     { tailFrom }: PeerState,
     table: string,
@@ -229,6 +265,22 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     }
     return { after: upTo };
   }
+}
+
+type Sides = ReturnType<SeedOptions['sides']> & { pace: Pace };
+
+function runOf(number: number, theirs: Outline[] | undefined): Run {
+  return { number, theirs, walked: new Set(), ahead: { table: '', ranges: [] } };
+}
+
+function portionOf({ changes, bytes }: BatchLimit): Portion {
+  return { rows: Math.min(changes, PIECE.rows), bytes: Math.min(bytes, PIECE.bytes) };
+}
+
+/** The peer's table ends before that: from there on it is given everything as in a snapshot. */
+function hasNothingAfter(last: Id | null, after: Id | null): boolean {
+  if (last === null) return true;
+  return after !== null && isInLastPart(after) && compareIds(last, after) <= 0;
 }
 
 /** Ids in one question. */

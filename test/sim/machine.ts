@@ -102,6 +102,8 @@ export class Machine {
 
   /** The changes of the request that it is working on. */
   receiving: WireChange[] = [];
+  /** The changes that it was sent for the asking. */
+  fetched: WireChange[] = [];
   /** It is its own process that commits, and not another one. */
   commitsItself = false;
   /** What the application has committed and a power cut may still take back. */
@@ -127,7 +129,7 @@ export class Machine {
 
   /** What of the present request is there by now; it may have committed something else, and die before it comes to that. */
   #noteReceived(): void {
-    for (const change of this.receiving) {
+    for (const change of [...this.receiving, ...this.fetched]) {
       const id = String(change.op === 'DELETE' ? change.old_id : change.row.id);
       const table = change.table as TableName;
       const has =
