@@ -9,7 +9,15 @@ import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
 import { begin, FLAGS_HELP, RUNNING_HELP, shutDown, stopSignal } from './program.ts';
-import { bindingFlag, idFlag, listenFlag, peersFlag, processFlags, settingFlags } from './shared-flags.ts';
+import {
+  bindingFlag,
+  idFlag,
+  listenFlag,
+  peersFlag,
+  processFlags,
+  settingFlags,
+  verifyOption,
+} from './shared-flags.ts';
 
 export const HUB_FLAGS = {
   id: idFlag("The hub's id: unlike every node's and every other hub's, and the same after a restart."),
@@ -38,7 +46,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(HUB_FLAGS)}
 
-Routes: POST /sync, GET /health.
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
@@ -55,7 +63,8 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    const settings = { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs };
+    const verify = verifyOption(flags);
+    const settings = { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs, verify };
     relay = await createHub(opened.db, { id, edges, ...settings });
   } catch (error) {
     server.cut();

@@ -14,7 +14,15 @@ import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
 import { begin, FLAGS_HELP, RUNNING_HELP, shutDown, stopSignal } from './program.ts';
-import { bindingFlag, idFlag, listenFlag, peersFlag, processFlags, settingFlags } from './shared-flags.ts';
+import {
+  bindingFlag,
+  idFlag,
+  listenFlag,
+  peersFlag,
+  processFlags,
+  settingFlags,
+  verifyOption,
+} from './shared-flags.ts';
 
 export const SERVE_FLAGS = {
   id: idFlag("This node's id: unlike every other node's, and the same after a restart."),
@@ -54,7 +62,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(SERVE_FLAGS)}
 
-Routes: POST /sync, GET /health, GET and POST /api/items, POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, GET and POST /api/items, POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
@@ -73,7 +81,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
-    const settings = { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs };
+    const verify = verifyOption(flags);
+    const settings = { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs, verify };
     manager = attach(opened.db, { id: flags.id, peers: flags.peer, ...settings }, tables);
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);

@@ -22,6 +22,12 @@ export interface Pair {
   clock: VirtualClock;
   /** Requests of `/sync` get through; until it is true they break off, so that nothing is shipped. */
   link: { up: boolean };
+  /** Both know nothing but `/sync`. */
+  plain: boolean;
+  /** Both fail to answer anything but `/sync`. */
+  failing: boolean;
+  /** From here to there. */
+  fetch: Fetch;
 }
 
 export const THERE = 'http://there.test';
@@ -41,12 +47,16 @@ export async function pair(options: {
   const [here, there] = [await database(options.here), await database(options.there ?? options.here)];
   const requests: Request[] = [];
   const link = { up: false };
+  const the = { plain: false, failing: false };
   const managers: Partial<Record<string, Manager>> = {};
   const fetchTo =
     (to: string): Fetch =>
     async (url, { body, headers }) => {
       const path = url.slice(to.length);
       if (path === '/sync' && !link.up) throw new Error('cut off');
+      if (path !== '/sync' && (the.plain || the.failing)) {
+        return { status: the.plain ? 404 : 500, text: () => Promise.resolve('no') };
+      }
       const answer = await respond(managers[to] as Manager, {}, incoming(path, body, headers));
       requests.push({
         path,
@@ -73,7 +83,7 @@ export async function pair(options: {
   managers[HERE] = manager;
   managers[THERE] = other;
   if (options.fill) silently([here, there], () => options.fill?.(here, there));
-  return { here, there, manager, other, requests, clock, link };
+  return Object.assign(the, { here, there, manager, other, requests, clock, link, fetch: fetchTo(THERE) });
 }
 
 /** Writes as if nobody had seen it: what replication has lost, or was never told of. */

@@ -161,6 +161,7 @@ describe('the direction of imports', () => {
   const rooms: [string, RegExp][] = [
     ['sqlite', /^(errors|clock)\.ts$/],
     ['wire', /^(sqlite\/.*|errors\.ts)$/],
+    ['compare', /^((sqlite|wire)\/.*|(errors|clock)\.ts)$/],
     ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
   ];
   test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {

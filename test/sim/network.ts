@@ -147,7 +147,8 @@ export class Network {
   ): Promise<void> {
     const { from, to, body, headers, path, batch, random } = request;
     const reply = await process.answer(path, body, batch.changes, headers);
-    if (body && reply.committed && path === SYNC_PATH) this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
+    if (body && reply.committed && path === SYNC_PATH)
+      this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
     // What it has asked for it applies as what it is sent.
     if (path === FETCH_PATH && reply.status === 200) from.machine.fetched.push(...JSON.parse(reply.body).changes);
     const lost = this.#happens('lost-answer', random);
