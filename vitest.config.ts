@@ -9,6 +9,7 @@ export default defineConfig({
     // Every test file has its own databases and ports.
     maxWorkers: availableParallelism(),
     pool: 'forks',
+    setupFiles: ['test/support/after-each.ts'],
     coverage: {
       provider: 'v8',
       include: ['src/**/*.ts'],

@@ -12,6 +12,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import Database from 'better-sqlite3';
 
 const MAIN = fileURLToPath(new URL('../dist/src/cli/main.js', import.meta.url));
 const quick = process.argv.includes('--quick');
@@ -182,18 +183,23 @@ async function newEdge() {
 }
 
 async function newEdgeOnce(kind, file) {
-  const fresh = await start('serve', 'fresh', await freePort(), []);
+  const path = join(folder, `${++serial}.db`);
+  const fresh = await start('serve', 'fresh', await freePort(), [], path);
+  // Read here: whoever is asked for its health again and again would be charged with the answers.
+  const rows = new Database(path, { readonly: true });
+  const arrived = rows.prepare('SELECT count(*) FROM items').pluck();
   const before = cpuOf(fresh);
   const flags = [kind === 'hub' ? '-edge' : '-peer', fresh.url];
   const sender = await start(kind === 'hub' ? 'hub' : 'serve', 'full', await freePort(), flags, file);
   const began = performance.now();
+  await until(() => arrived.get() === NEW_EDGE_ROWS, 10);
+  const seconds = (performance.now() - began) / 1_000;
+  const result = { seconds, cpu: cpuOf(sender), receiver: cpuOf(fresh) - before, peak: peakOf(sender) };
+  rows.close();
   await until(async () => {
     const [state] = JSON.parse(await ask(sender, '/health')).peer_states;
     return state.pending === 0 && !state.snapshot && state.last_acked_at !== null;
-  }, 20);
-  const seconds = (performance.now() - began) / 1_000;
-  const result = { seconds, cpu: cpuOf(sender), receiver: cpuOf(fresh) - before, peak: peakOf(sender) };
-  await until(async () => JSON.parse(await ask(fresh, '/health')).item_count === NEW_EDGE_ROWS, 100);
+  }, 100);
   await stop(sender);
   await stop(fresh);
   return result;

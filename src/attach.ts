@@ -5,83 +5,59 @@ import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
-import { type CheckedConfig, type Config, checkConfig, checkTables } from './config.ts';
-import { type DeadLetter, DeadLetters } from './dead-letters.ts';
+import {
+  type CheckedConfig,
+  type CheckedSettings,
+  type Config,
+  checkConfig,
+  checkSettings,
+  checkTables,
+  type Settings,
+} from './config.ts';
+import { DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health } from './health.ts';
+import type { FlushResult, Manager } from './manager.ts';
+import { listAliases } from './migrate/aliases.ts';
+import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
+import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
-import { Attachment } from './send/attachment.ts';
+import type { Attachment } from './send/attachment.ts';
+import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
 import { Comparisons } from './send/comparisons.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
-import { enrolPeers } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
+import { type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
-import { defaultTransport, type Fetch, givenTransport, type Transport } from './send/transport.ts';
+import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
 
-export interface FlushResult {
-  /** Peers that have acknowledged everything that was pending. */
-  delivered: string[];
-  /** Peers that could not be reached; the changes stay for them. */
-  unreachable: string[];
-}
-
-export interface Manager {
-  /** Applies received changes, last write wins. Returns how many won or were already in place. */
-  applyChanges(changes: Change[]): number;
-  /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
-  receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
-  health(): Health;
-  /**
-   * Ships now; resolves when every reachable peer has acknowledged what was pending, and every dead letter that a change of
-   * the schema has made possible has been tried again.
-   */
-  flush(): Promise<FlushResult>;
-  /**
-   * Compares every synced table with a peer, or with all of them, and tells what differs; with `repair`, puts it right. What
-   * is on its way is waited for, so writes may go on meanwhile.
-   */
-  verify(peer?: string | undefined, options?: VerifyOptions): Promise<VerifyResult[]>;
-  /** For the caller's own routes `/sync/compare` and `/sync/fetch`, by which peers compare with this node. */
-  answer(path: string, body: string | Uint8Array, options?: AnswerOptions): Promise<Answered>;
-  /** Wakes the loops without waiting for the next tick. */
-  nudge(): void;
-  /** Ends the loops; when it resolves, no timer, socket or statement is left. Capture goes on. */
-  stop(): Promise<void>;
-  /** Stops, and removes the triggers: writes are no longer captured. */
-  detach(): Promise<void>;
-  on<E extends EventName>(event: E, listener: Listener<E>): () => void;
-  readonly deadLetters: {
-    list(options?: { limit?: number; after?: number }): DeadLetter[];
-    retry(id: number): RetryResult;
-    discard(id: number): void;
-  };
-  readonly id: string;
-  /** The largest body that it takes; `rowcast/http` reads no further. */
-  readonly maxBodyBytes: number;
-}
-
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
-  return new Attached(new Connection(db), checkConfig(config), checkTables(tables));
+  return new Attached(db, checkConfig(config), checkTables(tables));
 }
 
 class Attached implements Manager {
   readonly id: string;
   readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
+  readonly aliases: Manager['aliases'];
+  readonly #handle: Database;
+  readonly peers: Peers;
   readonly #db: Connection;
   readonly #clock: Clock;
   readonly #config: CheckedConfig;
+  /** What can be changed at run time; the loops look at it again and again. */
+  readonly #settings: CheckedSettings;
   readonly #events = new Emitter();
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
@@ -91,33 +67,31 @@ class Attached implements Manager {
   readonly #counter: RowCounter;
   readonly #age: BacklogAge;
   readonly #oneWay: OneWay;
-  readonly #shippers: Shipper[];
+  readonly #roster: Roster;
   readonly #transport: Transport;
   readonly #stopped = new AbortController();
   readonly #watching: Promise<void>;
-  readonly #attachment: Attachment;
   readonly #requests: Requests;
   readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
 
-  constructor(db: Connection, config: CheckedConfig, tables: string[]) {
+  constructor(handle: Database, config: CheckedConfig, tables: string[]) {
+    const db = new Connection(handle);
+    this.#handle = handle;
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
     this.#config = config;
+    const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
+    this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
-    this.#oneWay = new OneWay(config.id, config.peers, (code, message) => this.#warn(code, message));
+    const warn = (code: string, message: string): void => this.#warn(code, message);
+    this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
     this.#registry = new Registry(db, {
       tables,
-      warn: (code, message) => this.#warn(code, message),
+      warn,
       onRefresh: () => this.#retrying.schemaChanged(),
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
-    });
-    this.#attachment = new Attachment(db, {
-      nodeId: config.id,
-      peers: () => config.peers,
-      clock: this.#clock,
-      warn: (code, message) => this.#warn(code, message),
     });
     this.#letters = new DeadLetters(db, this.#clock);
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes);
@@ -125,13 +99,24 @@ class Attached implements Manager {
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
-    enrolPeers(db, this.#registry, this.#attachment);
-    this.#requests = new Requests(db, this.#clock);
+    this.#applier.prepare();
     this.#age = new BacklogAge(db, this.#clock);
+    const sources = { db, registry: this.#registry, clock: this.#clock };
+    const limits = (): CheckedSettings['maxBacklog'] => this.#settings.maxBacklog;
+    this.#roster = new Roster(config.peers, {
+      ...sources,
+      nodeId: config.id,
+      events: this.#events,
+      bound: new BacklogBound({ ...sources, counter: this.#counter, age: this.#age, limits }),
+      warn,
+      shipper: (url, attachment) => this.#shipper(url, attachment),
+    });
+    this.#roster.enrol();
+    this.#requests = new Requests(db, this.#clock);
     this.#age.note();
     this.#retrying.schemaChanged();
 
-    this.#transport = config.fetch ? givenTransport(config.fetch, config.get) : defaultTransport();
+    this.#transport = transportFor(config);
     this.#comparisons = new Comparisons(db, {
       registry: this.#registry,
       config,
@@ -139,17 +124,22 @@ class Attached implements Manager {
       events: this.#events,
       stopped: this.#stopped.signal,
       random: config.random ?? Math.random,
-      fetch: (peer, url, init) => this.#fetch(peer, url, init),
-      shippers: () => this.#shippers,
+      fetch: (peer, ...request) => this.#fetch(peer, ...request),
+      peers: () => this.#roster.urls,
+      shippers: () => this.#roster.shippers,
       take: (body) => void this.#apply(body, undefined, true),
     });
-    this.#shippers = config.peers.map((peer) => this.#shipper(peer));
+    this.peers = this.#peers();
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
       retry: (id) => this.#retryOne(id),
       discard: (id) => this.#letters.discard(id),
     };
-    for (const shipper of this.#shippers) shipper.start();
+    this.aliases = {
+      list: () => listAliases(db),
+      drop: () => this.#change(() => sendNewNames(this.#migrating())),
+    };
+    this.#roster.start();
     this.#retrying.start();
     this.#watching = this.#watch();
   }
@@ -177,7 +167,7 @@ class Attached implements Manager {
       db: this.#db,
       registry: this.#registry,
       letters: this.#letters,
-      shippers: this.#shippers,
+      shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
@@ -187,15 +177,8 @@ class Attached implements Manager {
 
   async flush(): Promise<FlushResult> {
     this.#refuseIfStopped();
-    const result: FlushResult = { delivered: [], unreachable: [] };
     await this.#retrying.caughtUp();
-    await Promise.all(
-      this.#shippers.map(async (shipper) => {
-        const list = (await shipper.flush()) ? result.delivered : result.unreachable;
-        list.push(shipper.peer);
-      }),
-    );
-    return result;
+    return this.#roster.flush();
   }
 
   async verify(peer?: string | undefined, options: VerifyOptions = {}): Promise<VerifyResult[]> {
@@ -209,7 +192,13 @@ class Attached implements Manager {
   }
 
   nudge(): void {
-    for (const shipper of this.#shippers) shipper.nudge();
+    this.#roster.nudge();
+  }
+
+  configure(settings: Settings): void {
+    this.#refuseIfStopped();
+    Object.assign(this.#settings, checkSettings(settings));
+    this.nudge();
   }
 
   stop(): Promise<void> {
@@ -221,6 +210,10 @@ class Attached implements Manager {
     await this.stop();
     this.#registry.uninstall();
     this.#db.release();
+  }
+
+  migrate(migration: Migration, options?: MigrateOptions): void {
+    this.#change(() => migrate(this.#migrating(), migration, options));
   }
 
   on<E extends EventName>(event: E, listener: Listener<E>): () => void {
@@ -241,34 +234,64 @@ class Attached implements Manager {
     return { ack, changes };
   }
 
+  #migrating(): Subject {
+    return { db: this.#db, handle: this.#handle, registry: this.#registry };
+  }
+
+  #change(change: () => void): void {
+    this.#refuseIfStopped();
+    change();
+    this.#retrying.soon();
+    this.nudge();
+  }
+
   #retryOne(id: number): RetryResult {
     const result = this.#retry.one(id);
     if (result.outcome === 'queued') this.nudge();
     return result;
   }
 
-  #shipper(peer: string): Shipper {
-    const { id, batchMs, batchSize, maxBatchBytes, requestTimeoutMs, random } = this.#config;
-    const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#attachment);
+  /** The roster for callers: nothing of it can be changed any more once the manager was stopped. */
+  #peers(): Peers {
+    const roster = this.#roster;
+    const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
+      return (...args) => {
+        this.#refuseIfStopped();
+        return verb(...args);
+      };
+    };
+    const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
+      return async (url) => running(verb)(url);
+    };
+    return {
+      add: running((peer) => roster.add(peer)),
+      remove: later((url) => roster.remove(url)),
+      pause: later((url) => roster.pause(url)),
+      resume: running((url) => roster.resume(url)),
+      reseed: running((url) => roster.reseed(url)),
+      list: running(() => roster.list()),
+    };
+  }
+
+  #shipper(peer: string, attachment: Attachment): Shipper {
+    const { id, random } = this.#config;
+    const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment);
     return new Shipper({
       nodeId: id,
       peer,
       outbox: this.#comparisons.seeding(peer, outbox),
-      fetch: (url, init) => this.#fetch(peer, url, init),
-      get: this.#config.get ?? this.#transport.get,
+      fetch: (...request) => this.#fetch(peer, ...request),
+      get: this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
       random: random ?? Math.random,
       events: this.#events,
-      batchMs,
-      batchSize,
-      batchBytes: maxBatchBytes,
-      requestTimeoutMs,
+      pace: this.#settings,
     });
   }
 
-  async #fetch(peer: string, url: string, init: Parameters<Fetch>[1]): ReturnType<Fetch> {
-    const answer = await this.#transport.fetch(url, init);
+  async #fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post> {
+    const answer = await this.#transport.fetch(...request);
     const id = answer.headers?.get(NODE_ID_HEADER);
     this.#oneWay.heard(peer, id);
     if (id) this.#comparisons.heard(peer, id);
@@ -305,8 +328,7 @@ class Attached implements Manager {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
-    const left = this.#attachment.watch();
-    if (left || !this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
+    this.#roster.tick();
     this.#requests.serve();
     this.#comparisons.tick();
   }
@@ -314,15 +336,10 @@ class Attached implements Manager {
   async #end(): Promise<void> {
     this.#counter.stop();
     this.#stopped.abort();
-    await Promise.all([
-      this.#watching,
-      this.#retrying.stop(),
-      this.#comparisons.stop(),
-      ...this.#shippers.map((shipper) => shipper.stop()),
-    ]);
+    await Promise.all([this.#watching, this.#retrying.stop(), this.#comparisons.stop(), this.#roster.stop()]);
     this.#transport.close();
     try {
-      this.#attachment.leave();
+      this.#roster.leave();
       this.#applier.release();
       this.#db.release();
     } catch {

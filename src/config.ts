@@ -24,6 +24,8 @@ export interface Config {
    * only where something has been found out, or on demand.
    */
   verify?: { every?: string | number; repair?: boolean } | false;
+  /** How much is kept for a peer that is away; one that is further behind is given the whole state when it is back. */
+  maxBacklog?: MaxBacklog;
   /** Seams for tests and simulations: time, network and chance come from outside. */
   clock?: Clock;
   fetch?: Fetch;
@@ -32,14 +34,33 @@ export interface Config {
   random?: () => number;
 }
 
+/** Any of them is enough; what is left out has its default. `unlimited` alone: everything is kept for ever. */
+export type MaxBacklog = 'unlimited' | Partial<BacklogLimits>;
+
+export interface BacklogLimits {
+  /** Changes. Default `auto`: as many as there are rows and tombstones, and at least 100,000. */
+  changes: number | 'auto' | 'unlimited';
+  /** Bytes of these changes, estimated from a sample. Default 1 GiB. */
+  bytes: number | 'unlimited';
+  /** For how long the oldest has been waiting, in milliseconds. Default `unlimited`. */
+  ageMs: number | 'unlimited';
+}
+
+/** The options that can be changed while a node or a hub runs, by `configure`. A hub has no `maxBacklog`. */
+export type Settings = Pick<Config, 'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs' | 'maxBacklog'>;
+
 type Seam = 'clock' | 'fetch' | 'get' | 'random';
-export type CheckedConfig = Required<Omit<Config, Seam | 'verify'>> & Pick<Config, Seam> & { verify: CheckedVerify };
+export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify'>> &
+  Pick<Config, Seam> & { maxBacklog: BacklogLimits; verify: CheckedVerify };
 
 export interface CheckedVerify {
   /** 0: never by itself. */
   everyMs: number;
   repair: boolean;
 }
+
+/** What the loops and the bound on the backlog go by; the same object for as long as the node runs. */
+export type CheckedSettings = Pick<CheckedConfig, keyof Settings>;
 
 export interface Setting {
   default: number;
@@ -82,6 +103,30 @@ export const VERIFY = {
 type SettingName = keyof typeof SETTINGS;
 const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
 
+/** The bound on the backlog likewise. Only a node has one: a hub keeps rows, and not what was done to them. */
+export const BACKLOG_SETTINGS = {
+  changes: {
+    default: 'auto',
+    words: ['auto', 'unlimited'],
+    help: 'Most changes kept for a peer that is away. auto: as many as there are rows, and at least 100000.',
+  },
+  bytes: { default: 1024 * MIB, words: ['unlimited'], help: 'Most bytes of changes kept for a peer that is away.' },
+  ageMs: {
+    default: 'unlimited',
+    words: ['unlimited'],
+    help: 'How long changes are kept for a peer that is away, in milliseconds.',
+  },
+} as const satisfies { [K in keyof BacklogLimits]: { default: BacklogLimits[K]; words: string[]; help: string } };
+
+type BacklogSetting = keyof BacklogLimits;
+const BACKLOG_NAMES = Object.keys(BACKLOG_SETTINGS) as BacklogSetting[];
+
+/** Those that `configure` takes. */
+const RUNTIME: Record<keyof typeof PEERS, (keyof Settings)[]> = {
+  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'maxBacklog'],
+  hub: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs'],
+};
+
 /** Those to whom is sent: a node calls them its peers, a hub its edges. */
 const PEERS = { node: 'peers', hub: 'edges' } as const;
 const SEAMS = ['fetch', 'get', 'random'] as const;
@@ -91,11 +136,8 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   const peersName = PEERS[kind];
   if (typeof config !== 'object' || config === null) throw wrong(`config must be an object {id, ${peersName}, ...}`);
   const given = config as Record<string, unknown>;
-  const known = ['id', peersName, ...SETTING_NAMES, 'verify', 'clock', ...SEAMS];
-  for (const key of Object.keys(given)) {
-    if (!known.includes(key))
-      throw wrong(`unknown option "${key}"${suggest(key, known)}`, `the options are ${known.join(', ')}`);
-  }
+  const backlog = kind === 'node' ? ['maxBacklog'] : [];
+  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...backlog, 'verify', 'clock', ...SEAMS]);
   const id = checkId(given.id);
   const peers = given[peersName];
   if (!Array.isArray(peers)) throw wrong(`option "${peersName}" must be an array of URLs`);
@@ -112,12 +154,61 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
     id,
     peers: [...new Set(peers.map(normalisePeer))],
     ...(numbers as Record<SettingName, number>),
+    maxBacklog: checkBacklog(given.maxBacklog),
     verify: checkVerify(given.verify),
     ...(clock && { clock }),
     ...(fetch && { fetch }),
     ...(get && { get }),
     ...(random && { random }),
   };
+}
+
+/** What `configure` is given: these settings, and the others stay as they are. */
+export function checkSettings(settings: Settings, kind: keyof typeof PEERS = 'node'): Partial<CheckedSettings> {
+  if (typeof settings !== 'object' || settings === null) throw wrong('settings must be an object {batchMs, ...}');
+  const known = RUNTIME[kind];
+  refuseUnknown(settings as Record<string, unknown>, known, 'the others are read once: start again to change them');
+  const given = known.filter((name) => settings[name] !== undefined);
+  const checked = given.map((name) => [
+    name,
+    name === 'maxBacklog' ? checkBacklog(settings.maxBacklog) : checkNumber(name, settings[name]),
+  ]);
+  return Object.fromEntries(checked);
+}
+
+function refuseUnknown(given: Record<string, unknown>, known: string[], hint = ''): void {
+  for (const key of Object.keys(given)) {
+    if (known.includes(key)) continue;
+    const listed = `the options are ${known.join(', ')}`;
+    throw wrong(`unknown option "${key}"${suggest(key, known)}`, hint === '' ? listed : `${listed}; ${hint}`);
+  }
+}
+
+const UNLIMITED: BacklogLimits = { changes: 'unlimited', bytes: 'unlimited', ageMs: 'unlimited' };
+
+function checkBacklog(given: unknown = {}): BacklogLimits {
+  if (given === 'unlimited') return UNLIMITED;
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw wrong(`option "maxBacklog" must be "unlimited" or an object {${BACKLOG_NAMES.join(', ')}}`);
+  }
+  const limits = given as Record<string, unknown>;
+  const stranger = Object.keys(limits).find((key) => !(BACKLOG_NAMES as string[]).includes(key));
+  if (stranger !== undefined) {
+    const hint = `it has ${BACKLOG_NAMES.join(', ')}`;
+    throw wrong(`unknown option "maxBacklog.${stranger}"${suggest(stranger, BACKLOG_NAMES)}`, hint);
+  }
+  const checked = BACKLOG_NAMES.map((name) => [name, checkLimit(name, limits[name])]);
+  return Object.fromEntries(checked) as unknown as BacklogLimits;
+}
+
+/** A limit of the backlog is a whole number from 1, or one of its words. */
+function checkLimit(name: BacklogSetting, value: unknown): unknown {
+  const { default: otherwise, words } = BACKLOG_SETTINGS[name];
+  if (value === undefined) return otherwise;
+  if ((words as readonly unknown[]).includes(value)) return value;
+  if (Number.isSafeInteger(value) && (value as number) >= 1) return value;
+  const allowed = words.map((word) => `"${word}"`).join(' or ');
+  throw wrong(`option "maxBacklog.${name}" must be an integer from 1, or ${allowed}, not ${JSON.stringify(value)}`);
 }
 
 function checkVerify(given: unknown): CheckedVerify {
@@ -165,6 +256,24 @@ export function checkTables(tables: string[]): string[] {
     if (typeof table !== 'string' || table === '') throw wrong(`tables must be names, not ${JSON.stringify(table)}`);
   }
   return [...new Set(tables)];
+}
+
+/** A peer as it is given to `add`: its URL, or an object that has it. */
+export interface PeerOptions {
+  url: string;
+}
+
+/** The URL of a peer, checked and spelt as everywhere. */
+export function checkPeer(peer: string | PeerOptions): string {
+  if (typeof peer !== 'object' || peer === null) return normalisePeer(peer);
+  refuseUnknown({ ...peer }, ['url']);
+  return normalisePeer(peer.url);
+}
+
+/** Somebody to whom is not sent was named as if it were. */
+export function refuseStranger(url: string, known: string[], what: 'peer' | 'edge'): never {
+  const hint = known.length === 0 ? `there is no ${what}` : `the ${what}s are ${known.join(', ')}`;
+  throw new RowcastError('INVALID_PEER', `${url} is not among the ${what}s${suggest(url, known)}`, { hint });
 }
 
 /** `http://Host:80/path/` and `http://host/path` are one peer, with one watermark. */

@@ -7,6 +7,7 @@
 import { createHash } from 'node:crypto';
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
+import { LetterRoom } from './receive/letter-room.ts';
 import type { Connection, Value } from './sqlite/connection.ts';
 import type { RowCounter } from './sqlite/row-counter.ts';
 import type { RejectionCode } from './wire/protocol.ts';
@@ -61,10 +62,13 @@ export interface Waiting {
 export class DeadLetters {
   readonly #db: Connection;
   readonly #clock: Clock;
+  /** Whether more of them may be received. */
+  readonly room: LetterRoom;
 
   constructor(db: Connection, clock: Clock) {
     this.#db = db;
     this.#clock = clock;
+    this.room = new LetterRoom(db, clock);
   }
 
   list(options: { limit?: number; after?: number } = {}): DeadLetter[] {
@@ -79,6 +83,10 @@ export class DeadLetters {
     const letter = this.#db.get<DeadLetter>(`${SELECT} WHERE d.dead_id = ?`, id);
     if (!letter) throw new RowcastError('NO_SUCH_LETTER', `there is no dead letter ${id}`);
     return letter;
+  }
+
+  has(id: number): boolean {
+    return this.#db.get('SELECT 1 AS n FROM main._dead_letter WHERE dead_id = ?', id) !== undefined;
   }
 
   count(counter: RowCounter, uncommitted = false): number {
@@ -96,12 +104,12 @@ export class DeadLetters {
 
   /** Keeps a received change that cannot be applied; the same one again is the same letter. Inside a transaction. */
   keepReceived(received: LetterContent, code: RejectionCode, reason: string, from: string | undefined): void {
-    this.#keep('in', received, code, reason, from ?? null, 0);
+    this.#keep('in', received, code, reason.slice(0, REASON_MAX), from ?? null, 0);
   }
 
   /** Keeps changes that a peer has refused. Inside a transaction. */
   keepRefused(refused: LetterContent, peer: string, reason: string, attempts: number): void {
-    this.#keep('out', refused, 'refused', reason, peer, attempts);
+    this.#keep('out', refused, 'refused', reason.slice(0, REASON_MAX), peer, attempts);
   }
 
   /** Lists a row that a stronger one hides; it is kept elsewhere, and the letter goes when it does. Inside a transaction. */
@@ -128,27 +136,31 @@ export class DeadLetters {
    */
   keepUnknownColumns(source: string, params: Value[], letter: UnknownColumns): void {
     const columns = JSON.stringify(letter.columns);
+    const reason = letter.reason.slice(0, REASON_MAX);
     const from = letter.from ?? null;
     const prefix = rowPrint(letter.table, '');
-    const now = this.#clock.now();
-    const some = 'SELECT 1 AS n FROM main._dead_letter_info WHERE fingerprint >= ? AND fingerprint < ? LIMIT 1';
-    if (this.#db.get(some, prefix, `${prefix}\u{10ffff}`)) this.#replaceOlder(source, params, letter, prefix);
     const last = this.#lastId();
-    this.#db.run(
-      'INSERT INTO main._dead_letter (dead_id, op, row_id, row_data, failed_at, retry_count) ' +
-        'SELECT CAST(? AS INTEGER) + row_number() OVER (ORDER BY s.idx), s.op, s.row_id, s.row, CAST(? AS INTEGER), 0 ' +
-        `FROM (${source}) AS s WHERE NOT EXISTS (SELECT 1 FROM main._dead_letter_info AS i WHERE i.fingerprint = ? || s.row_id)`,
-      last,
-      now,
+    const known = `FROM main._dead_letter_info AS i WHERE i.fingerprint = ? || s.row_id`;
+    const some = this.#db.get(
+      `SELECT 1 AS n FROM (${source}) AS s WHERE EXISTS (SELECT 1 ${known}) LIMIT 1`,
       ...params,
       prefix,
+    );
+    if (some) this.#replaceOlder(source, params, letter, prefix);
+    this.#db.run(
+      'INSERT INTO main._dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
+        `SELECT s.op, s.row_id, s.row, CAST(? AS INTEGER), 0 FROM (${source}) AS s ` +
+        `${some ? `WHERE NOT EXISTS (SELECT 1 ${known}) ` : ''}ORDER BY s.idx`,
+      this.#clock.now(),
+      ...params,
+      ...(some ? [prefix] : []),
     );
     this.#db.run(
       'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, peer, code, reason, unknown_columns, fingerprint) ' +
         "SELECT dead_id, 'in', ?, ?, 'unknown-column', ?, ?, ? || row_id FROM main._dead_letter WHERE dead_id > ?",
       letter.table,
       from,
-      letter.reason,
+      reason,
       columns,
       prefix,
       last,
@@ -170,14 +182,14 @@ export class DeadLetters {
       columns,
     );
     const joined = others.map(({ dead_id, row_id, row }) => [dead_id, ...this.#joined(dead_id, letter, row_id, row)]);
+    const said = [letter.from ?? null, letter.reason.slice(0, REASON_MAX), columns];
     this.#db.run(
       'UPDATE main._dead_letter_info SET peer = ?, reason = ?, unknown_columns = ? ' +
-        `WHERE dead_id IN (SELECT dead_id FROM (${known}))`,
-      letter.from ?? null,
-      letter.reason,
-      columns,
+        `WHERE dead_id IN (SELECT dead_id FROM (${known} AND (i.peer, i.reason, i.unknown_columns) IS NOT (?, ?, ?)))`,
+      ...said,
       ...params,
       prefix,
+      ...said,
     );
     this.#db.run(
       'UPDATE main._dead_letter AS d SET op = s.op, row_data = s.row, failed_at = CAST(? AS INTEGER) ' +
@@ -339,6 +351,9 @@ export class DeadLetters {
     );
   }
 }
+
+/** Characters of a reason: it may quote what a stranger has sent, thousands of times. */
+const REASON_MAX = 500;
 
 /** What a row's letter about unknown columns is known by. */
 function rowPrint(table: string, rowId: string): string {

@@ -41,6 +41,11 @@ export interface RowcastEvents {
   /** A whole round of attempts failed; the changes stay and the attempts go on. */
   'peer-down': { peer: string; reason: string };
   /**
+   * A peer was away for too long: nothing is kept for it any more, and when it is back it is given the whole state. It
+   * lacked so many changes, of about so many bytes.
+   */
+  'peer-stale': { peer: string; changes: number; bytes: number };
+  /**
    * A change is kept in `_dead_letter`. `out`: the peer with that URL refused it for good. `in`: it came from the node with
    * that id, where known, and could not be applied here. Rows that lack the same columns here are told together.
    */
@@ -81,6 +86,7 @@ const EVENTS: Record<EventName, true> = {
   received: true,
   'peer-up': true,
   'peer-down': true,
+  'peer-stale': true,
   'dead-letter': true,
   'verify-done': true,
   warning: true,

@@ -22,6 +22,10 @@ export interface PeerHealth {
   last_acked: number;
   /** A snapshot is under way: this peer is being given the state from before the changes it is sent. */
   snapshot: boolean;
+  /** Nothing is sent to it, until it is resumed. */
+  paused: boolean;
+  /** It was away for too long: nothing is kept for it, and when it is back it is given the whole state. */
+  stale: boolean;
   /** For how long something of it has been pending. */
   lag_ms: number;
   last_acked_at: number | null;
@@ -113,6 +117,7 @@ function look(subject: Subject, isOpen: boolean, problems: string[]): Figures {
     }
   };
   problems.push(...read('the schema', [], () => captureProblems(registry)));
+  if (letters.room.problem !== undefined) problems.push(letters.room.problem);
   const tables = registry.list();
   const states = read('_peer_state', [], () => {
     age.note();
@@ -152,6 +157,8 @@ function peerHealth({ db, registry, age, now, verified }: Subject, shipper: Ship
     pending,
     last_acked: lastAcked,
     snapshot,
+    paused: progress.paused,
+    stale: progress.stale,
     lag_ms: pending === 0 ? 0 : lag,
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,

@@ -1,18 +1,23 @@
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { createHub, type HubConfig } from '../src/hub/hub.ts';
-import { attach, type Config, type Database, type Manager, RowcastError, type Statement } from '../src/index.ts';
+import { attach, type Config, type Database, type Manager, RowcastError } from '../src/index.ts';
 import { openDatabase, type TestDatabase } from './support/lane.ts';
-import { captured, cleanUp, database, ITEMS, node, rowsOf, scratchFolder, serveManager } from './support/nodes.ts';
+import {
+  attached,
+  captured,
+  cleanUp,
+  database,
+  ITEMS,
+  node,
+  recording,
+  rowsOf,
+  scratchFolder,
+  serveManager,
+} from './support/nodes.ts';
 
 function schemaOf(db: TestDatabase): Record<string, unknown>[] {
   return rowsOf(db, 'SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name');
-}
-
-function attached(db: Database, config: Partial<Config> = {}, tables = ['items']): Manager {
-  const manager = attach(db, { id: 'node', peers: [], ...config }, tables);
-  cleanUp(() => manager.stop());
-  return manager;
 }
 
 function refusal(action: () => unknown): RowcastError {
@@ -31,35 +36,6 @@ async function warningsOf(manager: Manager): Promise<string[]> {
   manager.on('warning', ({ message }) => warnings.push(message));
   await new Promise((resolve) => setImmediate(resolve));
   return warnings;
-}
-
-/** Passes everything on and writes down what SQL was run. */
-function recording(db: TestDatabase): { handle: Database; sql: string[] } {
-  const sql: string[] = [];
-  const handle: Database = {
-    exec: (text) => {
-      sql.push(text);
-      return db.exec(text);
-    },
-    prepare: (text) => {
-      const statement = db.prepare(text);
-      const noted =
-        <T>(method: (...params: unknown[]) => T) =>
-        (...params: unknown[]): T => {
-          sql.push(text);
-          return method.apply(statement, params);
-        };
-      return {
-        run: noted(statement.run),
-        get: noted(statement.get),
-        all: noted(statement.all),
-        // bun:sqlite wants its statements closed before the database.
-        finalize: () => (statement as { finalize?: () => void }).finalize?.(),
-      } as Statement;
-    },
-    transaction: (fn) => db.transaction(fn),
-  };
-  return { handle, sql };
 }
 
 describe('configuration', () => {
@@ -156,7 +132,7 @@ describe('configuration', () => {
     expect(error.message).toMatch(message);
     if (listener)
       expect(error.hint).toContain(
-        'applied, acked, attempt, received, peer-up, peer-down, dead-letter, verify-done, warning, error',
+        'applied, acked, attempt, received, peer-up, peer-down, peer-stale, dead-letter, verify-done, warning, error',
       );
   });
 

@@ -1,19 +1,24 @@
 /** Health tells the truth: exact numbers at the first call, no waiting for others, ages from the time of capture. */
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { attach, type Config, type Database, type Manager, type Statement } from '../src/index.ts';
+import type { Config, Manager } from '../src/index.ts';
 import { openDatabase, type TestDatabase } from './support/lane.ts';
-import { cleanUp, database, ITEMS, node, rowsOf, scratchFolder, serveManager, until } from './support/nodes.ts';
+import {
+  attached,
+  cleanUp,
+  database,
+  ITEMS,
+  node,
+  recording,
+  rowsOf,
+  scratchFolder,
+  serveManager,
+  until,
+} from './support/nodes.ts';
 import { VirtualClock } from './support/virtual-clock.ts';
 
 const PEER = 'http://peer.test';
 const noNetwork = (): Promise<never> => Promise.reject(new Error('no network here'));
-
-function attached(db: Database, config: Partial<Config> = {}, tables = ['items']): Manager {
-  const manager = attach(db, { id: 'node', peers: [], ...config }, tables);
-  cleanUp(() => manager.stop());
-  return manager;
-}
 
 /** Rows with the ids from `first` to `last`, below what is captured where nothing is attached yet. */
 function fill(db: TestDatabase, first: number, last: number): void {
@@ -21,35 +26,6 @@ function fill(db: TestDatabase, first: number, last: number): void {
     `WITH RECURSIVE s (n) AS (SELECT ${first} UNION ALL SELECT n + 1 FROM s WHERE n < ${last}) ` +
       "INSERT INTO items (id, updated_at) SELECT printf('%08d', n), 1000 FROM s",
   );
-}
-
-/** Passes everything on and writes down what SQL was run. */
-function recording(db: TestDatabase): { handle: Database; sql: string[] } {
-  const sql: string[] = [];
-  const handle: Database = {
-    exec: (text) => {
-      sql.push(text);
-      return db.exec(text);
-    },
-    prepare: (text) => {
-      const statement = db.prepare(text);
-      const noted =
-        <T>(method: (...params: unknown[]) => T) =>
-        (...params: unknown[]): T => {
-          sql.push(text);
-          return method.apply(statement, params);
-        };
-      return {
-        run: noted(statement.run),
-        get: noted(statement.get),
-        all: noted(statement.all),
-        // bun:sqlite wants its statements closed before the database.
-        finalize: () => (statement as { finalize?: () => void }).finalize?.(),
-      } as Statement;
-    },
-    transaction: (fn) => db.transaction(fn),
-  };
-  return { handle, sql };
 }
 
 describe('item_count', () => {

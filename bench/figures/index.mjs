@@ -1,4 +1,5 @@
 import { capture } from './capture.mjs';
+import { careful } from './careful.mjs';
 import { drain } from './drain.mjs';
 import { endToEnd } from './end-to-end.mjs';
 import { growth } from './growth.mjs';
@@ -9,4 +10,4 @@ import { receive } from './receive.mjs';
 import { slowLink } from './slow-link.mjs';
 
 /** In the order of the report. */
-export const FIGURES = [endToEnd, drain, capture, latency, million, health, receive, growth, slowLink];
+export const FIGURES = [endToEnd, drain, capture, latency, million, health, receive, careful, growth, slowLink];

@@ -59,17 +59,17 @@ export class Context {
   }
 
   /** A process with a database open; nothing is captured yet. */
-  async process({ path = this.path(), columns = 5 } = {}) {
+  async process({ path = this.path(), columns = 5, check } = {}) {
     const worker = new Worker(this.runtime, this.dist);
     this.#workers.add(worker);
-    this.versions = await worker.ask('open', { path, columns });
+    this.versions = await worker.ask('open', { path, columns, check });
     return Object.assign(worker, { path });
   }
 
   /** A receiver: attached, without peers of its own, listening. */
-  async receiver({ port, timed, silent, columns, path } = {}) {
-    const worker = await this.process({ columns, path });
-    await worker.ask('attach', { id: `b${++this.#serial}` });
+  async receiver({ port, timed, silent, columns, path, check, expectLetters } = {}) {
+    const worker = await this.process({ columns, path, check });
+    await worker.ask('attach', { id: `b${++this.#serial}`, expectLetters });
     const { port: taken } = await worker.ask('listen', { port, timed, silent });
     return Object.assign(worker, { url: `http://127.0.0.1:${taken}` });
   }

@@ -10,12 +10,12 @@ export function columnNames(columns = 5) {
   return [...BASE_COLUMNS, ...Array.from({ length: columns - 5 }, (_, i) => `c${i + 6}`)];
 }
 
-/** Every other additional column is TEXT, the rest INTEGER. */
-export function createTable(columns = 5) {
+/** Every other additional column is TEXT, the rest INTEGER. `check` is a condition on a row. */
+export function createTable(columns = 5, check) {
   const more = columnNames(columns)
     .slice(5)
     .map((name, i) => `, ${name} ${i % 2 === 0 ? 'TEXT' : 'INTEGER'}`);
-  return `CREATE TABLE IF NOT EXISTS items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER${more.join('')})`;
+  return `CREATE TABLE IF NOT EXISTS items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER${more.join('')}${check ? `, CHECK (${check})` : ''})`;
 }
 
 /** Row number `i` as an array in the order of the columns. `bytes` is the size of its name. */

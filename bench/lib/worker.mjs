@@ -29,13 +29,13 @@ let acked = 0;
 let onAck = () => {};
 
 const commands = {
-  async open({ path, columns }) {
+  async open({ path, columns, check }) {
     file = { ...(await openFile(path, binding, dist)), columns };
-    file.db.exec(createTable(columns));
+    file.db.exec(createTable(columns, check));
     return { sqlite: file.sqlite, binding: bindingVersion(binding), runtime: runtimeName() };
   },
 
-  async attach({ id, peers = [], options = {}, asleep = false }) {
+  async attach({ id, peers = [], options = {}, asleep = false, expectLetters = false }) {
     const { attach } = await import(new URL('index.js', dist));
     // A loop that is to do nothing is given an hour until its first tick.
     const seams = asleep ? { random: () => 1, batchMs: 3_600_000 } : {};
@@ -43,7 +43,7 @@ const commands = {
     manager = attach(file.handle, { id, peers, ...options, ...seams }, ['items']);
     const attachMs = performance.now() - began;
     manager.on('error', (error) => troubles.push(`${error.code}: ${error.message}`));
-    for (const event of ['dead-letter', 'peer-down']) {
+    for (const event of expectLetters ? ['peer-down'] : ['dead-letter', 'peer-down']) {
       manager.on(event, (detail) => troubles.push(`${event}: ${JSON.stringify(detail)}`));
     }
     try {
@@ -141,8 +141,9 @@ const commands = {
   arrivals: () => arrivals,
 
   /** Hands ready request bodies to the manager. Making the bodies is not counted. */
-  async receive({ kind, rows, batch, ...shape }) {
+  async receive({ kind, rows, batch, expectLetters = false, ...shape }) {
     let applied = 0;
+    let rejected = 0;
     let seconds = 0;
     let cpu = 0;
     for (let from = 0; from < rows; from += batch) {
@@ -152,11 +153,13 @@ const commands = {
       const { status, body: answer } = manager.receive(body, { from: 'bench', said: 'id=bench' });
       seconds += since(began);
       cpu += cpuSince(before);
-      if (status !== 200 || answer.rejected) throw new Error(`refused: ${status} ${JSON.stringify(answer)}`);
+      if (status !== 200 || (answer.rejected && !expectLetters))
+        throw new Error(`refused: ${status} ${JSON.stringify(answer)}`);
       applied += answer.applied;
+      rejected += answer.rejected?.length ?? 0;
       await nextTurn();
     }
-    return { applied, seconds, cpu };
+    return { applied, rejected, seconds, cpu };
   },
 
   /** Calls health() again and again, with time for its own background work in between. */
@@ -274,14 +277,18 @@ function makeRows(from, count, shape) {
   return Array.from({ length: count }, (_, i) => makeRow(from + i, { columns: file.columns, ...shape, now }));
 }
 
-/** A batch as a peer sends it. `stale` is older than what `insert` has brought, `update` and `delete` are newer. */
-function makeBody(kind, from, count, { ids, bytes, foreign }) {
-  const names = columnNames(file.columns);
+/**
+ * A batch as a peer sends it. `stale` is older than what `insert` has brought, `update` and `delete` are newer. `columns` are
+ * those that the sender has, and `bad` is a value in one row of each batch.
+ */
+function makeBody(kind, from, count, { ids, bytes, foreign, columns = file.columns, bad }) {
+  const names = columnNames(columns);
   const order = foreign ? names.toReversed() : names;
   const time =
     { stale: 1_749_999_999_000, update: 1_750_000_001_000, delete: 1_750_000_001_000 }[kind] ?? 1_750_000_000_000;
   const changes = Array.from({ length: count }, (_, i) => {
-    const values = makeRow(from + i, { columns: file.columns, ids, bytes, now: time });
+    const values = makeRow(from + i, { columns, ids, bytes, now: time });
+    if (bad !== undefined && i === Math.floor(count * 0.6)) values[2] = bad;
     if (kind === 'update') values[1] += ', again';
     const row = Object.fromEntries(order.map((name) => [name, values[names.indexOf(name)]]));
     const op = { delete: 'DELETE', update: 'UPDATE', stale: 'UPDATE' }[kind] ?? 'INSERT';

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
+import { hasMeta } from './names.ts';
 import type { Trigger } from './triggers.ts';
 
 /**
@@ -29,10 +30,44 @@ export function captureState(db: Connection, table: Table, there: Trigger[]): Ca
   if (!record) return there.length > 0 ? 'intact' : 'new';
   const now = recordOf(table, there);
   if (now.texts === record.texts) return 'intact';
-  const complete = record.names.every((name) => now.names.includes(name));
   // Renaming a column rewrites the triggers that name it, and they go on capturing.
-  const renamed = record.columns.some((column) => !now.columns.includes(column));
-  return complete && renamed ? 'intact' : 'gap';
+  return pairsOf(record, now).length > 0 ? 'intact' : 'gap';
+}
+
+/**
+ * The columns that somebody has renamed by ALTER TABLE since the triggers were last seen, each with its old name and its
+ * new one. There the triggers are still in place, and the columns in their order; a table that was rebuilt has none of ours.
+ */
+export function renamedColumns(db: Connection, table: Table, there: Trigger[]): [string, string][] {
+  const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
+  const record = typeof value === 'string' ? parsed(value) : undefined;
+  return record ? pairsOf(record, recordOf(table, there)) : [];
+}
+
+function pairsOf(record: CaptureRecord, now: CaptureRecord): [string, string][] {
+  if (!record.names.every((name) => now.names.includes(name))) return [];
+  const [before, after] = [record.columns.map(fold), now.columns.map(fold)];
+  return record.columns.flatMap((name, i): [string, string][] => {
+    const to = now.columns[i];
+    if (to === undefined || after.includes(fold(name)) || before.includes(fold(to))) return [];
+    return [[name, to]];
+  });
+}
+
+/** The table has another name now; what is known of its triggers is known of that. */
+export function moveCapture(db: Connection, from: string, to: string): void {
+  db.run('DELETE FROM main._meta WHERE key = ?', keyOf(to));
+  db.run('UPDATE main._meta SET key = ? WHERE key = ?', keyOf(to), keyOf(from));
+}
+
+/** The tables that are captured, by what was noted of them: for whoever has no list. */
+export function capturedTables(db: Connection): string[] {
+  if (!hasMeta(db)) return [];
+  const names = db.all<{ name: string }>(
+    `SELECT substr(key, ${PREFIX.length + 1}) AS name FROM main._meta ` +
+      `WHERE key >= '${PREFIX}' AND key < 'capture;' AND value <> '${OFF}' ORDER BY key`,
+  );
+  return names.map(({ name }) => name);
 }
 
 /** Notes the triggers that have just been seen, or made. */
@@ -46,6 +81,7 @@ export function noteCaptureOff(db: Connection, tableName: string): void {
 }
 
 const OFF = 'off';
+const PREFIX = 'capture:';
 
 function note(db: Connection, tableName: string, value: string): void {
   db.run(
@@ -57,7 +93,7 @@ function note(db: Connection, tableName: string, value: string): void {
 }
 
 function keyOf(tableName: string): string {
-  return `capture:${fold(tableName)}`;
+  return `${PREFIX}${fold(tableName)}`;
 }
 
 function recordOf(table: Table, triggers: Trigger[]): CaptureRecord {
@@ -67,7 +103,7 @@ function recordOf(table: Table, triggers: Trigger[]): CaptureRecord {
   return {
     names: sorted.map(({ name }) => name),
     texts: hash.digest('hex'),
-    columns: table.columns.map((column) => fold(column.name)),
+    columns: table.columns.map((column) => column.name),
   };
 }
 

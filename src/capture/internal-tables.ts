@@ -27,10 +27,12 @@ const DEFINITIONS = {
     '(table_name TEXT, row_id TEXT, version INTEGER, row_data TEXT, blocked_by TEXT, blocked_version INTEGER, ' +
     'dead_id INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it. snapshot_of
-  // names its tables as a JSON array, NULL means all of them; snapshot_run tells one walk from the next.
+  // names its tables as a JSON array, NULL means all of them; snapshot_run tells one walk from the next. A paused peer is
+  // sent nothing; for a stale one nothing is kept, and it is seeded when it is back.
   _peer_state:
     '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, ' +
-    'snapshot_table TEXT, snapshot_after TEXT, snapshot_of TEXT, snapshot_run INTEGER DEFAULT 0, asks TEXT)',
+    'snapshot_table TEXT, snapshot_after TEXT, snapshot_of TEXT, snapshot_run INTEGER DEFAULT 0, asks TEXT, ' +
+    'paused INTEGER DEFAULT 0, stale INTEGER DEFAULT 0)',
   // Who is attached to this file, by configuration: a change is kept until the peers of all of them have it.
   _attachments: '(node_id TEXT, peers TEXT, beat INTEGER DEFAULT 0, PRIMARY KEY (node_id, peers)) WITHOUT ROWID',
   // Last, because adopting another implementation's changes may write dead letters.

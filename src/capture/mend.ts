@@ -13,13 +13,13 @@ import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts'
  */
 export function recapture(db: Connection, table: Table, since: number): void {
   const complete = table.columns
-    .filter((column) => !/["\\]/.test(column.name))
-    .map((column) => `json_type(row_data, ${literal(`$."${column.name}"`)}) IS NOT NULL`);
+    .filter((column) => !/["\\]/.test(column.wireName))
+    .map((column) => `json_type(row_data, ${literal(`$."${column.wireName}"`)}) IS NOT NULL`);
   // `complete` is that of the newest change of a row: beside max(), SQLite takes bare columns from the row that has it.
   const newest =
     `SELECT row_id, max(row_data ->> ${literal(`$."${table.updatedAt}"`)}) AS version, ` +
     `${conjunction(complete)} AS complete FROM main._changes ` +
-    `WHERE change_id > ? AND table_name = ${literal(table.name)} ` +
+    `WHERE change_id > ? AND table_name = ${literal(table.wireName)} ` +
     "AND op <> 'DELETE' AND json_valid(row_data) GROUP BY row_id";
   recordAnew(db, table, `${idOf(table, 't')} IN (SELECT row_id FROM (${newest}) WHERE NOT complete)`, since);
 }
@@ -38,6 +38,11 @@ export function liftAboveTombstones(db: Connection, table: Table): void {
   const tombstone = tombstoneOf(table, idOf(table, 't'));
   const below = `${idOf(table, 't')} IN (SELECT row_id FROM main._tombstones WHERE table_name = ${literal(table.name)}) `;
   recordAnew(db, table, `${below} AND ${versionOf(table, 't')} <= ${tombstone}`);
+}
+
+/** After a change of the schema, what kept a row hidden may be no constraint any more. */
+export function tryHiddenAgain(db: Connection): void {
+  db.run('UPDATE main._hidden SET blocked_by = NULL, blocked_version = NULL WHERE blocked_by IS NOT NULL');
 }
 
 /**
@@ -75,8 +80,8 @@ function lowerTombstones(db: Connection, table: Table): number {
   const row = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, ${now})`;
   const live = `SELECT 1 FROM ${inMain(table.name)} AS t WHERE t.${quote(table.id)} = g.row_id`;
   db.exec(
-    `INSERT INTO main._changes (op, table_name, row_id, row_data) SELECT 'DELETE', table_name, row_id, ${row} ` +
-      `FROM main._tombstones AS g WHERE ${above} AND NOT EXISTS (${live})`,
+    `INSERT INTO main._changes (op, table_name, row_id, row_data) SELECT 'DELETE', ` +
+      `${literal(table.wireName)}, row_id, ${row} FROM main._tombstones AS g WHERE ${above} AND NOT EXISTS (${live})`,
   );
   db.exec(`UPDATE main._tombstones SET version = ${now} WHERE ${above}`);
   return found.n;
@@ -86,7 +91,7 @@ function lowerTombstones(db: Connection, table: Table): number {
 function dropAboveCeiling(db: Connection, table: Table): void {
   const time = `(row_data ->> ${literal(`$."${table.updatedAt}"`)})`;
   db.run(
-    `DELETE FROM main._changes WHERE table_name = ${literal(table.name)} AND json_valid(row_data) ` +
+    `DELETE FROM main._changes WHERE table_name = ${literal(table.wireName)} AND json_valid(row_data) ` +
       `AND typeof(${time}) = 'integer' AND ${time} > ${TIMESTAMP_MAX}`,
   );
 }

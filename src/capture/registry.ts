@@ -4,13 +4,26 @@ import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { type Features, featuresOf, requireUtf8, requireVersion } from '../sqlite/features.ts';
 import { isCode } from '../sqlite/result-codes.ts';
-import { describeTable, OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
-import { fold, inMain, literal } from '../sqlite/sql.ts';
-import { type CaptureState, captureState, noteCapture, noteCaptureOff } from './capture-record.ts';
+import { describeTable, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { fold } from '../sqlite/sql.ts';
+import { type CaptureState, captureState, noteCapture, noteCaptureOff, renamedColumns } from './capture-record.ts';
+import {
+  dropForeignCapture,
+  dropTriggers,
+  gapIn,
+  hasLostColumn,
+  hasNewColumn,
+  isOn,
+  type OwnTrigger,
+  ownTriggers,
+  sameTriggers,
+  type Warning,
+} from './installed-triggers.ts';
 import { installInternalTables } from './internal-tables.ts';
-import { heedCeiling, liftAboveTombstones, recapture, stampInvalid } from './mend.ts';
+import { heedCeiling, liftAboveTombstones, recapture, stampInvalid, tryHiddenAgain } from './mend.ts';
+import { keepNames, Names, withRenamedColumns } from './names.ts';
 import { hasStamps, tryRefusedAgain, writeStamps } from './stamps.ts';
-import { type Trigger, triggersFor } from './triggers.ts';
+import { triggersFor } from './triggers.ts';
 
 export interface RegistryOptions {
   tables: string[];
@@ -21,21 +34,24 @@ export interface RegistryOptions {
    * Rows of these tables may have been written or deleted unseen: every peer must be sent all of them, and, where `ask`
    * is true, be asked for its own. Called inside the transaction that installs the triggers.
    */
-  onUnseen(tables: string[], ask: boolean): void;
+  onUnseen(tables: Table[], ask: boolean): void;
   features?: Features;
 }
 
-/** A code and a message. */
-type Warning = [string, string];
-
-interface OwnTrigger extends Trigger {
-  tbl_name: string;
+/** A change of the schema of our own: what is done before it, while no trigger of ours is there, and after it. */
+export interface SchemaChange {
+  before(tables: Table[]): void;
+  alter(): void;
+  /** The tables as they are, captured again. */
+  after(now: Table[]): void;
+  /** Tables that are synced from now on, besides. */
+  added: string[];
 }
 
 export class Registry {
   readonly features: Features;
   readonly #db: Connection;
-  readonly #options: RegistryOptions;
+  readonly #options: RegistryOptions & { tables: string[] };
   #tables = new Map<string, Table>();
   /** Configured tables that were not there at the latest look, and that was said. */
   #lost = new Set<string>();
@@ -49,12 +65,14 @@ export class Registry {
     requireVersion(db);
     requireUtf8(db);
     this.#db = db;
-    this.#options = options;
+    this.#options = { ...options };
     this.features = options.features ?? featuresOf(db);
   }
 
+  /** The table of that name, or the one that had it before. */
   get(name: string): Table | undefined {
-    return this.#tables.get(fold(name));
+    const wanted = fold(name);
+    return this.#tables.get(wanted) ?? this.list().find(({ was }) => was.some((one) => fold(one) === wanted));
   }
 
   /** SQLite's counter for the schema that the tables here are described by. */
@@ -141,6 +159,49 @@ export class Registry {
     if (changed) this.#options.onRefresh();
   }
 
+  /** Changes the schema in one transaction: whatever is thrown on the way takes all of it back, the triggers included. */
+  change(work: SchemaChange): void {
+    const before = this.#tables;
+    const wanted = this.#options.tables;
+    const warnings: Warning[] = [];
+    try {
+      this.#options.tables = [...wanted, ...work.added];
+      let done = false;
+      // Another process may write between the two.
+      while (!done) {
+        this.refresh();
+        done = this.#db.transaction(() => this.#tryChange(work, warnings), { durable: true, foreignKeys: 'suspended' });
+      }
+    } catch (error) {
+      this.#schemaVersion = -1;
+      this.#tables = before;
+      this.#options.tables = wanted;
+      throw error;
+    }
+    this.#warnOfAll(warnings);
+    writeStamps(this.#db, this.list(), (message) => this.#options.warn('stamp-refused', message));
+    this.#options.onRefresh();
+  }
+
+  #tryChange(work: SchemaChange, warnings: Warning[]): boolean {
+    if (!this.isCurrent()) return false;
+    const was = this.list();
+    work.before(was);
+    dropTriggers(this.#db, ownTriggers(this.#db));
+    work.alter();
+    const lost = new Map<string, RowcastError>();
+    const now = this.#describe(lost);
+    for (const [name, error] of lost) if (!this.#lost.has(name)) throw error;
+    const captured = new Set(was.map(({ name }) => fold(name)));
+    const isCaptured = ({ name, was: names }: Table): boolean =>
+      [name, ...names].some((one) => captured.has(fold(one)));
+    this.#bringUpToDate(now, warnings, lost, new Set(now.filter(isCaptured)));
+    work.after(now);
+    this.#lost = new Set(lost.keys());
+    this.#adopt(now);
+    return true;
+  }
+
   /** Is the schema still the one that the triggers were made for, and does every row show its version? */
   isCurrent(): boolean {
     return this.#currentVersion() === this.#schemaVersion && !hasStamps(this.#db);
@@ -151,10 +212,12 @@ export class Registry {
    * there, or can no longer be synced, go into `lost`; without it, that is an error.
    */
   #describe(lost?: Map<string, RowcastError>): Table[] {
+    const names = Names.read(this.#db);
     const tables = new Map<string, Table>();
     for (const name of this.#options.tables) {
       try {
-        const table = describeTable(this.#db, name);
+        const there = !this.#exists(name) && names.presentName(name);
+        const table = names.describe(describeTable(this.#db, there || name));
         tables.set(fold(table.name), table);
       } catch (error) {
         if (!lost || !(error instanceof RowcastError) || error.code !== 'INVALID_TABLE') throw error;
@@ -166,16 +229,25 @@ export class Registry {
 
   /**
    * Puts the internal tables and the triggers right, and mends what may have happened without them. Returns the tables
-   * that were not captured without a break.
+   * that were not captured without a break; `intact` are some of which it is known that they were.
    */
-  #bringUpToDate(tables: Table[], warnings: Warning[], lost = new Map<string, RowcastError>()): Set<Table> {
+  #bringUpToDate(
+    tables: Table[],
+    warnings: Warning[],
+    lost = new Map<string, RowcastError>(),
+    intact = new Set<Table>(),
+  ): Set<Table> {
     installInternalTables(
       this.#db,
       tables.map((table) => table.name),
     );
-    const there = this.#ownTriggers();
+    const there = ownTriggers(this.#db);
     const states = new Map<Table, CaptureState>();
-    for (const table of tables) states.set(table, captureState(this.#db, table, there.filter(isOn(table))));
+    for (const table of tables) {
+      const own = there.filter(isOn(table));
+      states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own));
+      if (!intact.has(table)) this.#followRenames(table, own, warnings);
+    }
     this.#dropUnwanted(tables, there, warnings, lost);
     this.#installTriggers(tables, there);
     tryRefusedAgain(this.#db);
@@ -186,11 +258,26 @@ export class Registry {
       liftAboveTombstones(this.#db, table);
       if (state === 'gap') warnings.push(['capture-gap', gapIn(table)]);
     }
-    const named = (...which: CaptureState[]): string[] =>
-      unseen.filter(([, state]) => which.includes(state)).map(([table]) => table.name);
-    if (named('new').length > 0) this.#options.onUnseen(named('new'), false);
-    if (named('returned', 'gap').length > 0) this.#options.onUnseen(named('returned', 'gap'), true);
+    const those = (...which: CaptureState[]): Table[] =>
+      unseen.filter(([, state]) => which.includes(state)).map(([table]) => table);
+    if (those('new').length > 0) this.#options.onUnseen(those('new'), false);
+    if (those('returned', 'gap').length > 0) this.#options.onUnseen(those('returned', 'gap'), true);
     return new Set(unseen.map(([table]) => table));
+  }
+
+  /** Somebody has renamed a column by ALTER TABLE: other nodes may not have, so it goes on travelling as it did. */
+  #followRenames(table: Table, there: OwnTrigger[], warnings: Warning[]): void {
+    const pairs = renamedColumns(this.#db, table, there);
+    if (pairs.length === 0) return;
+    keepNames(this.#db, withRenamedColumns(Names.read(this.#db).of(table.name), pairs));
+    Names.read(this.#db).describe(table);
+    for (const [from, to] of pairs) {
+      warnings.push([
+        'column-renamed',
+        `column "${from}" of "${table.name}" was renamed to "${to}": it still travels as "${from}", for the nodes where ` +
+          'it has that name; when it is renamed on all of them, drop the alias (rowcast aliases -drop)',
+      ]);
+    }
   }
 
   /** From here on these are the tables, as they are now. In the transaction that has brought them up to date. */
@@ -217,22 +304,27 @@ export class Registry {
     const flag = this.#db.get("SELECT value FROM main._meta WHERE key = 'syncing'")?.value;
     return (
       this.#options.tables.every((name) => this.get(name)) &&
-      sameTriggers(this.list().flatMap(triggersFor), this.#ownTriggers()) &&
+      sameTriggers(this.list().flatMap(triggersFor), ownTriggers(this.#db)) &&
       flag !== 1
     );
   }
 
   /** The configured tables that are not there. */
   missing(): string[] {
-    const there = (name: string): boolean =>
-      this.#db.get("SELECT 1 AS n FROM sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE", name) !==
-      undefined;
-    return this.#options.tables.filter((name) => !this.get(name) || !there(name));
+    return this.#options.tables.filter((name) => {
+      const table = this.get(name);
+      return !table || !this.#exists(table.name);
+    });
+  }
+
+  #exists(table: string): boolean {
+    const sql = "SELECT 1 AS n FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE";
+    return this.#db.get(sql, table) !== undefined;
   }
 
   uninstall(): void {
     this.#db.transaction(() => {
-      for (const { name } of this.#ownTriggers()) this.#db.exec(`DROP TRIGGER ${inMain(name)}`);
+      dropTriggers(this.#db, ownTriggers(this.#db));
       for (const { name } of this.list()) noteCaptureOff(this.#db, name);
     });
   }
@@ -240,7 +332,7 @@ export class Registry {
   /** Takes our triggers from tables that are not in the list, or no longer under the name that is; one warning a table. */
   #dropUnwanted(tables: Table[], there: OwnTrigger[], warnings: Warning[], lost: Map<string, RowcastError>): void {
     const unwanted = there.filter((trigger) => !tables.some((table) => isOn(table)(trigger)));
-    for (const { name } of unwanted) this.#db.exec(`DROP TRIGGER ${inMain(name)}`);
+    dropTriggers(this.#db, unwanted);
     const renamed = new Map<string, string>();
     for (const { name, tbl_name } of unwanted) {
       const from = [...lost.keys()].find((was) => name.startsWith(`${TRIGGER_PREFIX}${was}_`));
@@ -269,19 +361,12 @@ export class Registry {
       const installed = there.filter(isOn(table));
       // All or none: they fire in the order of their creation.
       if (!sameTriggers(wanted, installed)) {
-        for (const { name } of installed) this.#db.exec(`DROP TRIGGER ${inMain(name)}`);
+        dropTriggers(this.#db, installed);
         // Named with its database: beside a temporary table of that name it would be made for that one.
         for (const { sql } of wanted) this.#db.exec(sql.replace(/^CREATE TRIGGER /, 'CREATE TRIGGER main.'));
       }
       noteCapture(this.#db, table, wanted);
     }
-  }
-
-  #ownTriggers(): OwnTrigger[] {
-    return this.#db.all(
-      "SELECT name, sql, tbl_name FROM main.sqlite_schema WHERE type = 'trigger' " +
-        `AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`,
-    );
   }
 
   #currentVersion(): number {
@@ -309,52 +394,4 @@ export class Registry {
       ) !== undefined;
     this.#verifiedUpTo = Number(this.#db.get('SELECT coalesce(max(change_id), 0) AS n FROM main._changes')?.n);
   }
-}
-
-/** After a change of the schema, what kept a row hidden may be no constraint any more. */
-function tryHiddenAgain(db: Connection): void {
-  db.run('UPDATE main._hidden SET blocked_by = NULL, blocked_version = NULL WHERE blocked_by IS NOT NULL');
-}
-
-function isOn(table: Table): (trigger: OwnTrigger) => boolean {
-  return (trigger) => fold(trigger.tbl_name) === fold(table.name);
-}
-
-function gapIn(table: Table): string {
-  return (
-    `table "${table.name}" was without its capture triggers for a while (it was rebuilt, or somebody dropped or changed ` +
-    'them): they are in place again, all its rows are sent to every peer, and the peers are asked for theirs. A row that ' +
-    'was deleted meanwhile comes back; a peer that is not Rowcast cannot be asked, so compare with it'
-  );
-}
-
-/**
- * Another implementation's capture triggers would record every write twice, or fail on a `_changes` that is now ours. True
- * where there were any.
- */
-function dropForeignCapture(db: Connection, table: Table, warnings: Warning[]): boolean {
-  const triggers = db.all<{ name: string; sql: string }>(
-    `SELECT name, sql FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
-    table.name,
-  );
-  const foreign = triggers.filter(({ sql }) => /\binto\s+["`[]?_changes\b/i.test(sql));
-  for (const { name } of foreign) {
-    db.exec(`DROP TRIGGER ${inMain(name)}`);
-    warnings.push(['foreign-trigger', `trigger "${name}" also wrote to _changes and was replaced by Rowcast's own`]);
-  }
-  return foreign.length > 0;
-}
-
-function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
-  const texts = new Map(there.map(({ name, sql }) => [name, sql]));
-  return wanted.length === there.length && wanted.every(({ name, sql }) => texts.get(name) === sql);
-}
-
-function hasNewColumn(before: Table | undefined, now: Table): boolean {
-  return before === undefined || hasLostColumn(now, before);
-}
-
-function hasLostColumn(before: Table | undefined, now: Table): boolean {
-  const known = new Set(now.columns.map((column) => fold(column.name)));
-  return before?.columns.some((column) => !known.has(fold(column.name))) ?? false;
 }

@@ -74,7 +74,8 @@ function settle(table: Table): string[] {
     `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE ${idOf(table, 't')} = r.row_id) ` +
     `AND ${notIn('_tombstones')} AND ${notIn('_hidden')}`;
   return [
-    `INSERT INTO _changes (op, table_name, row_id, row_data) SELECT 'DELETE', ${name}, r.row_id, r.row_data ${gone}`,
+    'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
+      `SELECT 'DELETE', ${literal(table.wireName)}, r.row_id, r.row_data ${gone}`,
     `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${name}, r.row_id, r.version ${gone} ` +
       'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
     `DELETE FROM _replaced WHERE table_name = ${name}`,

@@ -11,7 +11,9 @@ import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { inMain, literal, quote } from '../sqlite/sql.ts';
+import { exactString } from '../wire/exact-text.ts';
 import { TIMESTAMP_MIN } from '../wire/protocol.ts';
+import { BOUND_ID, idForWire } from '../wire/values.ts';
 import {
   idOf,
   isOf,
@@ -72,7 +74,7 @@ export function recordAnew(db: Connection, table: Table, where: string, ...param
 }
 
 /** What is also said in triggers, which cannot name a database, said outside of them, where a temporary table could hide ours. */
-function qualified(table: Table, sql: string): string {
+export function qualified(table: Table, sql: string): string {
   const name = quote(table.name);
   return sql
     .replace(/\b(INTO|FROM|JOIN) (_stamps|_changes|_tombstones)\b/g, '$1 main.$2')
@@ -80,10 +82,10 @@ function qualified(table: Table, sql: string): string {
 }
 
 /** Inside a transaction. Of all pending stamps of a table, or of one row's. */
-function write(db: Connection, table: Table, id?: string | Uint8Array): void {
+function write(db: Connection, table: Table, id?: string): void {
   const time = timeOf(table, 't');
   const params = id === undefined ? [] : [id];
-  const pending = `s.table_name = ${literal(table.name)} AND s.refused IS NULL${id === undefined ? '' : ' AND s.row_id = ?'}`;
+  const pending = `s.table_name = ${literal(table.name)} AND s.refused IS NULL${id === undefined ? '' : ` AND s.row_id = ${BOUND_ID}`}`;
   // A row that is gone, or whose own time is not below, needs no stamp.
   db.run(
     `DELETE FROM main._stamps AS s WHERE ${pending} AND NOT EXISTS (SELECT 1 FROM ${inMain(table.name)} AS t ` +
@@ -131,15 +133,16 @@ function insisting(db: Connection, table: Table, stamp: () => void): void {
 
 /** Each in a transaction of its own: a trigger may answer with RAISE(ROLLBACK). */
 function writeOneByOne(db: Connection, table: Table, refused: (reason: string) => void): void {
-  const pending = db.all<{ id: string | Uint8Array }>(
-    `SELECT row_id AS id FROM main._stamps WHERE table_name = ${literal(table.name)} AND refused IS NULL`,
+  const pending = db.all<{ bytes: Uint8Array }>(
+    `SELECT ${idForWire('row_id')} AS bytes FROM main._stamps WHERE table_name = ${literal(table.name)} AND refused IS NULL`,
   );
-  for (const { id } of pending) {
+  for (const { bytes } of pending) {
+    const id = exactString(bytes);
     try {
       db.transaction(() => write(db, table, id));
     } catch (error) {
       if (isMachineFault(error)) throw error;
-      db.transaction(() => db.run(`UPDATE main._stamps SET refused = 1 WHERE ${isOf(table, '?')}`, id));
+      db.transaction(() => db.run(`UPDATE main._stamps SET refused = 1 WHERE ${isOf(table, BOUND_ID)}`, id));
       refused(messageOf(error));
     }
   }

@@ -222,7 +222,7 @@ function sameRow(table: Table): string {
 function record(table: Table, op: 'INSERT' | 'UPDATE'): string {
   return (
     'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
-    `('${op}', ${literal(table.name)}, ${idOf(table, 'NEW')}, ${rowJson(table, 'NEW')})`
+    `('${op}', ${literal(table.wireName)}, ${idOf(table, 'NEW')}, ${rowJson(table, 'NEW')})`
   );
 }
 
@@ -231,7 +231,7 @@ function recordDelete(table: Table, version: string): string[] {
   const id = idOf(table, 'OLD');
   return [
     'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
-      `('DELETE', ${literal(table.name)}, ${id}, ${rowJson(table, 'OLD', { column: table.updatedAt, by: version })})`,
+      `('DELETE', ${literal(table.wireName)}, ${id}, ${rowJson(table, 'OLD', { column: table.updatedAt, by: version })})`,
     entomb(table, id, version, `${id} IS NOT NULL`),
   ];
 }
@@ -255,7 +255,7 @@ function recordGone(table: Table): string[] {
   const gone = `${valid(old)} AND ${id} IS NOT NULL AND NOT EXISTS (${there})`;
   return [
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
-      `SELECT 'DELETE', ${literal(table.name)}, ${id}, ` +
+      `SELECT 'DELETE', ${literal(table.wireName)}, ${id}, ` +
       `${rowJson(table, 'NEW', { column: table.updatedAt, by: old })} WHERE ${gone}`,
     entomb(table, id, old, gone),
   ];

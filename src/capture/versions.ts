@@ -87,7 +87,7 @@ export function recordStamped(
       from: `${source} WHERE ${row.where} AND ${id} IS NOT NULL AND NOT (${valid(time)} AND ${time} > ${row.last})`,
     }),
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
-      `SELECT '${op}', ${literal(table.name)}, ${id}, ` +
+      `SELECT '${op}', ${literal(table.wireName)}, ${id}, ` +
       `${rowJson(table, 't', { column: table.updatedAt, by: `coalesce(s.version, ${presentIfInvalid(time)})` })} ` +
       `${source} LEFT JOIN _stamps AS s ON s.table_name = ${literal(table.name)} AND s.row_id = ${id} ` +
       // A row without an id has no stamp; it is recorded so that a letter can say so.

@@ -1,5 +1,6 @@
 /**
- * Flags for every command: `-id a`, `-id=a`, `--id a`, `--id=a`, or ROWCAST_ID in the environment. The command line wins.
+ * Flags for every command: `-id a`, `-id=a`, `--id a`, `--id=a`, or ROWCAST_ID in the environment, or "id" in the file of
+ * `-config`. The command line wins over the environment, and that over the file.
  *
  * A command describes its flags once; parsing, checking and the help text all come from that description.
  */
@@ -17,6 +18,8 @@ export interface Flag<T> {
   repeatable?: boolean;
   /** Stands alone: to name it is to say yes. */
   toggle?: boolean;
+  /** May be left out, and has no value then. */
+  optional?: boolean;
 }
 
 export type Flags = Record<string, Flag<unknown>>;
@@ -36,6 +39,29 @@ export type Environment = Record<string, string | undefined>;
 
 export function text<const O extends Partial<Flag<string>>>(placeholder: string, help: string, options?: O) {
   return { placeholder, help, parse: (value: string): string => value, ...(options as O) };
+}
+
+/** The path of a file, which may be left out. */
+export function file(help: string) {
+  return { placeholder: 'file', help, optional: true, parse: (value: string): string | undefined => value };
+}
+
+/** A whole number from 1, or one of some words. */
+export function limit(
+  help: string,
+  { default: otherwise, words }: { default: number | string; words: readonly string[] },
+) {
+  return {
+    placeholder: ['n', ...words].join('|'),
+    help,
+    default: String(otherwise),
+    parse(value: string): number | string {
+      const n = Number(value);
+      if (words.includes(value)) return value;
+      if (/^\d+$/.test(value) && n >= 1 && Number.isSafeInteger(n)) return n;
+      throw new UsageError(`must be a whole number from 1, or ${words.join(' or ')}, not ${JSON.stringify(value)}`);
+    },
+  };
 }
 
 export function integer(help: string, range: { default: number; min: number; max: number }) {
@@ -74,8 +100,16 @@ export function choice<const C extends string>(choices: readonly C[], help: stri
   };
 }
 
-/** Reads the values of `flags`, or says `help` when that was asked for. */
-export function parseFlags<F extends Flags>(flags: F, args: string[], env: Environment): Values<F> | 'help' {
+/** The texts that a file gives to flags, by the key of the flag. */
+export type FileValues = Map<string, string[]>;
+
+/** Reads the values of `flags`, or says `help` when that was asked for. `readFile` reads the file of `-config`. */
+export function parseFlags<F extends Flags>(
+  flags: F,
+  args: string[],
+  env: Environment,
+  readFile?: (path: string, flags: Flags) => FileValues,
+): Values<F> | 'help' {
   const names = new Map(Object.keys(flags).map((key) => [flagName(key), key]));
   const given = new Map<string, string[]>();
   for (let i = 0; i < args.length; i++) {
@@ -93,7 +127,13 @@ export function parseFlags<F extends Flags>(flags: F, args: string[], env: Envir
     if (values.length > 0 && !flags[key]?.repeatable) throw new UsageError(`-${name} is given twice`);
     given.set(key, [...values, value]);
   }
-  const values = Object.entries(flags).map(([key, flag]) => [key, readValue(key, flag, given.get(key), env)]);
+  const config = flags.config && readValue('config', flags.config, { given: given.get('config'), env });
+  const inFile = typeof config === 'string' ? readFile?.(config, flags) : undefined;
+  const values = Object.entries(flags).map(([key, flag]) => {
+    const values = inFile?.get(key);
+    const file = values && { path: config as string, values };
+    return [key, readValue(key, flag, { given: given.get(key), env, file })];
+  });
   return Object.fromEntries(values) as Values<F>;
 }
 
@@ -111,16 +151,28 @@ export function describeFlags(flags: Flags): string {
 function notesOf(key: string, flag: Flag<unknown>): string[] {
   if (flag.toggle) return [`env ${envName(key)}=true`];
   return [
-    flag.default !== undefined ? `default ${flag.default}` : flag.repeatable ? 'repeatable' : 'required',
+    flag.default !== undefined ? `default ${flag.default}` : presence(flag),
     `env ${envName(key)}${flag.repeatable ? ', comma separated' : ''}`,
   ];
 }
 
-function readValue(key: string, flag: Flag<unknown>, given: string[] | undefined, env: Environment): unknown {
+function presence({ repeatable, optional }: Flag<unknown>): string {
+  return repeatable ? 'repeatable' : optional ? 'optional' : 'required';
+}
+
+/** Where the value of a flag may come from, the first that has one. */
+interface Sources {
+  given: string[] | undefined;
+  env: Environment;
+  file?: { path: string; values: string[] } | undefined;
+}
+
+function readValue(key: string, flag: Flag<unknown>, { given, env, file }: Sources): unknown {
   const variable = env[envName(key)];
   // An empty variable is an unset one: shells and service files make no difference either.
   const fromEnv = variable === undefined || variable.trim() === '' ? undefined : variable;
-  const source = given ? `-${flagName(key)}` : envName(key);
+  const inFile = file && !given && fromEnv === undefined;
+  const source = inFile ? `"${flagName(key)}" in ${file.path}` : given ? `-${flagName(key)}` : envName(key);
   const parse = (value: string): unknown => {
     if (value.trim() === '') throw new UsageError(`${source} is empty`);
     try {
@@ -134,10 +186,11 @@ function readValue(key: string, flag: Flag<unknown>, given: string[] | undefined
       ?.split(',')
       .map((one) => one.trim())
       .filter((one) => one !== '');
-    return (given ?? fromList ?? []).map(parse);
+    return (given ?? fromList ?? file?.values ?? []).map(parse);
   }
-  const value = given?.[0] ?? fromEnv ?? flag.default;
+  const value = given?.[0] ?? fromEnv ?? file?.values[0] ?? flag.default;
   if (value === undefined) {
+    if (flag.optional) return undefined;
     throw new UsageError(`-${flagName(key)} is required: -${flagName(key)} <${flag.placeholder}>, or ${envName(key)}`);
   }
   return parse(value);
@@ -154,7 +207,7 @@ function isFlag(arg: string, names: Map<string, string>): boolean {
   return name !== undefined && (names.has(name) || name === 'help');
 }
 
-function flagName(key: string): string {
+export function flagName(key: string): string {
   return key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 

@@ -3,18 +3,22 @@
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
-import { createHub, type Hub } from '../hub/index.ts';
-import { describeFlags, type Environment, parseFlags, text } from './flags.ts';
+import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
+import { describeFlags, type Environment, text, type Values } from './flags.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
 import { begin, FLAGS_HELP, RUNNING_HELP, shutDown, stopSignal } from './program.ts';
+import { type Configured, configured, HUB_PEERS, Reload } from './reload.ts';
 import {
   bindingFlag,
+  configFlag,
   idFlag,
   listenFlag,
+  peersFileFlag,
   peersFlag,
   processFlags,
+  RELOADABLE,
   settingFlags,
   verifyOption,
 } from './shared-flags.ts';
@@ -24,6 +28,8 @@ export const HUB_FLAGS = {
   listen: listenFlag(9100),
   db: text('file', "The hub's own database file, created when missing. Not a node's: that is refused."),
   edge: peersFlag('Base URL of a node to serve, or of another hub. Name every one; /sync is appended.'),
+  edgesFile: peersFileFlag('edge'),
+  config: configFlag,
   binding: bindingFlag,
   ...settingFlags({
     batchMs: 'What is received goes out at once.',
@@ -39,8 +45,8 @@ export const HUB_HELP = `rowcast hub (also rowcast-hub): relay between any numbe
   rowcast serve -id b -db b.db -listen 127.0.0.1:9002 -peer http://127.0.0.1:9100
 
 To a node the hub is an ordinary peer. It keeps the newest version of every row, and sends it to every edge but the one
-it came from; an edge that was away, or is new, gets the present state. Edges are added and removed by a restart with
-other flags. Two hubs may be edges of each other.
+it came from; an edge that was away, or is new, gets the present state. Edges are added and removed by a change of
+-edges-file or -config while it runs. Two hubs may be edges of each other.
 
 ${FLAGS_HELP}
 
@@ -51,21 +57,20 @@ ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
 export async function hub(args: string[], env: Environment): Promise<number> {
-  const flags = parseFlags(HUB_FLAGS, args, env);
-  if (flags === 'help') {
+  const first = configured(HUB_FLAGS, HUB_PEERS, args, env);
+  if (first === 'help') {
     process.stdout.write(HUB_HELP);
     return 0;
   }
-  const { id, edge: edges, binding, batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs } = flags;
+  const { flags, peers: edges } = first;
+  const { id, binding, maxBodyBytes } = flags;
   const { log, server, answerWith } = await begin(flags);
   let opened: Opened | undefined;
   let relay: Hub;
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    const verify = verifyOption(flags);
-    const settings = { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs, verify };
-    relay = await createHub(opened.db, { id, edges, ...settings });
+    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) });
   } catch (error) {
     server.cut();
     opened?.close();
@@ -73,13 +78,23 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
   answerWith((incoming) => respond(relay, {}, incoming));
-  const stop = stopSignal(log);
+  const reload = new Reload({
+    first,
+    names: HUB_PEERS,
+    read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
+    members: relay.edges,
+    reloadable: RELOADABLE,
+    apply: (next) => relay.configure(settingsOf(next)),
+    log,
+    clock: systemClock,
+  });
+  const stop = stopSignal(log, () => void reload.reload());
   log('info', 'started', {
     url: server.url,
     port: server.port,
     db: flags.db,
     binding: opened.binding,
-    edges: [...new Set(edges)],
+    edges,
     pid: process.pid,
   });
   logEvents(relay, log, systemClock);
@@ -88,8 +103,15 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
 
   await stop;
+  await reload.stop();
   const outcome = await shutDown(server, relay, flags.stopMs);
   opened.close();
   log('info', 'stopped', outcome);
   return 0;
+}
+
+/** What can be changed while the program runs. */
+function settingsOf(flags: Values<typeof HUB_FLAGS>): HubSettings {
+  const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = flags;
+  return { batchMs, batchSize, maxBatchBytes, requestTimeoutMs };
 }

@@ -3,11 +3,12 @@ import http from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import { type Answer, type Outgoing, toHandler, toListener } from '../http/bridge.ts';
+import { type Answer, type BodyRead, toHandler, toListener } from '../http/bridge.ts';
+import { Doorman } from './door.ts';
+import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
 import { type Log, sparingly } from './log.ts';
 
-const CONNECTIONS_MAX = 10_000;
 const KEEP_ALIVE_MS = 65_000;
 const HEADERS_TIMEOUT_MS = 10_000;
 
@@ -23,12 +24,21 @@ export interface Server {
   cut(): void;
 }
 
-export async function listen(at: Listen, clientTimeoutMs: number, answer: Answer, log: Log): Promise<Server> {
+/** What clients may take of the program. */
+export interface ClientLimits {
+  /** How long a client may take to send its request. */
+  clientTimeoutMs: number;
+  maxConnections: number;
+  /** 0: as many as there are. */
+  maxConnectionsPerAddress: number;
+}
+
+export async function listen(at: Listen, limits: ClientLimits, answer: Answer, log: Log): Promise<Server> {
   try {
     const server =
       process.versions.bun !== undefined
-        ? listenOnBun(at, clientTimeoutMs, answer)
-        : await listenOnNode(at, clientTimeoutMs, answer, log);
+        ? listenOnBun(at, limits, answer)
+        : await listenOnNode(at, limits, answer, log);
     const host = at.host ?? '127.0.0.1';
     return { ...server, url: `http://${host.includes(':') ? `[${host}]` : host}:${server.port}` };
   } catch (error) {
@@ -38,7 +48,7 @@ export async function listen(at: Listen, clientTimeoutMs: number, answer: Answer
 
 async function listenOnNode(
   at: Listen,
-  clientTimeoutMs: number,
+  { clientTimeoutMs, maxConnections, maxConnectionsPerAddress }: ClientLimits,
   answer: Answer,
   log: Log,
 ): Promise<Omit<Server, 'url'>> {
@@ -48,16 +58,26 @@ async function listenOnNode(
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: Math.min(1_000, clientTimeoutMs),
   });
-  server.maxConnections = CONNECTIONS_MAX;
+  server.maxConnections = maxConnections;
   // A client that does not read its answer.
   server.timeout = 2 * clientTimeoutMs;
   const sparing = sparingly(log, systemClock);
   const idle = new Set<Socket>();
   const running = new Set<http.ServerResponse>();
   let stopping = false;
+  const doorman = new Doorman(maxConnectionsPerAddress);
   server.on('connection', (socket) => {
+    const address = socket.remoteAddress ?? '';
+    if (!doorman.enter(address)) {
+      socket.destroy();
+      sparing('warn', 'warning', { code: 'too-many-connections', message: CROWDED, address });
+      return;
+    }
     idle.add(socket);
-    socket.on('close', () => idle.delete(socket));
+    socket.on('close', () => {
+      idle.delete(socket);
+      doorman.leave(address);
+    });
   });
   const listener = toListener(answer);
   server.on('request', (request, response) => {
@@ -97,25 +117,51 @@ async function listenOnNode(
   };
 }
 
+const CROWDED = 'an address has as many connections as one may; -max-connections-per-address allows more';
+
 /** The part of Bun that is used; its own types are not there when this is compiled for Node. */
 interface BunLike {
   serve(options: {
     port: number;
     hostname?: string;
     idleTimeout: number;
-    fetch(request: Request): Promise<Response>;
+    fetch(request: Request, server: BunServer): Promise<Response>;
     error(): Response;
-  }): { port: number; stop(now?: boolean): Promise<void> };
+  }): BunServer;
 }
 
-function listenOnBun(at: Listen, clientTimeoutMs: number, answer: Answer): Omit<Server, 'url'> {
+interface BunServer {
+  port: number;
+  stop(now?: boolean): Promise<void>;
+  requestIP(request: Request): { address: string } | null;
+}
+
+/** Bun does not tell of connections: there the limits are of requests under way. */
+function listenOnBun(at: Listen, limits: ClientLimits, answer: Answer): Omit<Server, 'url'> {
+  const { clientTimeoutMs, maxConnections, maxConnectionsPerAddress } = limits;
   const { Bun } = globalThis as unknown as { Bun: BunLike };
+  const everybody = new Doorman(maxConnections);
+  const doorman = new Doorman(maxConnectionsPerAddress);
+  const handler = toHandler(withDeadline(answer, clientTimeoutMs));
   const server = Bun.serve({
     port: at.port,
     ...(at.host !== undefined && { hostname: at.host }),
     // In seconds; between any two bytes. Bun has no limit for a whole request, hence the deadline for the body.
     idleTimeout: Math.min(255, Math.max(1, Math.ceil(clientTimeoutMs / 1_000))),
-    fetch: toHandler(withDeadline(answer, clientTimeoutMs)),
+    fetch: async (request, bun) => {
+      const address = bun.requestIP(request)?.address ?? '';
+      if (!everybody.enter('')) return overcrowded();
+      try {
+        if (!doorman.enter(address)) return overcrowded();
+        try {
+          return await handler(request);
+        } finally {
+          doorman.leave(address);
+        }
+      } finally {
+        everybody.leave('');
+      }
+    },
     // The client is gone, and nobody reads this.
     error: () => new Response(null, { status: 400 }),
   });
@@ -126,10 +172,15 @@ function listenOnBun(at: Listen, clientTimeoutMs: number, answer: Answer): Omit<
   };
 }
 
+function overcrowded(): Response {
+  const { status, headers, body } = failure(503, 'too many requests at a time: try again');
+  return new Response(body, { status, headers: { ...headers, connection: 'close' } });
+}
+
 function withDeadline(answer: Answer, ms: number): Answer {
   return async (incoming) => {
     let late = false;
-    const read = async (max: number): Promise<Uint8Array | 'too-large'> => {
+    const read = async (max: number): Promise<BodyRead> => {
       const body = await within(ms, incoming.read(max));
       late = body === undefined;
       if (body === undefined) throw new Error('the client is too slow');
@@ -168,13 +219,6 @@ export function parseListen(value: string): Listen {
     throw new UsageError(`must be host:port such as 127.0.0.1:9001, not ${JSON.stringify(value)}`);
   }
   return { host: host ? host.replace(/^\[|\]$/g, '') : undefined, port: Number(port) };
-}
-
-/** An answer that is an error, as JSON. */
-export function failure(status: number, error: string): Outgoing {
-  const headers: Record<string, string> = { 'content-type': 'application/json' };
-  if (status === 503) headers['retry-after'] = '1';
-  return { status, headers, body: JSON.stringify({ error }) };
 }
 
 function explainListen(at: Listen, error: unknown): string {

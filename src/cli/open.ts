@@ -20,6 +20,8 @@ export interface OpenOptions {
   busyMs?: number;
   /** `full`: a commit is on disk when it returns. `normal`: a power cut may take back the latest ones. Default full. */
   synchronous?: 'full' | 'normal';
+  /** Somebody else's database: it must be there, and keeps its journal as it is. */
+  existing?: boolean;
 }
 
 export interface Opened {
@@ -36,15 +38,16 @@ type Open = (path: string) => Omit<Opened, 'binding'>;
 /** The WAL file is cut back to this after a burst. */
 const WAL_BYTES_KEPT = 64 * 1024 * 1024;
 
-/** Opens or creates `path` in WAL mode, and proves that it can be written. */
+/** Opens or creates `path`, in WAL mode unless it is somebody else's, and proves that it can be written. */
 export function openDatabase(path: string, options: OpenOptions = {}): Opened {
   const { binding, open } = findBinding(options.binding);
   if (path !== ':memory:') checkFile(path);
+  if (options.existing && !statSync(path, { throwIfNoEntry: false })) throw new OpenError(`there is no file ${path}`);
   let opened: Omit<Opened, 'binding'> | undefined;
   try {
     opened = open(path);
     opened.db.exec(`PRAGMA busy_timeout = ${options.busyMs ?? 5_000}`);
-    switchToWal(opened.db);
+    if (!options.existing) switchToWal(opened.db);
     opened.db.exec(`PRAGMA synchronous = ${options.synchronous ?? 'full'}`);
     opened.db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_KEPT}`);
     opened.db.exec('BEGIN IMMEDIATE');

@@ -2,11 +2,13 @@
 
 import { systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import type { Answer } from '../http/bridge.ts';
+import type { Answer, BodyRead } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
 import { isCode } from '../sqlite/result-codes.ts';
+import { isLoopback, onlyByName } from './door.ts';
+import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
-import { failure, type Listen, listen, type Server, StartError, within } from './listen.ts';
+import { type ClientLimits, type Listen, listen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
 
@@ -22,11 +24,14 @@ export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag 
 export const RUNNING_HELP = `There is no authentication: listen on a private network, or behind a proxy that has it.
 
 Standard output is a log of one JSON object per line, written when a state changes: started, peer-up, peer-down,
-dead-letter, warning, error, reload-ignored, stopping, stopped. Why the program could not start is on standard error.
+peer-stale, dead-letter, warning, error, reloaded, reload-failed, reload-ignored, stopping, stopped. Why the program
+could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
-closed. A second signal ends the program at once. SIGHUP stops too where the program runs in a terminal; elsewhere it is
-logged and ignored, because flags are read at the start alone.
+closed. A second signal ends the program at once. SIGHUP reads -config and the file of URLs again, as does a change of
+either, seen within seconds: URLs, -batch-*, -max-batch-bytes, -request-timeout-ms and -max-backlog-* then take effect.
+A file that is wrong changes nothing, and the log says why. Without a file SIGHUP is logged and ignored; where the
+program runs in a terminal, SIGHUP is the end of that, and stops it.
 A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.
 Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 `;
@@ -39,12 +44,17 @@ export interface Begun {
 }
 
 /** The port comes first: a second start of the same command must not touch the database. */
-export async function begin(flags: { id: string; listen: Listen; clientTimeoutMs: number }): Promise<Begun> {
+export async function begin(flags: ClientLimits & { id: string; listen: Listen; host: string[] }): Promise<Begun> {
+  // The database and what SQLite keeps beside it are nobody else's to read.
+  process.umask(0o077);
   // Whoever reads the log may go away; the program does not.
   process.stdout.on('error', () => {});
   const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line));
   let answer: Answer = async () => failure(503, 'starting');
-  const server = await listen(flags.listen, flags.clientTimeoutMs, (incoming) => answer(incoming), log);
+  const current: Answer = (incoming) => answer(incoming);
+  const local = isLoopback(flags.listen.host);
+  const server = await listen(flags.listen, flags, local ? onlyByName(current, flags.host) : current, log);
+  if (!local) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
   return {
     log,
     server,
@@ -53,6 +63,10 @@ export async function begin(flags: { id: string; listen: Listen; clientTimeoutMs
     },
   };
 }
+
+const OPEN_TO_ALL =
+  'listening on more than loopback: whoever can reach this port can read and write the synced tables; keep it in a ' +
+  'private network, or behind a proxy that authenticates';
 
 /** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
 export async function shutDown(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {
@@ -79,7 +93,7 @@ async function pendingChanges(manager: Shipping): Promise<number | null> {
 function guarded(answer: Answer, log: Log): Answer {
   return async (incoming) => {
     let gone = false;
-    const read = async (max: number): Promise<Uint8Array | 'too-large'> => {
+    const read = async (max: number): Promise<BodyRead> => {
       try {
         return await incoming.read(max);
       } catch (error) {
@@ -107,16 +121,16 @@ const EXIT_CODES = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
 /**
  * Resolves with the first signal; a later one ends the process. SIGHUP is the end of the terminal that the program runs in,
- * or, without one, somebody's wish to have it read its configuration again, which it cannot.
+ * or, without one, somebody's wish to have it read its configuration again.
  */
-export function stopSignal(log: Log): Promise<void> {
+export function stopSignal(log: Log, reload: () => void): Promise<void> {
   const hasTerminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
   return new Promise((resolve) => {
     let since: number | undefined;
     for (const [signal, code] of Object.entries(EXIT_CODES)) {
       process.on(signal, () => {
         if (signal === 'SIGHUP' && !hasTerminal) {
-          log('info', 'reload-ignored', { signal, message: 'there is nothing to reload: restart with other flags' });
+          reload();
           return;
         }
         if (since !== undefined && systemClock.now() - since >= SAME_SIGNAL_MS) process.exit(code);

@@ -3,23 +3,29 @@
 import { systemClock } from '../clock.ts';
 import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
-import { attach, type Manager } from '../index.ts';
+import { attach, type Manager, type Settings } from '../index.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 
-import { choice, describeFlags, type Environment, parseFlags, text } from './flags.ts';
+import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
 import { respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
 import { begin, FLAGS_HELP, RUNNING_HELP, shutDown, stopSignal } from './program.ts';
+import { type Configured, configured, NODE_PEERS, Reload } from './reload.ts';
 import {
+  backlogFlags,
+  backlogOf,
   bindingFlag,
+  configFlag,
   idFlag,
   listenFlag,
+  peersFileFlag,
   peersFlag,
   processFlags,
+  RELOADABLE,
   settingFlags,
   verifyOption,
 } from './shared-flags.ts';
@@ -29,6 +35,8 @@ export const SERVE_FLAGS = {
   db: text('file', 'The database file, created when missing and put into WAL mode. :memory: for a try.'),
   listen: listenFlag(9001),
   peer: peersFlag('Base URL of a node to ship to. Name every other node; /sync is appended.'),
+  peersFile: peersFileFlag('peer'),
+  config: configFlag,
   table: text(
     'name',
     'Sync this existing table instead of items. It needs id TEXT PRIMARY KEY and updated_at INTEGER.\n' +
@@ -41,6 +49,7 @@ export const SERVE_FLAGS = {
     'full: an answered write survives a power cut. normal: faster, the latest writes may not.',
   ),
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
+  ...backlogFlags,
   ...processFlags,
 };
 
@@ -67,12 +76,13 @@ ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
 export async function serve(args: string[], env: Environment): Promise<number> {
-  const flags = parseFlags(SERVE_FLAGS, args, env);
-  if (flags === 'help') {
+  const first = configured(SERVE_FLAGS, NODE_PEERS, args, env);
+  if (first === 'help') {
     process.stdout.write(SERVE_HELP);
     return 0;
   }
-  const { binding, busyMs, synchronous, batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs } = flags;
+  const { flags, peers } = first;
+  const { binding, busyMs, synchronous, maxBodyBytes } = flags;
   const { log, server, answerWith } = await begin(flags);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
@@ -81,9 +91,11 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
-    const verify = verifyOption(flags);
-    const settings = { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs, verify };
-    manager = attach(opened.db, { id: flags.id, peers: flags.peer, ...settings }, tables);
+    manager = attach(
+      opened.db,
+      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) },
+      tables,
+    );
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
@@ -94,30 +106,59 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     throw error;
   }
   answerWith(compose(manager, store));
-  const stop = stopSignal(log);
+  const running = manager;
+  const reload = new Reload({
+    first,
+    names: NODE_PEERS,
+    read: () => configured(SERVE_FLAGS, NODE_PEERS, args, env) as Configured<typeof SERVE_FLAGS>,
+    members: {
+      add: (url) => {
+        running.peers.add(url);
+        warnOfSelf([url]);
+      },
+      remove: (url) => running.peers.remove(url),
+    },
+    reloadable: [...RELOADABLE, ...BACKLOG_FLAGS],
+    apply: (next) => running.configure(settingsOf(next)),
+    log,
+    clock: systemClock,
+  });
+  const stop = stopSignal(log, () => void reload.reload());
   log('info', 'started', {
     url: server.url,
     port: server.port,
     db: flags.db,
     binding: opened.binding,
     tables,
-    peers: [...new Set(flags.peer)],
+    peers,
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
+  manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
   if (!store && tables.some(isItems)) {
     log('warn', 'warning', { code: 'items', message: `the item routes are not served: ${NOT_ITEMS}` });
   }
-  if (flags.peer.includes(server.url)) {
+  const warnOfSelf = (urls: string[]): void => {
+    if (!urls.includes(server.url)) return;
     log('warn', 'warning', { code: 'own-peer', message: `-peer ${server.url} is this node itself` });
-  }
+  };
+  warnOfSelf(peers);
 
   await stop;
+  await reload.stop();
   const outcome = await shutDown(server, manager, flags.stopMs);
   store?.release();
   opened.close();
   log('info', 'stopped', outcome);
   return 0;
+}
+
+const BACKLOG_FLAGS = Object.keys(backlogFlags) as (keyof typeof backlogFlags)[];
+
+/** What can be changed while the program runs. */
+function settingsOf(flags: Values<typeof SERVE_FLAGS>): Settings {
+  const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = flags;
+  return { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog: backlogOf(flags) };
 }
 
 /** Creates the items table unless other tables are asked for. True where the item routes can be served. */

@@ -1,8 +1,19 @@
 /** The flags that both programs have. The numbers of the library come from its own table of settings. */
 
-import { type Config, EVERY_RULE, ID_RULE, isId, normalisePeer, parseEvery, SETTINGS, VERIFY } from '../config.ts';
+import {
+  BACKLOG_SETTINGS,
+  type BacklogLimits,
+  type Config,
+  EVERY_RULE,
+  ID_RULE,
+  isId,
+  normalisePeer,
+  parseEvery,
+  SETTINGS,
+  VERIFY,
+} from '../config.ts';
 import { messageOf } from '../errors.ts';
-import { choice, integer, text, UsageError } from './flags.ts';
+import { choice, file, integer, limit, text, UsageError } from './flags.ts';
 import { parseListen } from './listen.ts';
 import { BINDINGS } from './open.ts';
 
@@ -62,11 +73,31 @@ function parseVerifyEvery(value: string): string {
 }
 
 /** The two flags as the option of attach and createHub. */
-export function verifyOption(flags: {
-  verifyEvery: string;
-  verifyRepair: boolean;
-}): NonNullable<Config['verify']> | false {
+export function verifyOption(flags: { verifyEvery: string; verifyRepair: boolean }): NonNullable<Config['verify']> {
   return flags.verifyEvery === OFF ? false : { every: flags.verifyEvery, repair: flags.verifyRepair };
+}
+
+/** Of these, and of the peers, the program takes another value while it runs. */
+export const RELOADABLE = ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs'] as const;
+
+/** The bound on the backlog as flags; a hub has none. */
+export const backlogFlags = {
+  maxBacklogChanges: limit(BACKLOG_SETTINGS.changes.help, BACKLOG_SETTINGS.changes),
+  maxBacklogBytes: limit(BACKLOG_SETTINGS.bytes.help, BACKLOG_SETTINGS.bytes),
+  maxBacklogAgeMs: limit(BACKLOG_SETTINGS.ageMs.help, BACKLOG_SETTINGS.ageMs),
+};
+
+export function backlogOf(flags: Record<keyof typeof backlogFlags, number | string>): BacklogLimits {
+  const { maxBacklogChanges: changes, maxBacklogBytes: bytes, maxBacklogAgeMs: ageMs } = flags;
+  return { changes, bytes, ageMs } as BacklogLimits;
+}
+
+export const configFlag = file(
+  'A JSON object whose keys are these flags, without the dash: {"peer": ["http://10.0.0.2:9001"], "batch-ms": 50}.',
+);
+
+export function peersFileFlag(what: string) {
+  return file(`A file with a URL a line, besides those of -${what}. # begins a comment.`);
 }
 
 /** What concerns a program and not the library. */
@@ -75,6 +106,19 @@ export const processFlags = {
     default: 60_000,
     min: 100,
     max: 3_600_000,
+  }),
+  maxConnections: integer('Most connections at a time; on Bun, most requests.', {
+    default: 1_000,
+    min: 1,
+    max: 1_000_000,
+  }),
+  maxConnectionsPerAddress: integer('Most of them from one address. 0: no limit, for a node behind a proxy.', {
+    default: 100,
+    min: 0,
+    max: 1_000_000,
+  }),
+  host: text('name', 'On a loopback address: another name by which clients may ask for it, besides localhost.', {
+    repeatable: true,
   }),
   busyMs: integer(
     "How long a start waits for another process's lock on the database; once running, it waits 5000 or more.",

@@ -7,6 +7,7 @@
  */
 import type { Value } from '../sqlite/connection.ts';
 import { literal } from '../sqlite/sql.ts';
+import { PREFIXES } from '../wire/exact-text.ts';
 
 /** An id as it travels. */
 export type Id = string;
@@ -30,7 +31,7 @@ export interface Part {
 const BLOB = '$blob:';
 const TEXT = '$text:';
 /** Text that begins so is escaped on the wire. */
-const ESCAPED = [BLOB, TEXT, '$int:', '$real:'];
+const ESCAPED = PREFIXES;
 
 export function toWire(own: OwnId): Id {
   if (typeof own !== 'string') return BLOB + Buffer.from(own).toString('hex').toUpperCase();
@@ -82,7 +83,7 @@ const SEGMENTS: Segment[] = [
     begins: (column) => `${column} >= x''`,
     ends: () => 'true',
   },
-  { ...plainText('$blob;', '$text:'), also: (column) => `NOT (${beginsLike(column, ['$int:', '$real:'])})` },
+  { ...plainText('$blob;', '$text:'), also: (column) => `NOT (${beginsLike(column, ['$bytes:', '$int:', '$real:'])})` },
   {
     from: '$text:',
     to: '$text;',

@@ -39,7 +39,13 @@ export function tombstoneLines(source: string, wire = encode('k', 'TEXT')): stri
 }
 
 export function columnsOf(columns: Record<string, Affinity>): Column[] {
-  return Object.entries(columns).map(([name, affinity]) => ({ name, affinity, required: false, fallback: 'NULL' }));
+  return Object.entries(columns).map(([name, affinity]) => ({
+    name,
+    wireName: name,
+    affinity,
+    required: false,
+    fallback: 'NULL',
+  }));
 }
 
 /** Names are the same in any case; the spelling of the one who asks is looked for first, because that is fast. */

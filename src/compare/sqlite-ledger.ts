@@ -4,7 +4,8 @@ import type { Connection, Value } from '../sqlite/connection.ts';
 import { isNestedTransaction } from '../sqlite/connection.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
-import { type Body, batchSql, batchText, changeSql, wellFormed } from '../wire/body.ts';
+import { type Body, batchSql, batchText, changeSql } from '../wire/body.ts';
+import { exactText } from '../wire/exact-text.ts';
 import { affine, content, decode, encode, rowJson } from '../wire/values.ts';
 import { EVERYTHING, type Id, type OwnId, type Part, partsOf, type Range, toWire } from './ids.ts';
 import type { Columns, Entry, Ledger, Outline, Parcel, Portion, Sight, Spelt } from './ledger.ts';
@@ -42,13 +43,21 @@ export class SqliteLedger implements Ledger {
   }
 
   outline(): Outline[] {
+    return this.tables().map(({ outline }) => outline);
+  }
+
+  /** The tables by the names that they have here, and as the other side is told of them. */
+  tables(): { name: string; outline: Outline }[] {
     // Before the transaction, because it may have to write.
     const tables = this.#o.tables();
     return this.#reading(() =>
       tables.map((table) => ({
         name: table.name,
-        columns: Object.fromEntries(table.columns.map(({ name, affinity }) => [name, affinity])),
-        last: this.#last(table),
+        outline: {
+          name: table.wireName,
+          columns: Object.fromEntries(table.columns.map(({ wireName, affinity }) => [wireName, affinity])),
+          last: this.#last(table),
+        },
       })),
     );
   }
@@ -59,7 +68,7 @@ export class SqliteLedger implements Ledger {
       let left = portion;
       for (const part of partsOf(range)) {
         const { end, rows, bytes } = this.#measure(table, part, left);
-        if (end !== null) return toWire(end);
+        if (end !== null) return exactly(table, end);
         left = { rows: left.rows - rows, bytes: left.bytes - bytes };
         if (rows > 0 && (left.rows <= 0 || left.bytes <= 0)) return this.#lastOf(table, part);
       }
@@ -97,7 +106,7 @@ export class SqliteLedger implements Ledger {
         const sources = this.#sources(table, part).map(({ k, from }) => `SELECT ${k} AS k ${from}`);
         return this.#db
           .all<{ k: OwnId }>(`${sources.join(' UNION ALL ')} ORDER BY k`, ...this.#params(part))
-          .map(({ k }) => toWire(k));
+          .map(({ k }) => exactly(table, k));
       }),
     );
   }
@@ -139,7 +148,7 @@ export class SqliteLedger implements Ledger {
       { durable: true },
     );
     if (!found?.body) return { body: new TextEncoder().encode(batchText(batchId, '')), count: 0, rest };
-    return { body: wellFormed(found.body), count: found.n, rest };
+    return { body: exactText(found.body), count: found.n, rest };
   }
 
   flushed(): void {
@@ -153,7 +162,7 @@ export class SqliteLedger implements Ledger {
   }
 
   #table(name: string): Table {
-    const table = this.#o.tables().find((one) => fold(one.name) === fold(name));
+    const table = this.#o.tables().find((one) => fold(one.wireName) === fold(name));
     if (!table) throw new RowcastError('INVALID_TABLE', `table ${JSON.stringify(name)} is not synced here`);
     return table;
   }
@@ -188,7 +197,10 @@ export class SqliteLedger implements Ledger {
       this.#db.get<{ k: OwnId }>(`SELECT ${k} AS k ${from} ORDER BY ${k} DESC LIMIT 1`, ...part.params),
     );
     const ids = found.filter((row) => row !== undefined).map(({ k }) => k);
-    return ids.length === 0 ? null : toWire(ids.reduce((a, b) => (isGreater(a, b) ? a : b)));
+    if (ids.length === 0) return null;
+    const last = ids.reduce((a, b) => (isGreater(a, b) ? a : b));
+    // One that is no UTF-8 says no more than that there is something.
+    return isExact(last) ? toWire(last) : GREATEST;
   }
 
   /** `end` is where a portion is full, null where the part is smaller than that. */
@@ -220,7 +232,7 @@ export class SqliteLedger implements Ledger {
       ...this.#params(choice),
     );
     return rows.map(({ k, version, deleted, line }) => ({
-      id: toWire(k),
+      id: exactly(table, k),
       version: Number(version),
       deleted: deleted === 1,
       hash: deleted === 1 ? '' : hashOf(line),
@@ -308,7 +320,7 @@ export class SqliteLedger implements Ledger {
   #shared(table: Table, columns: Columns): { asked: Column; own: Column }[] {
     if (columns === null) return table.columns.map((own) => ({ asked: own, own }));
     return columnsOf(columns).map((asked) => {
-      const own = table.columns.find(({ name }) => fold(name) === fold(asked.name));
+      const own = table.columns.find(({ wireName }) => fold(wireName) === fold(asked.name));
       if (own) return { asked, own };
       throw new RowcastError('INVALID_TABLE', `table "${table.name}" has no column ${JSON.stringify(asked.name)} here`);
     });
@@ -335,7 +347,7 @@ export class SqliteLedger implements Ledger {
   /** `k` and the change that brings the other side to what is here. */
   #changeTexts(table: Table, choice: Choice): string {
     const [rows, hidden, tombstones] = this.#sources(table, choice) as [Source, Source, Source];
-    const name = literal(table.name);
+    const name = literal(table.wireName);
     const row = rowJson(table, 't', { column: table.updatedAt, by: this.#o.version(table, 't') });
     const id = encode('g.row_id', 'TEXT');
     const tombstone = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
@@ -356,6 +368,21 @@ const LISTED = `SELECT ${decode('value')} FROM json_each(?)`;
 
 function listed(ids: Id[]): Choice {
   return { where: (column) => `${column} IN (${LISTED})`, params: [JSON.stringify(ids)] };
+}
+
+const GREATEST = '\u{10FFFF}';
+
+function isExact(k: OwnId): boolean {
+  return typeof k !== 'string' || !k.includes('\uFFFD');
+}
+
+/** An id that is no UTF-8 is another one in JavaScript: it can be compared with all others of its range, and not alone. */
+function exactly(table: Table, k: OwnId): Id {
+  if (isExact(k)) return toWire(k);
+  throw new RowcastError(
+    'INVALID_TABLE',
+    `table "${table.name}" differs where ids are not UTF-8: those are not compared`,
+  );
 }
 
 /** Within one part of the order all ids are of one kind. */

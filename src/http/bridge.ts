@@ -1,14 +1,20 @@
 /** One answer function, two ways to be asked: the Web's Request -> Response, and node:http's listener. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Budget, type Share } from './budget.ts';
 
 /** A request, reduced to what a route needs. */
 export interface Incoming {
   method: string;
   path: string;
   header(name: string): string | null | undefined;
-  /** Reads the body, or says `too-large` without reading further. */
-  read(maxBytes: number): Promise<Uint8Array | 'too-large'>;
+  /** Reads the body, or says why not without reading further. */
+  read(maxBytes: number): Promise<BodyRead>;
+  /** Counts what a body has become besides, unpacked for instance; false where there is no room for it now. */
+  hold(bytes: number): boolean;
 }
+
+/** `no-room`: with the bodies of all other requests it would be too much at this moment. */
+export type BodyRead = Uint8Array | 'too-large' | 'no-room';
 
 export interface Outgoing {
   status: number;
@@ -18,27 +24,32 @@ export interface Outgoing {
 
 export type Answer = (incoming: Incoming) => Promise<Outgoing>;
 
-export function toHandler(answer: Answer): (request: Request) => Promise<Response> {
+export function toHandler(answer: Answer, budget = new Budget()): (request: Request) => Promise<Response> {
   return async (request) => {
-    const { status, headers, body } = await answering(answer, {
+    const { status, headers, body } = await answering(answer, budget, (share) => ({
       method: request.method,
       path: new URL(request.url).pathname,
       header: (name) => request.headers.get(name),
-      read: (max) => readStream(request.body, max),
-    });
+      read: (max) => readStream(request.body, max, share),
+      hold: (bytes) => share.take(bytes),
+    }));
     return new Response(request.method === 'HEAD' ? null : body, { status, headers });
   };
 }
 
 /** Without the cost of a Web Request around every message. */
-export function toListener(answer: Answer): (request: IncomingMessage, response: ServerResponse) => void {
+export function toListener(
+  answer: Answer,
+  budget = new Budget(),
+): (request: IncomingMessage, response: ServerResponse) => void {
   return (request, response) => {
-    void answering(answer, {
+    void answering(answer, budget, (share) => ({
       method: request.method ?? 'GET',
       path: (request.url ?? '/').split('?')[0] as string,
       header: (name) => request.headers[name] as string | undefined,
-      read: (max) => readMessage(request, max),
-    }).then(({ status, headers, body }) => {
+      read: (max) => readMessage(request, max, share),
+      hold: (bytes) => share.take(bytes),
+    })).then(({ status, headers, body }) => {
       // The application has answered by itself, or hung up: writing again would throw where nobody can catch it.
       if (response.headersSent) return;
       // An unread remainder would otherwise be taken for the next request on this connection.
@@ -50,35 +61,39 @@ export function toListener(answer: Answer): (request: IncomingMessage, response:
 }
 
 /** Whatever goes wrong becomes an answer: a rejection would be logged by a framework, or hang up without a word. */
-async function answering(answer: Answer, incoming: Incoming): Promise<Outgoing> {
+async function answering(answer: Answer, budget: Budget, incoming: (share: Share) => Incoming): Promise<Outgoing> {
+  const share = budget.open();
   try {
-    return await answer(incoming);
+    return await answer(incoming(share));
   } catch (error) {
     const wrongWiring = error instanceof AlreadyRead;
     const body = JSON.stringify({ error: wrongWiring ? error.message : 'the body broke off' });
     return { status: wrongWiring ? 500 : 400, headers: { 'content-type': 'application/json' }, body };
+  } finally {
+    share.release();
   }
 }
 
 class AlreadyRead extends Error {}
 
-async function readStream(stream: ReadableStream<Uint8Array> | null, max: number): Promise<Uint8Array | 'too-large'> {
+async function readStream(stream: ReadableStream<Uint8Array> | null, max: number, share: Share): Promise<BodyRead> {
   if (!stream) return new Uint8Array();
-  return collect(stream as unknown as AsyncIterable<Uint8Array>, max);
+  return collect(stream as unknown as AsyncIterable<Uint8Array>, max, share);
 }
 
-async function readMessage(request: IncomingMessage, max: number): Promise<Uint8Array | 'too-large'> {
+async function readMessage(request: IncomingMessage, max: number, share: Share): Promise<BodyRead> {
   // A body parser before us (express.json) has consumed the stream; what it made of it is no longer exact.
   if (request.readableEnded) throw new AlreadyRead('the body was already read: mount Rowcast before any body parser');
-  return collect(request as AsyncIterable<Uint8Array>, max);
+  return collect(request as AsyncIterable<Uint8Array>, max, share);
 }
 
-async function collect(chunks: AsyncIterable<Uint8Array>, max: number): Promise<Uint8Array | 'too-large'> {
+async function collect(chunks: AsyncIterable<Uint8Array>, max: number, share: Share): Promise<BodyRead> {
   const parts: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of chunks) {
     size += chunk.byteLength;
     if (size > max) return 'too-large';
+    if (!share.take(chunk.byteLength)) return 'no-room';
     parts.push(chunk);
   }
   return parts.length === 1 ? (parts[0] as Uint8Array) : Buffer.concat(parts);

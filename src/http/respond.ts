@@ -2,7 +2,7 @@
 
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
-import { unpack } from '../wire/gzip.ts';
+import { unpack, unpackedMax } from '../wire/gzip.ts';
 
 import {
   COMPARE_PATH,
@@ -90,11 +90,13 @@ async function bodyOf(manager: Replica, incoming: Incoming): Promise<Uint8Array 
   const encoding = incoming.header('content-encoding')?.trim().toLowerCase() || 'identity';
   if (encoding !== 'gzip' && encoding !== 'identity')
     return refused(415, `content-encoding must be gzip or identity, not ${encoding}`);
+  if (fromBrowser(incoming)) return refused(403, 'a web page may not send to this route');
   if (Number(incoming.header('content-length') ?? 0) > max) return tooLarge(max);
   const read = await incoming.read(max);
-  const body = read !== 'too-large' && encoding === 'gzip' ? await unpack(read, max) : read;
-  if (body === 'too-large') return tooLarge(max);
+  const body = typeof read !== 'string' && encoding === 'gzip' ? await unpack(read, max) : read;
+  if (body === 'too-large') return tooLarge(typeof read === 'string' ? max : unpackedMax(read.byteLength, max));
   if (body === 'garbage') return refused(400, 'the body is not gzip, or breaks off');
+  if (body === 'no-room' || (body !== read && !incoming.hold(body.byteLength))) return noRoom();
   return body;
 }
 
@@ -111,6 +113,21 @@ async function healthOf(manager: Replica): Promise<Outgoing> {
 function withoutPrefix(path: string, prefix: string): string | undefined {
   const clean = prefix.replace(/\/+$/, '');
   return path.startsWith(clean) ? path.slice(clean.length) : undefined;
+}
+
+/**
+ * Browsers say where a request comes from, and no peer does. A page that a user of this machine looks at must not write
+ * to a node that trusts the machine.
+ */
+function fromBrowser(incoming: Incoming): boolean {
+  const site = incoming.header('sec-fetch-site');
+  return incoming.header('origin') != null || (site != null && site !== 'none');
+}
+
+/** Not the sender's fault, and over in a moment: it keeps the batch and tries again. */
+export function noRoom(): Outgoing {
+  const outgoing = refused(503, 'too many bodies at a time: try again');
+  return { ...outgoing, headers: { ...outgoing.headers, 'retry-after': '1' } };
 }
 
 function tooLarge(max: number): Outgoing {

@@ -12,7 +12,7 @@ import type { Emitter } from '../events.ts';
 import { asFailure } from '../receive/answer.ts';
 import { comparing } from '../send/question.ts';
 import type { Shipper } from '../send/shipper.ts';
-import type { Fetch } from '../send/transport.ts';
+import type { Post } from '../send/transport.ts';
 import type { Edge } from './edges.ts';
 import type { HubStore, Seq } from './store.ts';
 
@@ -22,8 +22,8 @@ export interface HubComparisonsOptions {
   events: Emitter;
   random: () => number;
   stopped: AbortSignal;
-  fetch: Fetch;
-  links: { edge: Edge; shipper: Shipper }[];
+  fetch: Post;
+  links(): { edge: Edge; shipper: Shipper }[];
   remembered: Map<string, VerifyNote>;
 }
 
@@ -52,7 +52,7 @@ export class HubComparisons {
 
   async verify(edge: string | undefined, options: VerifyOptions): Promise<VerifyResult[]> {
     const named = edge === undefined ? undefined : normalisePeer(edge);
-    return this.#verifier.verify(checkVerifyCall(named, options, this.#o.config.peers, undefined), options);
+    return this.#verifier.verify(checkVerifyCall(named, options, this.#urls(), undefined), options);
   }
 
   answer(path: string, body: string | Uint8Array, options: AnswerOptions): Promise<Answered> {
@@ -99,16 +99,23 @@ export class HubComparisons {
 
   /** By its address, or by the node id that it has told; of several with one id, of the last of them. */
   #positionOf(other: string | undefined): Seq | undefined {
-    const edges = this.#o.links.map(({ edge }) => edge).filter(({ url, nodeId }) => url === other || nodeId === other);
+    const edges = this.#o
+      .links()
+      .map(({ edge }) => edge)
+      .filter(({ url, nodeId }) => url === other || nodeId === other);
     return edges.length === 0 ? undefined : Math.min(...edges.map(({ position }) => position));
+  }
+
+  #urls(): string[] {
+    return this.#o.links().map(({ edge }) => edge.url);
   }
 
   #verifying(): Verifier {
     const { config, clock, events, random, stopped, links, remembered } = this.#o;
     return new Verifier({
-      peers: () => config.peers,
+      peers: () => this.#urls(),
       isReady: (url) => {
-        const shipper = links.find(({ edge }) => edge.url === url)?.shipper;
+        const shipper = links().find(({ edge }) => edge.url === url)?.shipper;
         return shipper?.isRowcast === true && shipper.condition === 'up';
       },
       with: (url, signal) => this.#with(url, signal),
@@ -126,7 +133,7 @@ export class HubComparisons {
   #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
     const { config, clock, fetch, stopped, links } = this.#o;
     const asker = { nodeId: config.id, fetch, clock, requestTimeoutMs: config.requestTimeoutMs, stopped };
-    const from = links.find(({ edge }) => edge.url === url)?.edge.ownId;
+    const from = links().find(({ edge }) => edge.url === url)?.edge.ownId;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false });
       for (const one of letters) this.#o.events.emit('dead-letter', one);

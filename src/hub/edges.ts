@@ -31,6 +31,11 @@ export class Edge {
     return this.#row.generation;
   }
 
+  /** Nothing is sent to it. */
+  get paused(): boolean {
+    return this.#row.paused;
+  }
+
   /** The id of the node whose changes are not to be sent here. */
   get ownId(): string | undefined {
     return this.shared ? undefined : this.nodeId;
@@ -42,6 +47,16 @@ export class Edge {
     // A position that is stored and not yet known here is sent once more; one that is known and not stored would be
     // lost.
     if (generation === this.generation) this.#row = { ...this.#row, position: Math.max(seq, this.position) };
+  }
+
+  async pause(paused: boolean): Promise<void> {
+    await this.#store.pauseEdge(this.url, paused);
+    this.#row = { ...this.#row, paused };
+  }
+
+  /** It is given everything once more: what is under way to it says nothing of how far it then is. */
+  async reseed(): Promise<void> {
+    this.#row = await this.#store.reseedEdge(this.url);
   }
 
   /** The node at this address has said who it is. */

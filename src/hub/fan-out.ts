@@ -15,7 +15,7 @@ export type Portion = Pick<Segment, 'end' | 'count' | 'body'>;
 export class FanOut {
   readonly #store: HubStore;
   /** The limits all edges normally have; only such batches are worth keeping. */
-  readonly #common: BatchLimit;
+  readonly #common: () => BatchLimit;
   /** By the place they begin after, the least recently used first. */
   readonly #kept = new Map<Seq, Segment>();
   /** What is being read, by the same place: whoever asks meanwhile waits for it. */
@@ -24,7 +24,7 @@ export class FanOut {
   reads = 0;
   served = 0;
 
-  constructor(store: HubStore, common: BatchLimit) {
+  constructor(store: HubStore, common: () => BatchLimit) {
     this.#store = store;
     this.#common = common;
   }
@@ -32,7 +32,8 @@ export class FanOut {
   /** The next changes after `position` that did not come from `except`; undefined where there are none. */
   async next(position: Seq, limit: BatchLimit, except: string | undefined): Promise<Portion | undefined> {
     // A shorter batch than usual is asked for while refused changes are searched for. It must have its full number.
-    const usual = limit.changes === this.#common.changes && limit.bytes === this.#common.bytes;
+    const { changes, bytes } = this.#common();
+    const usual = limit.changes === changes && limit.bytes === bytes;
     if (!usual) return this.#read(position, limit, except);
     for (let from = position; ; ) {
       const segment = await this.#segment(from);
@@ -51,7 +52,7 @@ export class FanOut {
    * behind and no longer share with them.
    */
   skip(position: Seq, except: string): Promise<Seq> {
-    return this.#store.skipOwn(position, except, this.#common.changes);
+    return this.#store.skipOwn(position, except, this.#common().changes);
   }
 
   async #segment(from: Seq): Promise<Segment | undefined> {
@@ -62,7 +63,7 @@ export class FanOut {
     }
     let reading = this.#reading.get(from);
     if (!reading) {
-      reading = this.#read(from, this.#common, undefined).finally(() => this.#reading.delete(from));
+      reading = this.#read(from, this.#common(), undefined).finally(() => this.#reading.delete(from));
       this.#reading.set(from, reading);
     }
     const segment = await reading;
@@ -75,7 +76,8 @@ export class FanOut {
    * Rows leave their place only by advancing; an edge that is behind is not to be led through versions that are over.
    */
   async #isCurrent(from: Seq, { end, count }: Segment): Promise<boolean> {
-    return (await this.#store.countBetween(from, end)) === count;
+    // The limit may have become smaller since it was read.
+    return count <= this.#common().changes && (await this.#store.countBetween(from, end)) === count;
   }
 
   async #read(after: Seq, limit: BatchLimit, except: string | undefined): Promise<Segment | undefined> {

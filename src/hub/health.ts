@@ -2,7 +2,8 @@
 
 import type { VerifySummary } from '../compare/notes.ts';
 import { messageOf } from '../errors.ts';
-import type { PeerCondition, Shipper } from '../send/shipper.ts';
+import type { Loop } from '../send/loop.ts';
+import type { PeerCondition } from '../send/shipper.ts';
 import type { Edge } from './edges.ts';
 import type { Counts, HubStore } from './store.ts';
 
@@ -11,6 +12,8 @@ export interface EdgeHealth {
   /** As its own `/health` says; null while it is not known. */
   node_id: string | null;
   state: PeerCondition;
+  /** Nothing is sent to it, until it is resumed. */
+  paused: boolean;
   /** Rows it has not acknowledged: exact up to 10,000, at most that many beyond. */
   pending: number;
   last_acked: number;
@@ -39,7 +42,7 @@ export interface HubHealth {
 export async function hubHealth(
   id: string,
   store: HubStore,
-  links: { edge: Edge; shipper: Shipper }[],
+  links: { edge: Edge; loop: Loop }[],
   now: number,
   verified: (url: string) => VerifySummary | undefined,
 ): Promise<HubHealth> {
@@ -53,12 +56,13 @@ export async function hubHealth(
       problems: [`the database cannot be read: ${messageOf(error)}`],
     }),
   );
-  const states = links.map(({ edge, shipper }, i): EdgeHealth => {
+  const states = links.map(({ edge, loop: { shipper } }, i): EdgeHealth => {
     const { pending, oldest } = counts.edges[i] as Counts['edges'][number];
     return {
       url: edge.url,
       node_id: edge.nodeId ?? null,
       state: shipper.condition,
+      paused: edge.paused,
       pending,
       last_acked: asked[i]?.position as number,
       lag_ms: oldest === undefined ? 0 : Math.max(0, now - oldest),

@@ -5,15 +5,16 @@ import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import { type CheckedConfig, type Config, checkConfig } from '../config.ts';
+import { type CheckedConfig, type Config, checkConfig, checkSettings, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
-import { Shipper } from '../send/shipper.ts';
-import { defaultTransport, givenTransport } from '../send/transport.ts';
+import { flushAll } from '../send/loop.ts';
+import { type Pace, Shipper } from '../send/shipper.ts';
+import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
@@ -23,16 +24,24 @@ import { EdgeIdentities } from './identities.ts';
 import { EdgeOutbox } from './outbox.ts';
 import { Resends } from './resend.ts';
 import { retryLetter } from './retry.ts';
+import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
 import type { HubStore } from './store.ts';
 
-export interface HubConfig extends Omit<Config, 'peers'> {
+/** A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. */
+export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog'> {
   /** Base URLs of the nodes to serve. */
   edges: string[];
 }
 
-/** Everything a node emits but `applied`: a hub has no tables of which an application would want to hear. */
-export type HubEventName = Exclude<EventName, 'applied'>;
+/** Those of its settings that can be changed while it runs. */
+export type HubSettings = Omit<Settings, 'maxBacklog'>;
+
+/**
+ * Everything a node emits but `applied`, since a hub has no tables of which an application would want to hear, and
+ * `peer-stale`, since an edge can be away for as long as it likes.
+ */
+export type HubEventName = Exclude<EventName, 'applied' | 'peer-stale'>;
 
 export interface Hub {
   readonly id: string;
@@ -49,6 +58,10 @@ export interface Hub {
   /** Ends the loops; when it resolves, no timer, socket or statement is left. */
   stop(): Promise<void>;
   on<E extends HubEventName>(event: E, listener: Listener<E>): () => void;
+  /** Changes settings at once; those that are not given stay as they are. */
+  configure(settings: HubSettings): void;
+  /** Adding and removing edges, and pausing them, while the hub runs. */
+  readonly edges: Edges;
   readonly deadLetters: {
     list(options?: { limit?: number; after?: number }): Promise<DeadLetter[]>;
     retry(id: number): Promise<RetryResult>;
@@ -72,23 +85,33 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   try {
     await store.open();
     const edges = await enrolEdges(store, config.peers);
-    return new Relay(store, edges, { ...config, clock }, await notesOf(store).read());
+    const kept = { askedFor: await store.askedFor(), verified: await notesOf(store).read() };
+    return new Relay(store, edges, kept, { ...config, clock });
   } catch (error) {
     await store.close();
     throw error;
   }
 }
 
+/** What an earlier process has left to be done. */
+interface Kept {
+  askedFor: string[];
+  verified: Map<string, VerifyNote>;
+}
+
 class Relay implements Hub {
   readonly id: string;
   readonly maxBodyBytes: number;
   readonly deadLetters: Hub['deadLetters'];
+  readonly edges: Edges;
   readonly fanOut: FanOut;
   readonly #clock: Clock;
   readonly #events = new Emitter();
   readonly #store: HubStore;
   readonly #identities: EdgeIdentities;
-  readonly #links: { edge: Edge; shipper: Shipper }[];
+  readonly #roster: EdgeRoster;
+  /** What can be changed at run time; the loops look at it again and again. */
+  readonly #pace: Pace;
   readonly #closeTransport: () => void;
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
@@ -96,39 +119,50 @@ class Relay implements Hub {
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(
-    store: HubStore,
-    edges: Edge[],
-    config: CheckedConfig & { clock: Clock },
-    remembered: Map<string, VerifyNote>,
-  ) {
+  constructor(store: HubStore, edges: Edge[], kept: Kept, config: CheckedConfig & { clock: Clock }) {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
-    this.#resends = new Resends(store, config.clock, this.#stopped.signal);
     this.#clock = config.clock;
-    this.fanOut = new FanOut(store, { changes: config.batchSize, bytes: config.maxBatchBytes });
-    const transport = defaultTransport();
-    this.#closeTransport = transport.close;
-    const sending = config.fetch ? givenTransport(config.fetch, config.get) : transport;
-    this.#links = edges.map((edge) => ({
-      edge,
-      shipper: new Shipper({
+    this.#resends = new Resends(store, {
+      clock: config.clock,
+      stopped: this.#stopped.signal,
+      onError: (error) => this.#events.emit('error', asFailure(error)),
+    });
+    const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = config;
+    const pace: Pace = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs };
+    this.#pace = pace;
+    this.fanOut = new FanOut(store, () => ({ changes: pace.batchSize, bytes: pace.maxBatchBytes }));
+    const sending = transportFor(config);
+    // A given fetch need not be able to ask who an edge is.
+    const asking = sending.get ? sending : transportFor({});
+    this.#closeTransport = () => {
+      sending.close();
+      asking.close();
+    };
+    const shipper = (edge: Edge): Shipper =>
+      new Shipper({
         nodeId: config.id,
         peer: edge.url,
         outbox: new EdgeOutbox(store, this.fanOut, edge),
         fetch: sending.fetch,
-        get: config.get ?? sending.get,
+        get: sending.get,
         untilSent: sending.untilSent,
         clock: this.#clock,
         random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
         events: this.#events,
-        batchMs: config.batchMs,
-        batchSize: config.batchSize,
-        batchBytes: config.maxBatchBytes,
-        requestTimeoutMs: config.requestTimeoutMs,
-      }),
-    }));
+        pace,
+      });
+    this.#identities = new EdgeIdentities(edges, {
+      hubId: this.id,
+      get: asking.get as Ask,
+      clock: this.#clock,
+      events: this.#events,
+      onAsked: (edge) => this.#roster.nudge(edge),
+    });
+    const refuseIfStopped = (): void => this.#refuseIfStopped();
+    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, refuseIfStopped });
+    this.edges = this.#roster;
     this.#comparisons = new HubComparisons(store, {
       config,
       clock: this.#clock,
@@ -136,16 +170,8 @@ class Relay implements Hub {
       random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
-      links: this.#links,
-      remembered,
-    });
-    const shippers = new Map(this.#links.map(({ edge, shipper }) => [edge, shipper]));
-    this.#identities = new EdgeIdentities(edges, {
-      hubId: this.id,
-      get: config.get ?? transport.get,
-      clock: this.#clock,
-      events: this.#events,
-      onAsked: (edge) => shippers.get(edge)?.nudge(),
+      links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
+      remembered: kept.verified,
     });
     this.deadLetters = {
       list: (options) => store.letters.list(options),
@@ -159,8 +185,9 @@ class Relay implements Hub {
       this.#waking ??= this.#wakeAll();
     });
     this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
-    for (const { shipper } of this.#links) shipper.start();
+    this.#roster.start();
     this.#identities.start();
+    this.#resends.start(kept.askedFor);
     this.#comparisons.start();
   }
 
@@ -172,34 +199,26 @@ class Relay implements Hub {
       const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
       const { ack, letters, changes } = await this.#store.receive(body, { from: sender, plain: said === undefined });
       for (const one of letters) this.#events.emit('dead-letter', one);
-      if (options.sendAgain !== undefined) this.#sendAgain(options.sendAgain);
+      if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
       return { ack, changes };
-    });
-  }
-
-  /** Beside the answer: whoever asks has been acknowledged already. */
-  #sendAgain(header: string): void {
-    void this.#resends.ask(header).catch((error) => {
-      if (!this.#stopped.signal.aborted) this.#events.emit('error', asFailure(error));
     });
   }
 
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    return hubHealth(this.id, this.#store, this.#links, this.#clock.now(), verified);
+    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified);
   }
 
   async flush(): Promise<FlushResult> {
     this.#refuseIfStopped();
-    const result: FlushResult = { delivered: [], unreachable: [] };
-    await Promise.all(
-      this.#links.map(async ({ shipper }) => {
-        const list = (await shipper.flush()) ? result.delivered : result.unreachable;
-        list.push(shipper.peer);
-      }),
-    );
-    return result;
+    return flushAll(this.#roster.loops);
+  }
+
+  configure(settings: HubSettings): void {
+    this.#refuseIfStopped();
+    Object.assign(this.#pace, checkSettings(settings, 'hub'));
+    this.#roster.nudge();
   }
 
   async verify(edge?: string | undefined, options: VerifyOptions = {}): Promise<VerifyResult[]> {
@@ -224,17 +243,12 @@ class Relay implements Hub {
   async #wakeAll(): Promise<void> {
     await this.#clock.sleep(LINGER_MS, this.#stopped.signal);
     this.#waking = undefined;
-    for (const { shipper } of this.#links) shipper.nudge();
+    this.#roster.nudge();
   }
 
   async #end(): Promise<void> {
     this.#stopped.abort();
-    await Promise.all([
-      this.#waking,
-      this.#identities.stop(),
-      this.#comparisons.stop(),
-      ...this.#links.map(({ shipper }) => shipper.stop()),
-    ]);
+    await Promise.all([this.#waking, this.#identities.stop(), this.#comparisons.stop(), this.#roster.stop()]);
     this.#closeTransport();
     await this.#store.close();
   }

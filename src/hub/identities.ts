@@ -3,7 +3,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import { askHealth, nodeIdIn } from '../send/request.ts';
-import type { Get } from '../send/transport.ts';
+import type { Ask } from '../send/transport.ts';
 import type { Edge } from './edges.ts';
 
 /** How long a `/health` may take, and the pauses before the next: while the edge is not known, and once it is. */
@@ -14,7 +14,7 @@ const KNOWN_MS = 30_000;
 
 export interface IdentityOptions {
   hubId: string;
-  get: Get;
+  get: Ask;
   clock: Clock;
   events: Emitter;
   /** An edge was asked: it may be shipped to now. */
@@ -23,33 +23,50 @@ export interface IdentityOptions {
 
 /** Asks the edges who they are: at the start, after they were down, and now and then. */
 export class EdgeIdentities {
-  readonly #edges: Edge[];
+  readonly #edges: Set<Edge>;
   readonly #o: IdentityOptions;
   readonly #stop = new AbortController();
   /** By the edge's URL: aborted to ask it before the pause is over. */
   readonly #wake = new Map<string, AbortController>();
   /** What is being asked. Each has a signal of its own: one for all would have a listener per edge. */
-  readonly #requests = new Set<AbortController>();
+  readonly #requests = new Map<string, AbortController>();
   /** The edges that have said they are the node of that id; mostly one. */
   readonly #byId = new Map<string, Set<Edge>>();
   /** What was said already, so that it is said once. */
   readonly #reported = new Set<string>();
-  #running: Promise<unknown> | undefined;
+  readonly #running = new Map<Edge, Promise<void>>();
 
   constructor(edges: Edge[], options: IdentityOptions) {
-    this.#edges = edges;
+    this.#edges = new Set(edges);
     this.#o = options;
     for (const edge of edges) this.#note(edge, undefined);
   }
 
   start(): void {
-    this.#running ??= Promise.all(this.#edges.map((edge) => this.#watch(edge)));
+    for (const edge of this.#edges) this.#running.set(edge, this.#watch(edge));
+  }
+
+  add(edge: Edge): void {
+    this.#edges.add(edge);
+    this.#note(edge, undefined);
+    this.#running.set(edge, this.#watch(edge));
+  }
+
+  /** Resolves when it is not asked any more. */
+  async remove(edge: Edge): Promise<void> {
+    this.#edges.delete(edge);
+    if (edge.nodeId !== undefined) this.#regroup(edge.nodeId, (group) => group.delete(edge));
+    this.#wake.get(edge.url)?.abort();
+    this.#requests.get(edge.url)?.abort();
+    await this.#running.get(edge);
+    this.#running.delete(edge);
+    this.#wake.delete(edge.url);
   }
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    for (const running of [...this.#wake.values(), ...this.#requests]) running.abort();
-    await this.#running;
+    for (const running of [...this.#wake.values(), ...this.#requests.values()]) running.abort();
+    await Promise.all(this.#running.values());
   }
 
   /** The edge is up again: it may be another one. */
@@ -59,9 +76,9 @@ export class EdgeIdentities {
 
   async #watch(edge: Edge): Promise<void> {
     let pause = UNKNOWN_MS;
-    while (!this.#stop.signal.aborted) {
+    while (this.#isWatched(edge)) {
       const known = await this.#ask(edge);
-      if (this.#stop.signal.aborted) return;
+      if (!this.#isWatched(edge)) return;
       if (!edge.asked) {
         edge.asked = true;
         this.#o.onAsked(edge);
@@ -73,9 +90,13 @@ export class EdgeIdentities {
     }
   }
 
+  #isWatched(edge: Edge): boolean {
+    return !this.#stop.signal.aborted && this.#edges.has(edge);
+  }
+
   async #ask(edge: Edge): Promise<boolean> {
     const id = await this.#nodeIdOf(edge.url);
-    if (id === undefined || this.#stop.signal.aborted) return false;
+    if (id === undefined || !this.#isWatched(edge)) return false;
     try {
       const before = edge.nodeId;
       await edge.identify(id);
@@ -90,7 +111,7 @@ export class EdgeIdentities {
   /** Undefined where it cannot be learnt; the edge is then sent its own changes as well, which harms nothing. */
   async #nodeIdOf(url: string): Promise<string | undefined> {
     const request = new AbortController();
-    this.#requests.add(request);
+    this.#requests.set(url, request);
     try {
       const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
       const { status, body } = await askHealth(this.#o.get, url, options);
@@ -99,7 +120,7 @@ export class EdgeIdentities {
     } catch {
       return undefined;
     } finally {
-      this.#requests.delete(request);
+      this.#requests.delete(url);
     }
   }
 
@@ -111,7 +132,7 @@ export class EdgeIdentities {
     this.#regroup(nodeId, (group) => group.add(edge));
     const group = this.#byId.get(nodeId) as Set<Edge>;
     if (group.size > 1) {
-      const urls = this.#edges.filter((one) => group.has(one)).map(({ url }) => url);
+      const urls = [...this.#edges].filter((one) => group.has(one)).map(({ url }) => url);
       const id = JSON.stringify(nodeId);
       this.#report('same-id', `edges ${urls.join(', ')} have the same id ${id}; all are served`);
     }

@@ -1,42 +1,73 @@
 /**
  * Tables that a node asks for again, because rows of it may have been deleted or written while nobody was looking. Each
- * goes to all edges, at most once in ten minutes, whoever asks and however often: it costs far more than a request.
+ * goes to all edges, at most once in ten minutes, whoever asks and however often: it costs far more than a request. What
+ * is asked for too early waits in the store, where it outlasts the process.
  */
 import type { Clock } from '../clock.ts';
 import { ALL_TABLES, namesAsked } from '../send/resend.ts';
 import type { HubStore } from './store.ts';
 
 const EVERY_MS = 10 * 60_000;
+/** How often it is looked whether something that waits is due; what has failed is tried again then. */
+const LOOK_MS = 1_000;
+
+export interface ResendOptions {
+  clock: Clock;
+  stopped: AbortSignal;
+  onError(error: unknown): void;
+}
 
 export class Resends {
   readonly #store: HubStore;
-  readonly #clock: Clock;
-  readonly #stopped: AbortSignal;
+  readonly #o: ResendOptions;
   readonly #waiting = new Set<string>();
   readonly #servedAt = new Map<string, number>();
 
-  constructor(store: HubStore, clock: Clock, stopped: AbortSignal) {
+  constructor(store: HubStore, options: ResendOptions) {
     this.#store = store;
-    this.#clock = clock;
-    this.#stopped = stopped;
+    this.#o = options;
   }
 
-  /** `header` is what a request has said; whatever is no list of tables asks for nothing. */
+  /** Goes on with what an earlier process was asked for. */
+  start(tables: string[]): void {
+    for (const name of tables) void this.#serve(name);
+  }
+
+  /**
+   * `header` is what a request has said; whatever is no list of tables asks for nothing. Resolves when the question is safe:
+   * whoever asks has an answer then, and does not ask again.
+   */
   async ask(header: string): Promise<void> {
     const known = await this.#store.tables();
     const asked = namesAsked(header);
     const wanted = asked === ALL_TABLES ? known : known.filter((name) => asked.includes(name));
-    await Promise.all(wanted.map((name) => this.#serve(name)));
+    if (wanted.length === 0) return;
+    await this.#store.noteAsked(wanted);
+    this.start(wanted);
   }
 
   async #serve(name: string): Promise<void> {
     if (this.#waiting.has(name)) return;
     this.#waiting.add(name);
-    const early = (this.#servedAt.get(name) ?? -Infinity) + EVERY_MS - this.#clock.now();
-    if (early > 0) await this.#clock.sleep(Math.min(early, EVERY_MS), this.#stopped);
+    const { clock, stopped, onError } = this.#o;
+    while (!this.#isDue(name) && !stopped.aborted) await clock.sleep(LOOK_MS, stopped);
+    // Whoever asks from now on is not served by this.
     this.#waiting.delete(name);
-    if (this.#stopped.aborted) return;
-    this.#servedAt.set(name, this.#clock.now());
-    await this.#store.touchTable(name);
+    if (stopped.aborted) return;
+    this.#servedAt.set(name, clock.now());
+    try {
+      await this.#store.touchTable(name);
+    } catch (error) {
+      if (stopped.aborted) return;
+      onError(error);
+      this.#servedAt.delete(name);
+      await clock.sleep(LOOK_MS, stopped);
+      await this.#serve(name);
+    }
+  }
+
+  /** By a clock that has jumped, in either direction, it is due as well. */
+  #isDue(name: string): boolean {
+    return Math.abs(this.#o.clock.now() - (this.#servedAt.get(name) ?? -Infinity)) >= EVERY_MS;
   }
 }

@@ -11,7 +11,8 @@ import {
 } from '../compare/ledger.ts';
 import { hashOf, jsonLines, rowLine, tombstoneLines } from '../compare/lines.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
-import { type Body, batchSql, batchText, wellFormed } from '../wire/body.ts';
+import { type Body, batchSql, batchText } from '../wire/body.ts';
+import { exactText } from '../wire/exact-text.ts';
 import { LINE } from './sqlite-merge.ts';
 import { CHANGE } from './sqlite-read.ts';
 import type { HubLedger, Seq } from './store.ts';
@@ -96,7 +97,7 @@ export class SqliteHubLedger implements HubLedger {
       ...chosen.params,
     );
     if (!found?.body) return { body: new TextEncoder().encode(batchText(batchId, '')), count: 0, rest };
-    return { body: wellFormed(found.body), count: found.n, rest };
+    return { body: exactText(found.body), count: found.n, rest };
   }
 
   #entries(columns: Columns, choice: Choice): Entry[] {

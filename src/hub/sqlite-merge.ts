@@ -6,7 +6,7 @@
  */
 
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
-import { contentValue } from '../wire/values.ts';
+import { contentValue, wireTextContent } from '../wire/values.ts';
 import { tombstone } from './sqlite-tables.ts';
 
 /**
@@ -137,5 +137,5 @@ function contentWithin(row: string, sent: string): string {
 
 /** The value of `e`: numbers as a node would write them; text is on the wire as a node has written it. */
 export const LINE =
-  "CASE WHEN e.type = 'null' THEN '' WHEN typeof(e.value) = 'text' THEN json_quote(e.value || '') " +
-  `ELSE ${contentValue('e.value', 'NUMERIC')} END || char(10)`;
+  "CASE WHEN e.type = 'null' THEN '' WHEN typeof(e.value) = 'text' THEN " +
+  `${wireTextContent('e.value')} ELSE ${contentValue('e.value', 'NUMERIC')} END || char(10)`;

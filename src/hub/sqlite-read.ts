@@ -10,8 +10,8 @@ import {
   changeSql,
   fitting,
   STORED_BYTES,
-  wellFormed,
 } from '../wire/body.ts';
+import { exactText } from '../wire/exact-text.ts';
 import type { Run, Segment, Seq } from './store.ts';
 
 export class SegmentReader {
@@ -40,7 +40,7 @@ export class SegmentReader {
     if (!found || found.last === null) return undefined;
     const { last: end, n: count, body, origin } = found;
     const start = batchHead(end).length;
-    const segment = { end, count, body: wellFormed(body) };
+    const segment = { end, count, body: exactText(body) };
     if (found.mixed === 0) {
       return { ...segment, runs: [{ origin, start, end: body.byteLength - BATCH_END.length, count }] };
     }

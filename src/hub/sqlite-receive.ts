@@ -8,7 +8,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type Ack, BATCH_CHANGES_MAX, type Op, type Rejection, type RejectionCode } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
-import { CANONICAL_ID } from '../wire/values.ts';
+import { canonicalId } from '../wire/values.ts';
 import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
 import { tombstone } from './sqlite-tables.ts';
 import type { Sender, Stored } from './store.ts';
@@ -83,6 +83,7 @@ export class BatchMerger {
     if (plain && superseded === NONE) this.#refuseSuperseded(document, irregular);
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
     const aside = this.#mergeIrregular(others, before, from, tallies);
+    this.#letters.room.claim(from, aside.length);
     // A row counts with all its changes, those included that a later one of the batch stands for.
     for (const row of superseded.changes.values()) (tallies.get(row) as Tally).n += 1;
     const placed = [...tallies.values()].filter((row) => row.placed);
@@ -222,7 +223,9 @@ export class BatchMerger {
   }
 
   #canonicalId(id: string): string {
-    return id.startsWith('$') ? String(this.#db.get(CANONICAL_ID, id)?.id) : id;
+    return id.startsWith('$')
+      ? String(this.#db.get(`SELECT ${canonicalId('v')} AS id FROM (SELECT ? AS v LIMIT -1)`, id)?.id)
+      : id;
   }
 
   /** Makes a tombstone of a live row, at its own version. False where nothing is known of it. */
@@ -263,10 +266,12 @@ class Superseded extends Error {
 const NONE = new Superseded(new Map());
 
 function anyTable(name: string): Table {
-  return { name, columns: KEY_COLUMNS, id: 'id', updatedAt: 'updated_at' } as Table;
+  return { name, columns: KEY_COLUMNS, id: 'id', updatedAt: 'updated_at', ...NO_NAMES_BEFORE } as Table;
 }
 
 const KEY_COLUMNS = [
-  { name: 'id', affinity: 'TEXT', required: true },
-  { name: 'updated_at', affinity: 'INTEGER', required: true },
+  { name: 'id', wireName: 'id', affinity: 'TEXT', required: true },
+  { name: 'updated_at', wireName: 'updated_at', affinity: 'INTEGER', required: true },
 ];
+
+const NO_NAMES_BEFORE = { aliases: new Map(), dropped: new Set() };

@@ -99,13 +99,29 @@ export class SqliteHubStore implements HubStore {
       .map(({ name }) => name);
   }
 
+  async noteAsked(tables: string[]): Promise<void> {
+    const note = 'INSERT INTO _hub_asked (table_name) VALUES (?) ON CONFLICT DO NOTHING';
+    this.#db.transaction(
+      () => {
+        for (const table of tables) this.#db.run(note, table);
+      },
+      { durable: true },
+    );
+  }
+
+  async askedFor(): Promise<string[]> {
+    const asked = this.#db.all<{ table_name: string }>('SELECT table_name FROM _hub_asked ORDER BY table_name');
+    return asked.map(({ table_name: name }) => name);
+  }
+
   async touchTable(table: string): Promise<void> {
-    this.#db.transaction(() =>
+    this.#db.transaction(() => {
       this.#db.run(
         'UPDATE _hub_rows SET seq = seq + (SELECT max(seq) FROM _hub_rows), origin = NULL WHERE table_name = ?',
         table,
-      ),
-    );
+      );
+      this.#db.run('DELETE FROM _hub_asked WHERE table_name = ?', table);
+    });
     this.#advanced();
   }
 
@@ -146,9 +162,19 @@ export class SqliteHubStore implements HubStore {
     for (const url of urls) this.#generations.delete(url);
   }
 
+  async pauseEdge(url: string, paused: boolean): Promise<void> {
+    const sql = 'UPDATE _hub_edges SET paused = CAST(? AS INTEGER) WHERE url = ?';
+    this.#db.transaction(() => this.#db.run(sql, paused ? 1 : 0, url), { durable: true });
+  }
+
+  async reseedEdge(url: string): Promise<EdgeRow> {
+    this.#db.transaction(() => this.#db.run('UPDATE _hub_edges SET position = 0 WHERE url = ?', url));
+    this.#generations.delete(url);
+    return this.#edge(this.#storedEdge(url));
+  }
+
   async identify(url: string, generation: number, nodeId: string): Promise<EdgeRow> {
-    const row = this.#db.get<StoredEdge>(`${EDGES} WHERE url = ?`, url);
-    if (!row) throw new RowcastError('INVALID_PEER', `${url} is no edge of this hub`);
+    const row = this.#storedEdge(url);
     if (row.node_id === nodeId || generation !== this.#generationOf(url)) return this.#edge(row);
     // Another node has nothing of what the one before it had.
     const position = row.node_id === null ? row.position : 0;
@@ -161,7 +187,7 @@ export class SqliteHubStore implements HubStore {
       ),
     );
     if (row.node_id !== null) this.#generations.delete(url);
-    return this.#edge({ url, position, node_id: nodeId });
+    return this.#edge({ ...row, position, node_id: nodeId });
   }
 
   async advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void> {
@@ -190,6 +216,7 @@ export class SqliteHubStore implements HubStore {
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
     const problems = this.#writeProblems();
+    if (this.#letters.room.problem !== undefined) problems.push(this.#letters.room.problem);
     const latest = Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
     return {
       rows: this.#counter.count('_hub_live', 'seq'),
@@ -203,8 +230,14 @@ export class SqliteHubStore implements HubStore {
     for (const hint of this.#hints) hint();
   }
 
-  #edge({ url, position, node_id: nodeId }: StoredEdge): EdgeRow {
-    return { url, position, nodeId: nodeId ?? undefined, generation: this.#generationOf(url) };
+  #storedEdge(url: string): StoredEdge {
+    const row = this.#db.get<StoredEdge>(`${EDGES} WHERE url = ?`, url);
+    if (!row) throw new RowcastError('INVALID_PEER', `${url} is no edge of this hub`);
+    return row;
+  }
+
+  #edge({ url, position, node_id: nodeId, paused }: StoredEdge): EdgeRow {
+    return { url, position, nodeId: nodeId ?? undefined, paused: paused === 1, generation: this.#generationOf(url) };
   }
 
   #generationOf(url: string): number {
@@ -244,9 +277,10 @@ interface StoredEdge {
   url: string;
   position: Seq;
   node_id: string | null;
+  paused: number;
 }
 
-const EDGES = 'SELECT url, position, node_id FROM _hub_edges';
+const EDGES = 'SELECT url, position, node_id, paused FROM _hub_edges';
 
 function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
   return {

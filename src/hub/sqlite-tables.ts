@@ -16,12 +16,21 @@ const DEFINITIONS: Record<string, string> = {
     'row_id TEXT NOT NULL, updated_at INTEGER NOT NULL, origin TEXT, row_data TEXT NOT NULL, ' +
     'UNIQUE (table_name, row_id))',
   _hub_live: "CREATE VIEW _hub_live AS SELECT seq FROM _hub_rows WHERE op <> 'DELETE'",
-  _hub_edges: 'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT)',
+  _hub_edges:
+    'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
+    'paused INTEGER NOT NULL DEFAULT 0)',
+  _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
   _hub_verified: 'CREATE TABLE _hub_verified (url TEXT PRIMARY KEY, note TEXT NOT NULL) WITHOUT ROWID',
 };
 
-/** In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. */
-const FORMAT = 1;
+/** Those that have few rows, however many the hub has. */
+const SMALL = new Set(['_hub_edges', '_hub_asked', '_hub_verified']);
+
+/**
+ * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
+ * paused.
+ */
+const FORMAT = 2;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -52,22 +61,45 @@ export function prepareHubDatabase(db: Connection): void {
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
   }
   const format = pragma(db, 'user_version');
+  const isEarlier = format < FORMAT;
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
-  const other = found.find(({ name, sql }) => DEFINITIONS[name] !== undefined && DEFINITIONS[name] !== sql);
+  // The edges of an earlier format have fewer columns, and are given the new ones below.
+  const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && isEarlier);
+  const other = found.find(({ name, sql }) => isKept(name) && DEFINITIONS[name] !== sql);
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
   db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
     for (const [name, columns] of Object.entries(LETTER_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
+    if (isEarlier && found.some(({ name }) => name === '_hub_edges')) rebuildEdges(db);
     // An earlier hub kept deleted rows with all that was in them.
     if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
-    if (format < FORMAT) db.exec(`PRAGMA user_version = ${FORMAT}`);
+    if (isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
   });
+}
+
+/** Keeps what the table has of the columns that it should have. */
+function rebuildEdges(db: Connection): void {
+  const columns = (): string[] =>
+    db.all<{ name: string }>("SELECT name FROM pragma_table_info('_hub_edges')").map(nameOf);
+  const before = columns();
+  db.exec('CREATE TEMP TABLE _rowcast_edges AS SELECT * FROM main._hub_edges');
+  db.exec('DROP TABLE main._hub_edges');
+  db.exec(DEFINITIONS._hub_edges as string);
+  const kept = columns()
+    .filter((name) => before.includes(name))
+    .join(', ');
+  db.exec(`INSERT INTO main._hub_edges (${kept}) SELECT ${kept} FROM temp._rowcast_edges`);
+  db.exec('DROP TABLE temp._rowcast_edges');
+}
+
+function nameOf({ name }: { name: string }): string {
+  return name;
 }
 
 function checkForDamage(db: Connection, names: string[]): void {
   const small = pragma(db, 'page_count') * pragma(db, 'page_size') <= CHECKED_BYTES;
-  const tables = names.filter((name) => name === '_hub_edges' || name in LETTER_TABLES);
+  const tables = names.filter((name) => SMALL.has(name) || name in LETTER_TABLES);
   for (const check of small ? ['quick_check(1)'] : tables.map((name) => `quick_check("${name}")`)) {
     const verdict = String(Object.values(db.get(`PRAGMA ${check}`) ?? {})[0]).replace(/\s+/g, ' ');
     if (verdict !== 'ok') throw refused(`is damaged: ${verdict}`);

@@ -47,7 +47,12 @@ export interface HubStore {
   /** The names of all tables that it has rows or deletions of, folded. */
   tables(): Promise<string[]>;
 
-  /** Gives everything of a table the next places, in its order, so that it goes to every edge again. */
+  /** Notes tables that somebody has asked for; resolves after a flush. */
+  noteAsked(tables: string[]): Promise<void>;
+  /** Those that were asked for and not touched since. */
+  askedFor(): Promise<string[]>;
+
+  /** Gives everything of a table the next places, in its order, so that it goes to every edge again: nobody waits for it. */
   touchTable(table: string): Promise<void>;
 
   /** The next changes after a place, without those that `except` brought (I3, I4). Undefined where there are none. */
@@ -65,6 +70,10 @@ export interface HubStore {
   /** New ones begin at 0, with a generation of their own; those that are there stay as they are. */
   addEdges(urls: string[]): Promise<void>;
   forgetEdges(urls: string[]): Promise<void>;
+  /** Notes, and flushes, that nothing is to be sent there, or that it is again. */
+  pauseEdge(url: string, paused: boolean): Promise<void>;
+  /** The edge begins at 0 once more, in the next generation. */
+  reseedEdge(url: string): Promise<EdgeRow>;
   /** The node at a URL has said who it is. Another one than before begins at 0, in the next generation. */
   identify(url: string, generation: number, nodeId: string): Promise<EdgeRow>;
   /** Moves positions forward, of the generations named and no others (I6). Not flushed. */
@@ -130,6 +139,7 @@ export interface EdgeRow {
   url: string;
   position: Seq;
   nodeId: string | undefined;
+  paused: boolean;
   /** Tells apart the nodes that were at this URL one after the other. */
   generation: number;
 }

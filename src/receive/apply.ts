@@ -119,6 +119,11 @@ export class Applier {
     );
   }
 
+  /** Once, before the first batch and outside of any transaction. */
+  prepare(): void {
+    this.#careful.prepare();
+  }
+
   release(): void {
     this.#careful.release();
   }

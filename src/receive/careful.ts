@@ -3,7 +3,7 @@
  *
  * The changes lie in a temporary table (stage.ts), in groups of one table whose rows have the same keys. Each group is
  * merged with the same statements as on the fast way; when one of them meets a row that cannot be written, the group is
- * halved until that row is alone. A poisoned change in ten thousand costs some thirty statements, not ten thousand.
+ * divided until that row is alone. A poisoned change in ten thousand costs some forty statements, not ten thousand.
  */
 
 import type { Registry } from '../capture/registry.ts';
@@ -14,7 +14,7 @@ import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
-import { decode, rowJson } from '../wire/values.ts';
+import { BOUND_ID, rowJson } from '../wire/values.ts';
 import {
   deleteSql,
   entombSql,
@@ -43,6 +43,12 @@ type Rowless = Extract<Plan, { kind: 'delete-any' }>;
 
 const END = Number.MAX_SAFE_INTEGER;
 
+/**
+ * Into how many parts a range that failed is divided. With two, the changes beside a bad one would be written twice over;
+ * with many, the statements themselves would cost more than that.
+ */
+const PARTS = 8;
+
 export class CarefulApply {
   readonly #db: Connection;
   readonly #unique: UniqueRows;
@@ -56,20 +62,25 @@ export class CarefulApply {
     this.#report = new Report(db, letters, this.#stage);
   }
 
+  /** Outside of any transaction: see Stage.prepare. */
+  prepare(): void {
+    this.#stage.prepare();
+  }
+
   /** Merges a batch inside the caller's transaction. */
   merge(document: BatchDocument, delivery: Delivery): Merged {
     const sorted = this.#stage.fill(document.json);
     if (!delivery.isRowcast) this.#stage.supersede();
     const source = stagedSource(!document.isEncoded);
-    const work: Work = { sorted, source, letters: new Map<number, Reason>(sorted.refused), won: new Set() };
+    const work: Work = { sorted, source, letters: new Map<number, Reason>(sorted.refused), decided: new Map() };
     const { groups } = sorted;
     const before = this.#settle(sorted);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);
     this.#mergeInOrder(work);
     for (const group of groups) {
-      const all = work.won.has(group) && group.extra.length === 0 && !partial.includes(group);
-      if (all) this.#db.run(`UPDATE ${STAGE} SET placed = 1 WHERE grp = ?`, group.number);
+      const whole = group.extra.length === 0 && !partial.includes(group);
+      if (this.#haveAllWon(work, group, whole)) this.#markAll(work, group);
       else this.#mark('placed', work, group);
     }
     for (const group of partial) this.#announce(group);
@@ -81,7 +92,7 @@ export class CarefulApply {
   /** Sets every change of a batch aside without trying any of them. */
   setAsideAll(document: BatchDocument, delivery: Delivery, reason: Reason): Merged {
     const sorted = this.#stage.fill(document.json);
-    const work: Work = { sorted, source: stagedSource(true), letters: new Map(), won: new Set() };
+    const work: Work = { sorted, source: stagedSource(true), letters: new Map(), decided: new Map() };
     for (let index = 0; index < document.count; index++) work.letters.set(index, reason);
     sorted.groups = [];
     return this.#report.finish(document, work, delivery);
@@ -134,11 +145,11 @@ export class CarefulApply {
     const { source } = work;
     for (const group of groups) {
       if (group.shape) continue;
-      this.#bisect(work, { group, lo, hi }, [entombSql(group.table, source), deleteSql(group.table, source)]);
+      this.#mergeRange(work, { group, lo, hi }, [entombSql(group.table, source), deleteSql(group.table, source)]);
     }
     for (const group of groups) {
       if (!group.shape || !isInsertable(group.table, group.shape)) continue;
-      this.#bisect(work, { group, lo, hi }, [upsertSql(group.table, group.shape, source)]);
+      this.#mergeRange(work, { group, lo, hi }, [upsertSql(group.table, group.shape, source)]);
     }
     // These could not be inserted, but may update a row that exists, or that the others have just brought.
     for (const group of groups) {
@@ -164,17 +175,16 @@ export class CarefulApply {
       sql: `SELECT min(idx) AS idx, id, ua, r FROM (${source.sql}) GROUP BY id LIMIT -1`,
     };
     const update = updateSql(table, shape, source);
-    this.#bisect(work, { group, lo, hi }, [updateSql(table, shape, once)]);
-    work.won.delete(group);
+    this.#mergeRange(work, { group, lo, hi }, [updateSql(table, shape, once)]);
     for (const { idx, nth, there } of changes) {
       if (there && nth === 1) continue;
-      this.#bisect(work, { group, lo: idx, hi: idx + 1 }, [there ? update : upsertSql(table, shape, source)]);
-      work.won.delete(group);
+      this.#mergeRange(work, { group, lo: idx, hi: idx + 1 }, [there ? update : upsertSql(table, shape, source)]);
     }
+    work.decided.delete(group);
   }
 
   /** Whatever fails and is not the machine's fault is a row's: a queue never stands still for a row. */
-  #bisect(work: Work, range: Range, statements: string[]): void {
+  #mergeRange(work: Work, range: Range, statements: string[]): void {
     const broken = this.#unpreparable(statements);
     if (broken !== undefined) this.#setAsideRange(work, range, broken);
     else this.#tryRange(work, range, statements);
@@ -189,10 +199,9 @@ export class CarefulApply {
           this.#db.run(sql, group.number, lo, range.hi);
           first ??= this.#db.changes();
         }
-        return first;
+        return first as number;
       });
-      // Where a row-less DELETE may follow, what has won need not stand.
-      if (written === group.size && work.sorted.rowless.length === 0) work.won.add(group);
+      decide(work, group, written);
     } catch (error) {
       if (error instanceof TransactionLost || isMachineFault(error)) throw error;
       const hi = Math.min(range.hi, this.#last(range) + 1);
@@ -201,9 +210,10 @@ export class CarefulApply {
         this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
         return;
       }
-      const middle = lo + ((hi - lo) >> 1);
-      this.#tryRange(work, { group, lo, hi: middle }, statements);
-      this.#tryRange(work, { group, lo: middle, hi }, statements);
+      const step = Math.ceil((hi - lo) / PARTS);
+      for (let at = lo; at < hi; at += step) {
+        this.#tryRange(work, { group, lo: at, hi: Math.min(hi, at + step) }, statements);
+      }
     }
   }
 
@@ -225,7 +235,7 @@ export class CarefulApply {
   #mergeApart(work: Work, group: Group, idx: number, refusal?: string): boolean {
     const { table, shape } = group;
     if (!shape || table.uniques.length === 0) return false;
-    const change = this.#db.get<{ id: Value; ua: Value }>(`SELECT id, ua FROM ${STAGE} WHERE idx = ?`, idx);
+    const change = this.#db.get<{ wire: string; ua: Value }>(`SELECT wire, ua FROM ${STAGE} WHERE idx = ?`, idx);
     const source = stagedSource(work.source.verbatim ?? false, true);
     const range = [group.number, idx, idx + 1];
     const write = (target: Table): boolean => {
@@ -233,9 +243,9 @@ export class CarefulApply {
       this.#db.run(there ? updateSql(target, shape, source) : upsertSql(target, shape, source), ...range);
       return this.#db.get(settledUpsertsSql(target, shape, source), ...range) !== undefined;
     };
-    const { id, ua } = change as { id: Value; ua: Value };
+    const { wire, ua } = change as { wire: string; ua: Value };
     try {
-      const outcome = this.#db.savepoint(() => this.#unique.merge(table, id, ua, write));
+      const outcome = this.#db.savepoint(() => this.#unique.merge(table, wire, ua, write));
       if (!outcome) return false;
       this.#db.run(`UPDATE ${STAGE} SET apart = 1, placed = ? WHERE idx = ?`, outcome.placed ? 1 : null, idx);
       return true;
@@ -270,9 +280,9 @@ export class CarefulApply {
 
   #setAsideRange(work: Work, { group, lo, hi }: Range, reason: string): void {
     const sql = `SELECT idx FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ?`;
-    for (const { idx } of this.#db.all<{ idx: number }>(sql, group.number, lo, hi)) {
-      work.letters.set(idx, { code: 'constraint', reason });
-    }
+    const changes = this.#db.all<{ idx: number }>(sql, group.number, lo, hi);
+    for (const { idx } of changes) work.letters.set(idx, { code: 'constraint', reason });
+    decide(work, group, changes.length);
   }
 
   #last({ group, lo, hi }: Range): number {
@@ -290,7 +300,7 @@ export class CarefulApply {
   }
 
   #deleteWhatIsThere({ table, id }: Rowless): void {
-    const where = `WHERE ${quote(table.id)} = (SELECT ${decode('v')} FROM (SELECT ? AS v))`;
+    const where = `WHERE ${quote(table.id)} = ${BOUND_ID}`;
     this.#db.run(
       `INSERT INTO main._tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${quote(table.id)}, ` +
         `${quote(table.updatedAt)} FROM ${table.target} ${where} ` +
@@ -299,6 +309,24 @@ export class CarefulApply {
     );
     this.#db.run(`DELETE FROM ${table.target} ${where}`, id);
     this.#unique.entomb(table, id);
+  }
+
+  /**
+   * Has each change of the group won that was not set aside? Then the last one of each row is what stands, or for a row
+   * that another group has as well, what stood until that group won. Only for `whole` rows is this no matter: of such a
+   * row nothing but the number of its changes is asked. Where a row-less DELETE may follow, what has won need not stand.
+   */
+  #haveAllWon({ sorted, decided }: Work, group: Group, whole: boolean): boolean {
+    if (decided.get(group) !== group.size || sorted.rowless.length > 0) return false;
+    return whole || sorted.groups.every((other) => other === group || other.table !== group.table);
+  }
+
+  #markAll({ letters }: Work, { number }: Group): void {
+    this.#db.run(
+      `UPDATE ${STAGE} SET placed = 1 WHERE grp = ? AND idx NOT IN (SELECT value FROM json_each(?))`,
+      number,
+      JSON.stringify([...letters.keys()]),
+    );
   }
 
   /** Notes which changes of a group are what stands. */
@@ -317,10 +345,14 @@ export class CarefulApply {
     const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
     this.#db.run(
       'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
-        `SELECT 'UPDATE', ${literal(table.name)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
+        `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
         `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ` +
         `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
       number,
     );
   }
+}
+
+function decide({ decided }: Work, group: Group, changes: number): void {
+  decided.set(group, (decided.get(group) ?? 0) + changes);
 }

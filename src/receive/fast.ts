@@ -54,7 +54,7 @@ export class FastApply {
     this.#unique = unique;
     this.#bodies = new RegularBodies((name) => {
       const table = registry.get(name);
-      return table?.name === name ? table : undefined;
+      return table?.wireName === name ? table : undefined;
     });
   }
 
@@ -126,7 +126,7 @@ function statementsFor(table: Table, kind: Kind, verbatim: boolean): Statements 
   const lines = (where: string): string => {
     if (kind === 'writes') return `'INSERT' AS op, ${row}`;
     if (kind === 'deletions') return `'DELETE' AS op, ${row}`;
-    return `value ->> '$.op' AS op, ${row} WHERE value ->> '$.table' = ${literal(table.name)} AND ${where}`;
+    return `value ->> '$.op' AS op, ${row} WHERE value ->> '$.table' = ${literal(table.wireName)} AND ${where}`;
   };
   const source = (shape: Shape, where: string): Source => ({
     sql: `SELECT key AS idx, ${lines(where)} LIMIT -1`,
@@ -137,7 +137,7 @@ function statementsFor(table: Table, kind: Kind, verbatim: boolean): Statements 
   const shape = fullShape(table);
   const key = keyShape(table);
   const deletions = source(key, "value ->> '$.op' = 'DELETE'");
-  const ops = `SELECT key AS idx, value ->> '$.op' AS op, ${row} WHERE value ->> '$.table' = ${literal(table.name)} LIMIT -1`;
+  const ops = `SELECT key AS idx, value ->> '$.op' AS op, ${row} WHERE value ->> '$.table' = ${literal(table.wireName)} LIMIT -1`;
   return {
     entomb: entombSql(table, deletions),
     remove: deleteSql(table, deletions),

@@ -31,7 +31,7 @@ export interface Source {
 
 /** The shape of a row from a peer with the same schema. */
 export function fullShape(table: Table): Shape {
-  return { fields: table.columns.map((column) => ({ key: column.name, column })) };
+  return { fields: table.columns.map((column) => ({ key: column.wireName, column })) };
 }
 
 /** Has the shape every column without which the table takes no row? */
@@ -164,7 +164,7 @@ export function keyShape(table: Table): Shape {
   return {
     fields: table.columns
       .filter(({ name }) => name === table.id || name === table.updatedAt)
-      .map((column) => ({ key: column.name, column })),
+      .map((column) => ({ key: column.wireName, column })),
   };
 }
 

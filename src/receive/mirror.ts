@@ -4,13 +4,15 @@
  * A row that a UNIQUE constraint keeps out of its table still has a version, defaults, affinities and generated columns.
  * The mirror gives it all of these by the table's own declaration, and is where a change to such a row is merged.
  */
-import type { Connection, Value } from '../sqlite/connection.ts';
+import type { Connection } from '../sqlite/connection.ts';
 import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
-import { decode, rowJson } from '../wire/values.ts';
+import { exactJson, exactString } from '../wire/exact-text.ts';
+import { BOUND_ID, decode, idForWire, rowJson } from '../wire/values.ts';
 
 /** A row that stands in the table and shares a UNIQUE value with the row in the mirror. */
 export interface Rival {
+  /** As it travels. */
   id: string;
   version: number;
   /** 1 where the row in the mirror is the stronger of the two. */
@@ -53,19 +55,19 @@ export class Mirror {
   }
 
   /** Holds the row as it stands in the table; nothing where there is none. */
-  loadVisible(id: Value): void {
+  loadVisible(id: string): void {
     this.clear();
     this.#db.run(
       `INSERT INTO ${this.table.target} (${this.#columns}) SELECT ${this.#columns} FROM ${this.#of.target} ` +
-        `WHERE ${quote(this.#of.id)} = ?`,
+        `WHERE ${quote(this.#of.id)} = ${BOUND_ID}`,
       id,
     );
   }
 
   /** Holds a row from its JSON. A column that the table has got since then has what ALTER TABLE gave to the others. */
   load(rowData: string): void {
-    const values = this.#of.columns.map(({ name, fallback }) => {
-      const key = literal(name);
+    const values = this.#of.columns.map(({ wireName, fallback }) => {
+      const key = literal(wireName);
       const value = `(SELECT ${decode('e.atom')} FROM json_each(j.r) AS e WHERE e.key = ${key})`;
       return `iif(EXISTS (SELECT 1 FROM json_each(j.r) WHERE key = ${key}), ${value}, (${fallback}))`;
     });
@@ -78,15 +80,17 @@ export class Mirror {
 
   /** The row that it holds, as JSON, with its version. */
   row(): { id: string; version: number; row: string } | undefined {
-    return this.#db.get(
-      `SELECT t.${quote(this.#of.id)} AS id, t.${quote(this.#of.updatedAt)} AS version, ${rowJson(this.#of, 't')} AS "row" ` +
-        `FROM ${this.table.target} AS t`,
+    const found = this.#db.get<{ id: Uint8Array; version: number; row: Uint8Array }>(
+      `SELECT ${idForWire(`t.${quote(this.#of.id)}`)} AS id, t.${quote(this.#of.updatedAt)} AS version, ` +
+        `CAST(${rowJson(this.#of, 't')} AS BLOB) AS "row" FROM ${this.table.target} AS t`,
     );
+    return found && { ...found, id: exactString(found.id), row: exactJson(found.row) };
   }
 
   /** Those that stand in the way of the row that it holds. */
   rivals(): Rival[] {
-    return this.#db.all<Rival & Record<string, never>>(this.#rivals);
+    const found = this.#db.all<Omit<Rival, 'id'> & { id: Uint8Array }>(this.#rivals);
+    return found.map((rival) => ({ ...rival, id: exactString(rival.id) }));
   }
 
   /** Puts the row that it holds into the table. Nothing may stand in its way. */
@@ -142,7 +146,7 @@ function rivalsSql(table: Table, mirror: string): string {
     (unique) => `SELECT t.${id} AS id FROM ${table.target} AS t WHERE ${clashes(unique, ofMirror)}`,
   );
   return (
-    `SELECT t.${id} AS id, t.${version} AS version, ` +
+    `SELECT ${idForWire(`t.${id}`)} AS id, t.${version} AS version, ` +
     `(t.${version}, t.${id}) < (SELECT ${version}, ${id} FROM ${mirror}) AS weaker ` +
     `FROM ${table.target} AS t WHERE t.${id} IN (${found.join(' UNION ALL ')}) AND t.${id} IS NOT ${ofMirror(id)}`
   );

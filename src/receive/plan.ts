@@ -1,6 +1,6 @@
 /** What is to be done with each change of a batch, decided before anything is written. */
 
-import type { Table } from '../sqlite/schema.ts';
+import type { Column, Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { Op, RejectionCode } from '../wire/protocol.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
@@ -84,19 +84,28 @@ export function planChange(change: Staged, around: Surroundings): Plan {
 
 /**
  * Matches the row's keys to columns, without regard to case as SQLite does. Of several keys for one column the one that is
- * spelt as the column counts, then the first: the fast way looks for that spelling alone, and both must read one version.
+ * spelt as the column travels counts, then the first: the fast way looks for that spelling alone, and both must read one
+ * version. A key may also be a name that the column had before. A hub puts a row together from what several nodes have
+ * sent, the latest first; so of the column's names the first counts.
  */
 export function matchKeys(table: Table, keys: string[]): { shape: Shape; extra: string[] } {
   const shape: Shape = { fields: [] };
   const extra: string[] = [];
   for (const key of keys) {
-    const column = table.columns.find((candidate) => fold(candidate.name) === fold(key));
+    const column = columnFor(table, key);
     const known = shape.fields.find((f) => f.column === column);
-    if (!column) extra.push(key);
-    else if (!known) shape.fields.push({ key, column });
-    else if (key === column.name) known.key = key;
+    if (!column) {
+      if (!table.dropped.has(fold(key))) extra.push(key);
+    } else if (!known) shape.fields.push({ key, column });
+    else if (key === column.wireName && fold(key) === fold(known.key)) known.key = key;
   }
   return { shape, extra };
+}
+
+/** The column that a key speaks of: the one of that name, or the one that had it before. */
+export function columnFor(table: Table, key: string): Column | undefined {
+  const name = fold(key);
+  return table.columns.find((candidate) => fold(candidate.name) === name) ?? table.aliases.get(name);
 }
 
 function shown(value: unknown): string {

@@ -83,12 +83,12 @@ const TIME = String.raw`(?:[1-9]\d{1,11}|[1-6]\d{12})`;
 const VALUE = String.raw`(?:"[^"\\]*(?:\\.[^"\\]*)*"|[\w.+-]+)`;
 
 function patternFor(table: Table): RegExp {
-  const name = jsonText(table.name);
+  const name = jsonText(table.wireName);
   const row = (id: string): string =>
     table.columns
       .map((column) => {
         const value = column.name === table.id ? id : column.name === table.updatedAt ? TIME : VALUE;
-        return `${jsonText(column.name)}:${value}`;
+        return `${jsonText(column.wireName)}:${value}`;
       })
       .join(',');
   // A snapshot sends tombstones with nothing but the id and the time.

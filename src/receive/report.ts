@@ -22,8 +22,8 @@ export interface Work {
   source: Source;
   /** Changes that become a letter of their own, by index. */
   letters: Map<number, Reason>;
-  /** Groups of which every single change has won. */
-  won: Set<Group>;
+  /** How many changes of a group have won or were set aside. */
+  decided: Map<Group, number>;
 }
 
 export class Report {
@@ -54,6 +54,7 @@ export class Report {
       const { op, table, rowId } = letter;
       tell(code, reason, [{ op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' }]);
     }
+    this.#letters.room.claim(delivery.from, rejected.length);
     rejected.sort((a, b) => a.index - b.index);
     const result = this.#count(work, delivery.wantRows);
     this.#stage.empty();
@@ -80,27 +81,39 @@ export class Report {
       const sql = `UPDATE ${STAGE} SET placed = NULL WHERE idx IN (SELECT value FROM json_each(?)) AND grp = ?`;
       this.#db.run(sql, JSON.stringify(refused), number);
     }
-    const kept = `SELECT max(idx) AS idx, op, wire AS row_id, json(r) AS row FROM ${STAGE} WHERE grp = ? AND placed = 1 GROUP BY wire`;
-    this.#letters.keepUnknownColumns(kept, [number], {
+    this.#keepLatest(number);
+    const standing = `FROM ${STAGE} WHERE grp = ? AND placed = 1`;
+    this.#letters.keepUnknownColumns(`SELECT idx, op, wire AS row_id, json(r) AS row ${standing}`, [number], {
       table: table.name,
       columns: extra,
       reason,
       from: delivery.from,
     });
-    const members = this.#db.all<{ idx: number; placed: number | null; op: Op; wire: string }>(
-      `SELECT idx, placed, op, wire FROM ${STAGE} WHERE grp = ? ORDER BY idx`,
-      number,
-    );
     const message = shortened(reason);
-    const own = new Set(refused);
-    for (const { idx } of members) if (!own.has(idx)) rejected.push({ index: idx, code: 'unknown-column', message });
-    const standing = members.filter(({ placed }) => placed === 1);
-    if (standing.length > 0)
-      tell(
-        'unknown-column',
-        reason,
-        standing.map(({ op, wire }) => ({ op, table: table.name, id: wire })),
-      );
+    for (const index of this.#indexesOf(number)) {
+      if (!work.letters.has(index)) rejected.push({ index, code: 'unknown-column', message });
+    }
+    if (!delivery.wantLetters) return;
+    const rows = this.#db.all<{ op: Op; wire: string }>(`SELECT op, wire ${standing} ORDER BY idx`, number);
+    const refs = rows.map(({ op, wire }) => ({ op, table: table.name, id: wire }));
+    if (refs.length > 0) tell('unknown-column', reason, refs);
+  }
+
+  /** Of several changes of a row that have all won, the last is the one that stands. */
+  #keepLatest(group: number): void {
+    const rows = `FROM ${STAGE} WHERE grp = ? AND placed = 1 GROUP BY wire`;
+    if (!this.#db.get(`SELECT 1 AS n ${rows} HAVING count(*) > 1 LIMIT 1`, group)) return;
+    this.#db.run(
+      `UPDATE ${STAGE} SET placed = NULL WHERE grp = ? AND placed = 1 AND idx NOT IN (SELECT max(idx) ${rows})`,
+      group,
+      group,
+    );
+  }
+
+  /** As one text: a thousand lines of one number each would cost more than all that is done with them. */
+  #indexesOf(group: number): number[] {
+    const sql = `SELECT json_group_array(idx ORDER BY idx) AS indexes FROM ${STAGE} WHERE grp = ?`;
+    return JSON.parse(String(this.#db.get(sql, group)?.indexes));
   }
 
   /** The changes of the given indexes, as letters keep them. */
@@ -115,7 +128,7 @@ export class Report {
         "CAST(c ->> '$.old_id' AS TEXT) AS old_id FROM (SELECT key AS idx, iif(type IN ('object', 'array'), json(value), NULL) AS c, " +
         "CASE WHEN type IN ('object', 'array') THEN json(value) WHEN type IN ('true', 'false') THEN type " +
         `ELSE json_quote(atom) END AS change FROM json_each(?, '$.changes') AS e ` +
-        `WHERE EXISTS (SELECT 1 FROM ${STAGE} AS s WHERE s.idx = e.key AND s.letter = 1) LIMIT -1))`,
+        `WHERE EXISTS (SELECT 1 FROM ${STAGE} AS s WHERE s.idx = e.key AND s.letter = 1) LIMIT -1) LIMIT -1)`,
       document.json,
     );
     for (const { idx, ...parts } of found) if (letters.has(idx)) yield [idx, parts];
@@ -133,9 +146,9 @@ export class Report {
     if (!wantRows && !counting) return { applied: rowless.length, rows: [] };
     if (!wantRows) {
       const unsettled = this.#db.get(
-        `SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND (placed IS NULL OR letter = 1) LIMIT 1`,
+        `SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND placed IS NULL AND letter IS NULL LIMIT 1`,
       );
-      const from = unsettled ? `(${standing}) ${counted}` : `${STAGE} WHERE grp IS NOT NULL`;
+      const from = unsettled ? `(${standing}) ${counted}` : `${STAGE} WHERE grp IS NOT NULL AND letter IS NULL`;
       return { applied: rowless.length + Number(this.#db.get(`SELECT count(*) AS n FROM ${from}`)?.n), rows: [] };
     }
     const found = this.#db.all<RowRef & { idx: number }>(

@@ -7,8 +7,9 @@ import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
-import { decode } from '../wire/values.ts';
+import { BOUND_ID, decode, storedId } from '../wire/values.ts';
 import type { Applied, Applier } from './apply.ts';
+import { columnFor, matchKeys } from './plan.ts';
 
 /** What came of a retry. `queued`: on its way to the peers again. `kept`: it failed again and stays a letter. */
 export type RetryResult = { outcome: 'queued' | 'applied' | 'kept'; reason?: string };
@@ -41,6 +42,9 @@ export class Retry {
   /** Tries one letter, whatever it waits for. */
   one(id: number): RetryResult {
     const letter = this.#letters.get(id);
+    // What it waits for may have come since the last look at the schema, and then this may be all it takes.
+    this.#registry.refresh();
+    if (!this.#letters.has(id)) return { outcome: 'applied' };
     if (letter.direction === 'out') return this.#queue(letter);
     // It comes back by itself as soon as it may.
     if (letter.code === 'unique') return { outcome: 'kept', reason: letter.reason ?? 'hidden' };
@@ -66,10 +70,12 @@ export class Retry {
    */
   nextPage(): void {
     if (this.#lookedUpTo === undefined) return;
-    const tables = this.#registry.list().map(({ name, columns }) => ({
-      name: fold(name),
-      columns: columns.map((column) => fold(column.name)),
-    }));
+    const tables = this.#registry.list().flatMap(({ name, was, columns, aliases, dropped }) =>
+      [name, ...was].map((one) => ({
+        name: fold(one),
+        columns: [...columns.map((column) => fold(column.name)), ...aliases.keys(), ...dropped],
+      })),
+    );
     const { ids, upTo } = this.#letters.nowPossible(tables, { after: this.#lookedUpTo, limit: LOOK });
     const page = ids.slice(0, PAGE.limit).flatMap((id) => this.#letters.waitingOf(id) ?? []);
     const within = fitting(page);
@@ -105,11 +111,9 @@ export class Retry {
     this.#db.transaction(() => {
       this.#db.run(
         'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
-          `SELECT ?, ?, ${decode('v')}, ? FROM (SELECT ? AS v)`,
-        letter.op,
-        letter.table,
-        letter.row,
-        letter.rowId,
+          `SELECT d.op, i.table_name, ${storedId('d.row_id')}, d.row_data ` +
+          'FROM main._dead_letter AS d LEFT JOIN main._dead_letter_info AS i ON i.dead_id = d.dead_id WHERE d.dead_id = ?',
+        letter.id,
       );
       this.#letters.remove(letter.id);
     });
@@ -147,6 +151,8 @@ export class Retry {
    * one spoke of the column. So the value is the row's where nobody who knows the column has written it since: it still has
    * what ALTER TABLE gave it, and the row has not been deleted in between. A row that still is this version becomes it in
    * full; one that has moved on has been sent without the value, so the value goes out as a write of its own.
+   *
+   * A column that has been here all the time under another name is another matter: see `#overwrite`.
    */
   #fillIn(letters: Waiting[]): RetryResult[] {
     const plans = letters.map((letter) => this.#fillPlan(letter));
@@ -161,6 +167,7 @@ export class Retry {
         const { letter, left } = plan;
         if (this.#isHidden(plan))
           return { outcome: 'kept', reason: 'its row is hidden by another; it waits until that changes' };
+        this.#overwrite(plan);
         this.#fill(plan, '>');
         if (left.length === 0) {
           this.#letters.remove(letter.id);
@@ -178,7 +185,7 @@ export class Retry {
   /** A row that is not in its table has no place for the value yet. */
   #isHidden({ letter, table }: Fill): boolean {
     if (!table || table.uniques.length === 0 || letter.rowId === null) return false;
-    const sql = `SELECT 1 AS n FROM main._hidden WHERE table_name = ? AND row_id = (SELECT ${decode('v')} FROM (SELECT ? AS v))`;
+    const sql = `SELECT 1 AS n FROM main._hidden WHERE table_name = ? AND row_id = ${BOUND_ID}`;
     return this.#db.get(sql, table.name, letter.rowId) !== undefined;
   }
 
@@ -187,32 +194,55 @@ export class Retry {
     const keys = JSON.parse(letter.unknownColumns ?? '[]') as string[];
     const columns: Fill['columns'] = [];
     const left: string[] = [];
+    const counts = table && table.aliases.size > 0 ? this.#countingKeys(letter, table) : undefined;
     for (const key of keys) {
-      const column = table?.columns.find((candidate) => fold(candidate.name) === fold(key));
-      if (column) columns.push({ key, column });
-      else left.push(key);
+      const column = table && columnFor(table, key);
+      if (column && (!counts || counts.has(key))) columns.push({ key, column });
+      else if (column) continue;
+      else if (!table?.dropped.has(fold(key))) left.push(key);
     }
     return { letter, table, columns, left };
   }
 
-  #fill({ letter, table, columns }: Fill, age: '=' | '>'): void {
+  /** A row may have a column under two of its names: see matchKeys. */
+  #countingKeys({ change }: Waiting, table: Table): Set<string> {
+    const keys = this.#db.all<{ key: string }>("SELECT key FROM json_each(?, '$.row')", change);
+    const { shape } = matchKeys(
+      table,
+      keys.map(({ key }) => key),
+    );
+    return new Set(shape.fields.map(({ key }) => key));
+  }
+
+  #fill(plan: Fill, age: '=' | '>'): void {
+    const { table } = plan;
     if (!table) return;
     const t = quote(table.updatedAt);
     const advanced = age === '>' ? `, ${t} = min(${TIMESTAMP_MAX}, ${t} + 1)` : '';
-    const time = "(SELECT e.atom FROM json_each(w.change, '$.row') AS e WHERE lower(e.key) = 'updated_at')";
-    const deleted =
-      `EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
-      'AND g.row_id = w.row_id AND g.version >= w.time)';
-    for (const { key, column } of columns) {
+    for (const { key, column } of plan.columns) {
       const name = quote(column.name);
-      const value = `SELECT ${decode('v')} FROM (SELECT e.atom AS v FROM json_each(w.change, '$.row') AS e WHERE e.key = w.key LIMIT 1)`;
-      const wanted =
-        `SELECT (${value}) AS value, row_id, time FROM (SELECT w.*, ${time} AS time FROM ` +
-        `(SELECT ? AS change, ? AS key, (SELECT ${decode('v')} FROM (SELECT ? AS v)) AS row_id LIMIT -1) AS w LIMIT -1) AS w ` +
-        `WHERE NOT ${deleted} LIMIT -1`;
       this.#db.run(
-        `UPDATE ${table.target} AS t SET ${name} = f.value${advanced} FROM (${wanted}) AS f ` +
+        `UPDATE ${table.target} AS t SET ${name} = f.value${advanced} FROM (${wantedSql(table)}) AS f ` +
           `WHERE t.${quote(table.id)} = f.row_id AND t.${t} ${age} f.time AND t.${name} COLLATE BINARY IS (${column.fallback})`,
+        plan.letter.change,
+        key,
+        plan.letter.rowId,
+      );
+    }
+  }
+
+  /**
+   * The letter spoke of a renamed column by the name that it did not have here. What stands in the column is from before
+   * that change, wherever the row is still at its version; so the value is written, as a write of this node's.
+   */
+  #overwrite({ letter, table, columns }: Fill): void {
+    if (!table) return;
+    const renamed = new Set(table.aliases.values());
+    for (const { key, column } of columns.filter((one) => renamed.has(one.column))) {
+      const name = quote(column.name);
+      this.#db.run(
+        `UPDATE ${table.target} AS t SET ${name} = f.value FROM (${wantedSql(table)}) AS f WHERE t.${quote(table.id)} = f.row_id ` +
+          `AND t.${quote(table.updatedAt)} = f.time AND t.${name} COLLATE BINARY IS NOT f.value`,
         letter.change,
         key,
         letter.rowId,
@@ -236,4 +266,20 @@ function fitting(letters: Waiting[]): Waiting[] {
     characters += change?.length ?? 0;
     return i === 0 || characters <= PAGE.characters;
   });
+}
+
+/** One line with the value of a letter for one key, its row and its time; none where the row was deleted since. */
+function wantedSql(table: Table): string {
+  const time = "(SELECT e.atom FROM json_each(w.change, '$.row') AS e WHERE lower(e.key) = 'updated_at')";
+  const deleted =
+    `EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
+    'AND g.row_id = w.row_id AND g.version >= w.time)';
+  const value =
+    `SELECT ${decode('v')} FROM ` +
+    "(SELECT e.atom AS v FROM json_each(w.change, '$.row') AS e WHERE e.key = w.key LIMIT 1)";
+  return (
+    `SELECT (${value}) AS value, row_id, time FROM (SELECT w.*, ${time} AS time FROM ` +
+    `(SELECT ? AS change, ? AS key, ${BOUND_ID} AS row_id LIMIT -1) AS w LIMIT -1) AS w ` +
+    `WHERE NOT ${deleted} LIMIT -1`
+  );
 }

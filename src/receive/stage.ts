@@ -7,15 +7,22 @@
  */
 
 import type { Registry } from '../capture/registry.ts';
+import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
-import { decode, encode } from '../wire/values.ts';
+import { canonicalId, storedId } from '../wire/values.ts';
 import type { Shape, Source } from './merge.ts';
 import { matchKeys, type Plan, planChange, type Staged } from './plan.ts';
 
 export const STAGE = 'temp._rowcast_stage';
+
+/**
+ * Each set of keys has statements of its own, a millisecond to prepare. The peers of a cluster have a handful of schemas; a
+ * sender with more than this is told to halve the batch.
+ */
+const KEY_SETS_MAX = 256;
 
 /** Regular changes of one table that are merged by the same statements. */
 export interface Group {
@@ -89,7 +96,15 @@ export class Stage {
     );
   }
 
-  /** Asked each time and not remembered: a ROLLBACK in a trigger of the application, or another manager, takes it away. */
+  /**
+   * Makes the table, before any transaction: where it is made in the same one, SQLite reads the whole schema anew after
+   * every savepoint that is rolled back, which is 4 ms for each change that cannot be applied.
+   */
+  prepare(): void {
+    this.#create();
+  }
+
+  /** Asked each time and not remembered: another manager on the same connection takes it away when it stops. */
   #create(): void {
     const there = this.#db.get("SELECT 1 AS n FROM sqlite_temp_schema WHERE name = '_rowcast_stage'");
     if (there) this.empty();
@@ -119,8 +134,9 @@ export class Stage {
       "CASE WHEN NOT regular THEN NULL WHEN op = 'DELETE' THEN '' ELSE (SELECT json_group_array(key) FROM json_each(r)) END";
     return (
       `INSERT INTO ${STAGE} (idx, op, tbl, r, keys, wire, id, ua, grp) SELECT idx, op, iif(regular, tbl, NULL), r, ${keys}, ` +
-      `iif(regular, ${canonical('own')}, NULL), iif(regular, ${stored('own')}, NULL), iif(regular, time, NULL), ` +
-      `iif(regular, 1, NULL) FROM (${checked})`
+      `iif(regular, ${canonicalId('own')}, NULL), iif(regular, ${storedId('own')}, NULL), iif(regular, time, NULL), ` +
+      // A limit here as well: without it SQLite would unfold the innermost of these and judge every change six times.
+      `iif(regular, 1, NULL) FROM (${checked}) LIMIT -1`
     );
   }
 
@@ -157,7 +173,7 @@ export class Stage {
   /** It is a regular change after all. */
   #admit(change: Staged, plan: Extract<Plan, { kind: 'upsert' | 'delete' }>): void {
     this.#db.run(
-      `UPDATE ${STAGE} SET tbl = ?, keys = ?, wire = ${canonical('v')}, id = ${stored('v')}, ` +
+      `UPDATE ${STAGE} SET tbl = ?, keys = ?, wire = ${canonicalId('v')}, id = ${storedId('v')}, ` +
         'ua = (SELECT e.atom FROM json_each(r) AS e WHERE e.key = ? LIMIT 1), grp = 1 FROM (SELECT ? AS v) WHERE idx = ?',
       plan.table.name,
       plan.kind === 'delete' ? '' : change.keys,
@@ -172,7 +188,7 @@ export class Stage {
     if (!plan.id.startsWith('$')) return plan;
     return {
       ...plan,
-      id: String(this.#db.get(`SELECT ${canonical('v')} AS id FROM (SELECT ? AS v LIMIT -1)`, plan.id)?.id),
+      id: String(this.#db.get(`SELECT ${canonicalId('v')} AS id FROM (SELECT ? AS v LIMIT -1)`, plan.id)?.id),
     };
   }
 
@@ -188,6 +204,10 @@ export class Stage {
     const found = this.#db.all<{ tbl: string; keys: string; n: number }>(
       `SELECT tbl, keys, count(*) AS n FROM ${STAGE} WHERE grp = 1 GROUP BY tbl, keys ORDER BY min(idx)`,
     );
+    if (found.length > KEY_SETS_MAX) {
+      const what = `rows of ${found.length} different tables and sets of columns`;
+      throw new RowcastError('BODY_TOO_LARGE', `the batch has ${what}, ${KEY_SETS_MAX} are allowed`);
+    }
     const numbered: (string | number | null)[][] = [];
     for (const { tbl, keys, n } of found) {
       const table = this.#registry.get(tbl);
@@ -218,18 +238,4 @@ export class Stage {
 /** Text for certain: what JSON nests reads as text that begins with a bracket. */
 function isText(x: string): string {
   return `typeof(${x}) = 'text' AND NOT (${x} >= '[' AND ${x} < ${literal('\\')}) AND NOT (${x} >= '{' AND ${x} < '|')`;
-}
-
-/** An id as the key column stores it. */
-function stored(wire: string): string {
-  const value = decode(wire);
-  return `CASE WHEN ${wire} >= '$' AND ${wire} < '%' THEN iif(typeof(${value}) = 'blob', ${value}, CAST(${value} AS TEXT)) ELSE ${wire} END`;
-}
-
-/** An id in the one form in which every node would write it; only those that begin with `$` have several. */
-function canonical(wire: string): string {
-  return (
-    `CASE WHEN ${wire} >= '$' AND ${wire} < '%' THEN (SELECT ${encode('x', 'TEXT')} FROM ` +
-    `(SELECT ${stored(wire)} AS x LIMIT -1)) ELSE ${wire} END`
-  );
 }

@@ -19,8 +19,10 @@ import { type Connection, TransactionLost, type Value } from '../sqlite/connecti
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
-import { decode, encode, rowJson } from '../wire/values.ts';
+import { exactJson, exactString, idBytes } from '../wire/exact-text.ts';
+import { BOUND_ID, idForWire, rowJson } from '../wire/values.ts';
 import { Mirror } from './mirror.ts';
+import { columnFor } from './plan.ts';
 
 /** What has become of a change to a row that is hidden, or has to be. */
 export interface Outcome {
@@ -29,6 +31,7 @@ export interface Outcome {
 }
 
 interface Hidden {
+  /** As it travels, which is how an id is held here: as text it could lose bytes. */
   id: string;
   version: number;
   row: string;
@@ -54,7 +57,7 @@ export class UniqueRows {
    * by the ordinary statement and says whether the change is what stands there then. Undefined where no other row is in
    * the way: then the table has another reason to refuse it. Inside the apply transaction; `settle` must follow.
    */
-  merge(table: Table, id: Value, updatedAt: Value, write: (target: Table) => boolean): Outcome | undefined {
+  merge(table: Table, id: string, updatedAt: Value, write: (target: Table) => boolean): Outcome | undefined {
     const mirror = this.#mirror(table);
     const before = this.#hidden(table, id);
     if (this.#isEntombed(table, id, updatedAt)) return { placed: false };
@@ -66,7 +69,7 @@ export class UniqueRows {
     const now = mirror.row();
     if (now === undefined || now.row === present) return { placed };
     if (!before && mirror.rivals().length === 0) return undefined;
-    this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ?`, id);
+    this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ${BOUND_ID}`, id);
     this.#hide(table, now);
     return { placed };
   }
@@ -75,7 +78,7 @@ export class UniqueRows {
   entomb(table: Table, wire: string): void {
     this.#db.run(
       'INSERT INTO main._tombstones (table_name, row_id, version) SELECT table_name, row_id, version FROM main._hidden ' +
-        `WHERE table_name = ? AND row_id = (SELECT ${decode('v')} FROM (SELECT ? AS v)) ` +
+        `WHERE table_name = ? AND row_id = ${BOUND_ID} ` +
         'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
       table.name,
       wire,
@@ -145,18 +148,18 @@ export class UniqueRows {
 
   /** A column that was renamed or dropped while the row was hidden: its value is kept as that of any unknown column is. */
   #keepUnknown(table: Table, id: string): void {
-    const where = 'FROM main._hidden AS h WHERE h.table_name = ? AND h.row_id = ?';
-    const known = new Set(table.columns.map(({ name }) => fold(name)));
+    const where = `FROM main._hidden AS h WHERE h.table_name = ? AND h.row_id = ${BOUND_ID}`;
     const keys = this.#db.all<{ key: string }>(
       `SELECT e.key AS key FROM (SELECT h.row_data AS r ${where}) AS h, json_each(h.r) AS e WHERE e.atom IS NOT NULL`,
       table.name,
       id,
     );
-    const columns = keys.map(({ key }) => key).filter((key) => !known.has(fold(key)));
+    const isMissed = (key: string): boolean => !columnFor(table, key) && !table.dropped.has(fold(key));
+    const columns = keys.map(({ key }) => key).filter(isMissed);
     if (columns.length === 0) return;
     const names = columns.map((key) => JSON.stringify(key)).join(', ');
-    const source = `SELECT 0 AS idx, 'UPDATE' AS op, ${encode('h.row_id', 'TEXT')} AS row_id, h.row_data AS "row" ${where}`;
-    this.#letters.keepUnknownColumns(source, [table.name, id], {
+    const source = `SELECT 0 AS idx, 'UPDATE' AS op, ? AS row_id, h.row_data AS "row" ${where}`;
+    this.#letters.keepUnknownColumns(source, [id, table.name, id], {
       table: table.name,
       columns,
       reason: `table "${table.name}" has no column ${names} any more; the row was hidden when it went`,
@@ -165,21 +168,22 @@ export class UniqueRows {
   }
 
   #takeOut(table: Table, id: string): Hidden[] {
-    const where = `WHERE t.${quote(table.id)} = ?`;
-    const row = this.#db.get<Hidden & Record<string, never>>(
-      `SELECT t.${quote(table.id)} AS id, t.${quote(table.updatedAt)} AS version, ${rowJson(table, 't')} AS "row" ` +
+    const where = `WHERE t.${quote(table.id)} = ${BOUND_ID}`;
+    const found = this.#db.get<{ version: number; bytes: Uint8Array }>(
+      `SELECT t.${quote(table.updatedAt)} AS version, CAST(${rowJson(table, 't')} AS BLOB) AS bytes ` +
         `FROM ${table.target} AS t ${where}`,
       id,
     );
-    if (!row) return [];
-    this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ?`, id);
+    if (!found) return [];
+    const row = { id, version: found.version, row: exactJson(found.bytes) };
+    this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ${BOUND_ID}`, id);
     this.#hide(table, row);
     return [row];
   }
 
   #hide(table: Table, { id, version, row }: Hidden): void {
     this.#db.run(
-      'INSERT INTO main._hidden (table_name, row_id, version, row_data) VALUES (?, ?, CAST(? AS INTEGER), ?) ' +
+      `INSERT INTO main._hidden (table_name, row_id, version, row_data) VALUES (?, ${BOUND_ID}, CAST(? AS INTEGER), ?) ` +
         'ON CONFLICT DO UPDATE SET version = excluded.version, row_data = excluded.row_data, blocked_by = NULL',
       table.name,
       id,
@@ -189,7 +193,7 @@ export class UniqueRows {
   }
 
   #forget(table: Table, id: string): void {
-    const where = 'WHERE table_name = ? AND row_id = ?';
+    const where = `WHERE table_name = ? AND row_id = ${BOUND_ID}`;
     const letter = this.#db.get<{ dead_id: number | null }>(
       `SELECT dead_id FROM main._hidden ${where}`,
       table.name,
@@ -205,35 +209,32 @@ export class UniqueRows {
   }
 
   #outdated(table: Table): { id: string }[] {
-    return this.#db.all<{ id: string }>(
-      `SELECT h.row_id AS id FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} AND (` +
+    const found = this.#db.all<{ id: Uint8Array }>(
+      `SELECT ${idForWire('h.row_id')} AS id FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} AND (` +
         `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = h.row_id) OR ` +
         `EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = h.table_name AND g.row_id = h.row_id ` +
         'AND g.version >= h.version))',
     );
+    return found.map(({ id }) => ({ id: exactString(id) }));
   }
 
   /** Those that may come in: the row that was seen to hide them is not there any more as it was. */
   #unsettled(table: Table, touched: string): Hidden[] {
-    return this.#db.all<Hidden & Record<string, never>>(
-      `SELECT h.row_id AS id, h.version AS version, h.row_data AS "row" FROM main._hidden AS h ` +
-        `WHERE h.table_name = ${literal(table.name)} AND (h.blocked_by IN (${touched}) OR NOT EXISTS ` +
+    return this.#hiddenRows(
+      `h.table_name = ${literal(table.name)} AND (h.blocked_by IN (${touched}) OR NOT EXISTS ` +
         `(SELECT 1 FROM ${table.target} AS t ` +
         `WHERE t.${quote(table.id)} = h.blocked_by AND t.${quote(table.updatedAt)} = h.blocked_version))`,
     );
   }
 
   #hiddenBy(table: Table, id: string): Hidden[] {
-    return this.#db.all<Hidden & Record<string, never>>(
-      'SELECT row_id AS id, version, row_data AS "row" FROM main._hidden WHERE table_name = ? AND blocked_by = ?',
-      table.name,
-      id,
-    );
+    return this.#hiddenRows(`h.table_name = ? AND h.blocked_by = ${BOUND_ID}`, table.name, id);
   }
 
   #noteBlocker(table: Table, id: string, blocker: { id: string; version: number } | undefined): void {
     this.#db.run(
-      'UPDATE main._hidden SET blocked_by = ?, blocked_version = CAST(? AS INTEGER) WHERE table_name = ? AND row_id = ?',
+      `UPDATE main._hidden SET blocked_by = ${BOUND_ID}, blocked_version = CAST(? AS INTEGER) ` +
+        `WHERE table_name = ? AND row_id = ${BOUND_ID}`,
       blocker?.id ?? null,
       blocker?.version ?? null,
       table.name,
@@ -241,17 +242,22 @@ export class UniqueRows {
     );
   }
 
-  #hidden(table: Table, id: Value): Hidden | undefined {
-    return this.#db.get<Hidden & Record<string, never>>(
-      'SELECT row_id AS id, version, row_data AS "row" FROM main._hidden WHERE table_name = ? AND row_id = ?',
-      table.name,
-      id,
-    );
+  #hidden(table: Table, id: string): Hidden | undefined {
+    return this.#hiddenRows(`h.table_name = ? AND h.row_id = ${BOUND_ID}`, table.name, id)[0];
   }
 
-  #isEntombed(table: Table, id: Value, updatedAt: Value): boolean {
+  #hiddenRows(where: string, ...params: Value[]): Hidden[] {
+    const found = this.#db.all<{ id: Uint8Array; version: number; row: string }>(
+      `SELECT ${idForWire('h.row_id')} AS id, h.version AS version, h.row_data AS "row" ` +
+        `FROM main._hidden AS h WHERE ${where}`,
+      ...params,
+    );
+    return found.map((row) => ({ ...row, id: exactString(row.id) }));
+  }
+
+  #isEntombed(table: Table, id: string, updatedAt: Value): boolean {
     const found = this.#db.get(
-      'SELECT 1 AS n FROM main._tombstones WHERE table_name = ? AND row_id = ? AND version >= ?',
+      `SELECT 1 AS n FROM main._tombstones WHERE table_name = ? AND row_id = ${BOUND_ID} AND version >= ?`,
       table.name,
       id,
       updatedAt,
@@ -261,16 +267,17 @@ export class UniqueRows {
 
   /** A row that is hidden and has no letter yet was visible until now, or has just come. */
   #writeLetters(table: Table): RowcastEvents['dead-letter'][] {
-    const fresh = this.#db.all<{ id: string; row: string; blocker: string | null }>(
-      'SELECT row_id AS id, row_data AS "row", blocked_by AS blocker FROM main._hidden ' +
-        'WHERE table_name = ? AND dead_id IS NULL',
+    const fresh = this.#db.all<{ bytes: Uint8Array; row: string; blocker: Uint8Array | null }>(
+      `SELECT ${idForWire('row_id')} AS bytes, row_data AS "row", ${idForWire('blocked_by')} AS blocker ` +
+        'FROM main._hidden WHERE table_name = ? AND dead_id IS NULL',
       table.name,
     );
-    return fresh.map(({ id, row, blocker }) => {
-      const reason = hiddenReason(table, blocker);
+    return fresh.map(({ bytes, row, blocker }) => {
+      const id = exactString(bytes);
+      const reason = hiddenReason(table, blocker && exactString(blocker));
       const letter = this.#letters.keepHidden({ table: table.name, rowId: id, row }, reason);
       this.#db.run(
-        'UPDATE main._hidden SET dead_id = CAST(? AS INTEGER) WHERE table_name = ? AND row_id = ?',
+        `UPDATE main._hidden SET dead_id = CAST(? AS INTEGER) WHERE table_name = ? AND row_id = ${BOUND_ID}`,
         letter,
         table.name,
         id,
@@ -319,5 +326,6 @@ class StrongestFirst {
 }
 
 function byStrength(a: Hidden, b: Hidden): number {
-  return a.version - b.version || Buffer.compare(Buffer.from(a.id), Buffer.from(b.id));
+  const [x, y] = [idBytes(a.id), idBytes(b.id)];
+  return a.version - b.version || Number(x.isBlob) - Number(y.isBlob) || Buffer.compare(x.bytes, y.bytes);
 }

@@ -34,6 +34,8 @@ export class Attachment {
   /** The others by their configuration: the number last seen, since when it stands, and whether that was said. */
   readonly #others = new Map<string, { beat: number; since: number; told: boolean }>();
   #beatAt = -Infinity;
+  /** The peers of its own row: they may change while it is there. */
+  #enteredWith: string | undefined;
 
   constructor(db: Connection, options: AttachmentOptions) {
     this.#db = db;
@@ -52,8 +54,11 @@ export class Attachment {
     return this.#o.clock.now();
   }
 
-  /** In a transaction, the one that makes room for the peers. */
+  /** In a transaction, the one that makes room for the peers. Where these have changed, its row takes the place of the old. */
   enter(): void {
+    const before = this.#enteredWith;
+    if (before !== undefined && before !== this.#peers) this.#remove(before);
+    this.#enteredWith = this.#peers;
     this.#db.run(
       'INSERT INTO main._attachments (node_id, peers) VALUES (?, ?) ON CONFLICT DO NOTHING',
       this.#o.nodeId,
@@ -62,7 +67,11 @@ export class Attachment {
   }
 
   leave(): void {
-    this.#db.run('DELETE FROM main._attachments WHERE node_id = ? AND peers = ?', this.#o.nodeId, this.#peers);
+    this.#remove(this.#peers);
+  }
+
+  #remove(peers: string): void {
+    this.#db.run('DELETE FROM main._attachments WHERE node_id = ? AND peers = ?', this.#o.nodeId, peers);
   }
 
   isEntered(): boolean {

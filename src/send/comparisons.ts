@@ -20,7 +20,7 @@ import { deliveredUpTo } from './peers.ts';
 import { comparing } from './question.ts';
 import { SeedOutbox } from './seed.ts';
 import type { Shipper } from './shipper.ts';
-import type { Fetch } from './transport.ts';
+import type { Post } from './transport.ts';
 
 export interface ComparisonsOptions {
   registry: Registry;
@@ -29,7 +29,9 @@ export interface ComparisonsOptions {
   events: Emitter;
   stopped: AbortSignal;
   random: () => number;
-  fetch(peer: string, url: string, init: Parameters<Fetch>[1]): ReturnType<Fetch>;
+  fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post>;
+  /** Those that are configured at the moment. */
+  peers(): string[];
   shippers(): Shipper[];
   /** Applies a batch that a peer was asked for. */
   take(body: string): void;
@@ -63,10 +65,10 @@ export class Comparisons {
   }
 
   async verify(peer: string | undefined, options: VerifyOptions): Promise<VerifyResult[]> {
-    const { config, registry } = this.#o;
+    const { registry } = this.#o;
     const named = peer === undefined ? undefined : normalisePeer(peer);
     const tables = registry.list().map(({ name }) => name);
-    return this.#verifier.verify(checkVerifyCall(named, options, config.peers, tables), options);
+    return this.#verifier.verify(checkVerifyCall(named, options, this.#o.peers(), tables), options);
   }
 
   answer(path: string, body: string | Uint8Array, options: AnswerOptions): Promise<Answered> {
@@ -90,7 +92,7 @@ export class Comparisons {
     const { config, clock, stopped, take } = this.#o;
     const asker = {
       nodeId: config.id,
-      fetch: (url: string, init: Parameters<Fetch>[1]) => this.#o.fetch(peer, url, init),
+      fetch: (...request: Parameters<Post>) => this.#o.fetch(peer, ...request),
       clock,
       requestTimeoutMs: config.requestTimeoutMs,
       stopped,
@@ -114,7 +116,7 @@ export class Comparisons {
     const { config, clock, events, stopped, shippers } = this.#o;
     const notes = new NodeNotes(this.#db);
     return new Verifier({
-      peers: () => config.peers,
+      peers: () => this.#o.peers(),
       isReady: (peer) => {
         const shipper = shippers().find((one) => one.peer === peer);
         return shipper?.isRowcast === true && shipper.condition === 'up' && deliveredUpTo(this.#db, peer) !== -1;
@@ -139,7 +141,7 @@ export class Comparisons {
 
   /** How far a peer is, by its address or by its node id; of one that has not told its id yet, how far the last one is. */
   #deliveredTo(other: string | undefined): number | undefined {
-    const { peers } = this.#o.config;
+    const peers = this.#o.peers();
     const known = peers.find((peer) => peer === other) ?? this.#peerOf.get(other ?? '');
     if (known !== undefined) return deliveredUpTo(this.#db, known);
     const told = new Set(this.#peerOf.values());

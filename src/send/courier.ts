@@ -8,7 +8,7 @@ import { ACCEPT_HEADER, ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, SEND_AGA
 import { Link, type Packed, plain } from './link.ts';
 import { askHealth, NoAnswer, nodeIdIn, type PeerAnswer, postBatch } from './request.ts';
 import type { Shipment } from './shipment.ts';
-import type { Fetch, Get } from './transport.ts';
+import type { Ask, Post } from './transport.ts';
 import { judge, type Verdict } from './verdict.ts';
 
 /** On its way to the peer. */
@@ -34,13 +34,13 @@ export interface Attempt {
 export interface CourierOptions {
   nodeId: string;
   peer: string;
-  fetch: Fetch;
+  fetch: Post;
   /** Undefined where nothing but POST can be sent. */
-  get: Get | undefined;
+  get: Ask | undefined;
   /** Resolves when a request that was just begun is on its way. */
   untilSent: () => Promise<void>;
   clock: Clock;
-  requestTimeoutMs: number;
+  pace: { readonly requestTimeoutMs: number };
   /** Aborted when nothing more is to be sent; it ends what is on its way. */
   stopped: AbortSignal;
   onAttempt(attempt: Attempt): void;
@@ -58,8 +58,8 @@ const SWIFT = 0.1;
  */
 const SECOND_FAILURES_MAX = 3;
 
-/** How long a `/health` may take. */
-const HEALTH_MS = 5_000;
+/** How long a `/health` may take. Five in a row have to fail before that means anything. */
+const HEALTH_MS = 2_500;
 
 const NO_SUCH_PAGE = new Set([404, 405]);
 
@@ -145,9 +145,10 @@ export class Courier<P> {
     withdrawn: AbortSignal | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
-    const { nodeId, peer, fetch, clock, stopped, requestTimeoutMs: timeoutMs } = this.#o;
+    const { nodeId, peer, fetch, clock, stopped } = this.#o;
+    const { requestTimeoutMs: timeoutMs } = this.#o.pace;
     const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
-    const batch = { nodeId, body: packed.body, headers: { ...packed.headers, ...asks } };
+    const batch = { nodeId, body: packed.body, count: shipment.count, headers: { ...packed.headers, ...asks } };
     const began = clock.now();
     let verdict: Verdict;
     try {
@@ -187,7 +188,7 @@ export class Courier<P> {
     this.#link.heard(accepts);
     const acked = verdict.kind === 'acked';
     const anyOrder = answer.header(ANY_ORDER_HEADER) === '1';
-    this.#swift = acked && anyOrder && ms <= SWIFT * this.#o.requestTimeoutMs;
+    this.#swift = acked && anyOrder && ms <= SWIFT * this.#o.pace.requestTimeoutMs;
     if (place === 'second') this.#secondFailures = acked ? 0 : this.#secondFailures + 1;
     if (verdict.kind === 'acked') {
       this.#isRowcast = anyOrder || accepts === 'gzip' || verdict.applyMs !== undefined;

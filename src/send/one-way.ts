@@ -8,13 +8,13 @@ const SENDERS_MAX = 1_000;
 
 export class OneWay {
   readonly #ownId: string;
-  readonly #peers: string[];
+  readonly #peers: () => string[];
   readonly #warn: (code: string, message: string) => void;
   readonly #idOf = new Map<string, string>();
   readonly #senders = new Set<string>();
   readonly #named = new Set<string>();
 
-  constructor(ownId: string, peers: string[], warn: (code: string, message: string) => void) {
+  constructor(ownId: string, peers: () => string[], warn: (code: string, message: string) => void) {
     this.#ownId = ownId;
     this.#peers = peers;
     this.#warn = warn;
@@ -36,12 +36,13 @@ export class OneWay {
   }
 
   #compare(): void {
-    if (!this.#peers.every((peer) => this.#idOf.has(peer))) return;
-    const known = new Set(this.#idOf.values());
+    const peers = this.#peers();
+    if (!peers.every((peer) => this.#idOf.has(peer))) return;
+    const known = new Set(peers.map((peer) => this.#idOf.get(peer)));
     for (const sender of this.#senders) {
       if (known.has(sender) || this.#named.has(sender)) continue;
       this.#named.add(sender);
-      const why = this.#peers.length === 0 ? 'this node has no peers' : 'none of the peers of this node has that id';
+      const why = peers.length === 0 ? 'this node has no peers' : 'none of the peers of this node has that id';
       this.#warn(
         'one-way',
         `node ${JSON.stringify(sender)} sends changes, and ${why}: what is written here does not go there. ` +

@@ -1,6 +1,7 @@
 /** The library's outbox: `_changes` for what was written here, and a snapshot for a peer that has none of it. */
 
 import { adoptForeign, UNUSABLE } from '../capture/adopt.ts';
+import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
@@ -18,12 +19,21 @@ import {
   fitting,
   type Line,
   STORED_BYTES,
-  wellFormed,
   writeText,
 } from '../wire/body.ts';
+import { exactJson, exactText } from '../wire/exact-text.ts';
 import { encode } from '../wire/values.ts';
 import type { Attachment } from './attachment.ts';
-import { advancePeer, endSnapshot, enrolPeers, type PeerPosition, pruneChanges, stateOf } from './peers.ts';
+import {
+  advancePeer,
+  beginSeed,
+  endSnapshot,
+  enrolPeers,
+  type PeerPosition,
+  pruneChanges,
+  START,
+  stateOf,
+} from './peers.ts';
 import { askHeader, inScope } from './resend.ts';
 import { setAsideChanges, singleChange } from './set-aside.ts';
 import type { Outbox, Shipment } from './shipment.ts';
@@ -61,7 +71,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
       shipment = this.#db.transaction(() => this.#readDurably(limit, previous, acked), { durable: true });
     }
-    return shipment && { ...shipment, body: wellFormed(shipment.body) };
+    return shipment && { ...shipment, body: exactText(shipment.body) };
   }
 
   ack(shipment: PeerShipment): void {
@@ -70,6 +80,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
+      // A refusal is an answer, too: the peer is back. Its seed will come upon what it refuses.
+      if (stateOf(this.#db, this.#peer).stale) {
+        this.#advance(shipment);
+        return [];
+      }
       const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#peer, reason, attempts });
       // Who has refused it has not heard what it asks for; who refuses the question itself cannot be asked.
       const { asks: _, ...refused } = shipment;
@@ -110,14 +125,16 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
   #hasMore(previous: PeerShipment | undefined): boolean {
-    const { tailFrom, lastAcked, asks } = stateOf(this.#db, this.#peer);
+    const { tailFrom, lastAcked, asks, stale } = stateOf(this.#db, this.#peer);
+    if (stale) return !previous;
     if (tailFrom !== null || (asks !== null && !previous)) return true;
     const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;
     return this.#db.get('SELECT 1 AS n FROM main._changes WHERE change_id > ? LIMIT 1', after) !== undefined;
   }
 
   #read(limit: BatchLimit, previous: PeerPosition | undefined): PeerShipment | undefined {
-    const { tailFrom, lastAcked, snapshot, scope, run } = stateOf(this.#db, this.#peer);
+    const { tailFrom, lastAcked, snapshot, scope, run, stale } = stateOf(this.#db, this.#peer);
+    if (stale) return previous ? undefined : this.#knock(limit, run);
     if (tailFrom === null) return this.#readTail(previous?.kind === 'tail' ? previous.changeId : lastAcked, limit);
     const position = previous?.kind === 'snapshot' && previous.run === run ? previous.position : snapshot;
     const tables = inScope(this.#registry.list(), scope);
@@ -133,6 +150,18 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     endSnapshot(this.#db, this.#peer);
     pruneChanges(this.#db, this.#attachment.peers);
     return this.#readTail(stateOf(this.#db, this.#peer).lastAcked, limit);
+  }
+
+  /**
+   * To a stale peer goes the first row of its seed, and nothing else until it has answered: the seed begins then, because
+   * from its beginning on changes are kept for the peer. Where there is no row, there is no need to wait.
+   */
+  #knock(limit: BatchLimit, run: number): PeerShipment | undefined {
+    const batchId = Math.max(1, lastChangeId(this.#db));
+    const page = nextPage(this.#db, this.#registry.list(), START, batchId, { ...limit, changes: 1 });
+    if (page) return { batchId, body: page.body, count: page.count, end: { kind: 'snapshot', run, position: START } };
+    beginSeed(this.#db, this.#peer, this.#attachment.now());
+    return this.#read(limit, undefined);
   }
 
   #readTail(after: number, limit: BatchLimit): PeerShipment | undefined {
@@ -193,8 +222,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   /** A row whose id is NULL has no identity on another node; the application's write stands, and a letter says so. */
   #setAsideNameless(after: number, last: number): void {
     const where = 'WHERE change_id > ? AND change_id <= ? AND row_id IS NULL';
-    const rows = this.#db.all<{ op: string; tbl: string; r: string }>(
-      `SELECT op, table_name AS tbl, row_data AS r FROM main._changes ${where}`,
+    const rows = this.#db.all<{ op: string; tbl: string; r: Uint8Array }>(
+      `SELECT op, table_name AS tbl, CAST(row_data AS BLOB) AS r FROM main._changes ${where}`,
       after,
       last,
     );
@@ -202,13 +231,19 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#db.run(`DELETE FROM main._changes ${where}`, after, last);
   }
 
-  #setAsideRow(op: string, table: string, row: string): void {
+  #setAsideRow(op: string, table: string, bytes: Uint8Array): void {
+    const row = exactJson(bytes);
     const letter = { op, table, rowId: null, row, change: writeText(op, table, row) };
     this.#letters.keepRefused(letter, '', 'the row has no id (NULL): give it one', 0);
   }
 
   #advance({ end, asks }: PeerShipment): void {
     if (asks !== undefined) this.#heard(asks);
+    // Whatever it has answered to: of the changes after that, some may be gone.
+    if (stateOf(this.#db, this.#peer).stale) {
+      beginSeed(this.#db, this.#peer, this.#attachment.now());
+      return;
+    }
     advancePeer(this.#db, this.#peer, end);
     if (end.kind === 'tail') pruneChanges(this.#db, this.#attachment.peers);
   }

@@ -4,6 +4,8 @@ import type { Registry } from '../capture/registry.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
+import { exactString } from '../wire/exact-text.ts';
+import { BOUND_ID, idForWire } from '../wire/values.ts';
 import { type Attachment, OF_ANY_ATTACHMENT } from './attachment.ts';
 import { inScope, snapshotKey } from './resend.ts';
 import { remainingRows, type SnapshotPosition } from './snapshot.ts';
@@ -25,16 +27,25 @@ export interface PeerState {
   run: number;
   /** Tables that the peer is to be asked for, as a JSON array. */
   asks: string | null;
+  /** Nothing is kept for it: changes that it lacks may be gone, and it is seeded when it is back. */
+  stale: boolean;
 }
 
 /**
  * Makes room for the configured peers. One that is new, or that has missed changes which are gone (it was removed from
- * the configuration for a while), begins with a snapshot of everything.
+ * the configuration for a while), begins with a snapshot of everything. One that is stale stays so until it is back. `besides` is
+ * done in the same transaction.
  */
-export function enrolPeers(db: Connection, registry: Registry, attachment: Attachment): void {
+export function enrolPeers(
+  db: Connection,
+  registry: Registry,
+  attachment: Attachment,
+  besides: () => void = () => {},
+): void {
   const peers = attachment.peers;
   db.transaction(() => {
     attachment.enter();
+    besides();
     const latest = lastChangeId(db);
     const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM main._changes', latest + 1)?.n);
     const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM main._meta WHERE key = 'adopted_upto'")?.n);
@@ -48,27 +59,52 @@ export function enrolPeers(db: Connection, registry: Registry, attachment: Attac
           peer,
           anything ? tail : null,
         );
-      } else {
+      } else if (!state.stale) {
         const missed = (state.tailFrom ?? state.lastAcked) < oldest - 1;
         if (missed) beginSeed(db, peer, attachment.now());
       }
       noteSnapshot(db, peer, attachment.now());
     }
-    if (peers.length > 0) pruneChanges(db, peers);
+    pruneChanges(db, peers);
   });
 }
 
 /**
  * The peer may lack anything: it is given the whole state, and then the changes after the last that it acknowledged.
  * One way for every cause: new here, away for too long, replaced, restored, or asked for. Inside a transaction.
+ *
+ * Of the changes that a stale peer lacks, some may be gone, and the state has them all: it goes on after the latest. From
+ * here on it counts again, so a peer that is still away is left stale.
  */
 export function beginSeed(db: Connection, peer: string, now: number): void {
   db.run(
-    'UPDATE main._peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_table = NULL, ' +
-      'snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
+    'UPDATE main._peer_state SET ' +
+      'tail_from = iif(stale = 1, CAST(? AS INTEGER), coalesce(tail_from, last_acked)), stale = 0, ' +
+      'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1 ' +
+      'WHERE peer_url = ?',
+    lastChangeId(db),
     peer,
   );
   noteSnapshot(db, peer, now);
+}
+
+/**
+ * The peer is too far behind: nothing is kept for it any more. `since` is how long it has been behind, which nobody will
+ * be able to tell once the changes are gone. Inside a transaction.
+ */
+export function markStale(db: Connection, peer: string, since: number): void {
+  db.run('UPDATE main._peer_state SET stale = 1 WHERE peer_url = ?', peer);
+  noteSnapshot(db, peer, since);
+}
+
+/** A paused peer is sent nothing, by whichever process, until it is resumed. Inside a transaction. */
+export function setPaused(db: Connection, peer: string, paused: boolean): void {
+  db.run('UPDATE main._peer_state SET paused = CAST(? AS INTEGER) WHERE peer_url = ?', paused ? 1 : 0, peer);
+}
+
+export function pausedPeers(db: Connection): Set<string> {
+  const paused = db.all<{ url: string }>('SELECT peer_url AS url FROM main._peer_state WHERE paused = 1');
+  return new Set(paused.map(({ url }) => url));
 }
 
 export function stateOf(db: Connection, peer: string): PeerState {
@@ -87,7 +123,8 @@ export function deliveredUpTo(db: Connection, peer: string): number | undefined 
 export function advancePeer(db: Connection, peer: string, end: PeerPosition): void {
   if (end.kind === 'snapshot') {
     db.run(
-      'UPDATE main._peer_state SET snapshot_table = ?, snapshot_after = ? WHERE peer_url = ? AND snapshot_run = ?',
+      `UPDATE main._peer_state SET snapshot_table = ?, snapshot_after = ${BOUND_ID} ` +
+        'WHERE peer_url = ? AND snapshot_run = ?',
       end.position.section,
       end.position.after,
       peer,
@@ -108,14 +145,34 @@ export function endSnapshot(db: Connection, peer: string): void {
   db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(peer));
 }
 
+/** Deleted at once: 5,000 changes take some 3 ms, and whatever is left goes with the next ticks. */
+export const PRUNE_SLICE = 5_000;
+
 /**
- * Deletes what every peer has, the given ones and those of everybody who is attached to the file; a peer that is in no
- * configuration holds nothing back. Inside a transaction.
+ * Deletes what every peer has, the given ones and those of everybody who is attached to the file: the oldest of it, as
+ * much as does not block. A peer that is in no configuration, or stale, holds nothing back. Without any peer everything
+ * is kept for the first one. Inside a transaction.
  */
 export function pruneChanges(db: Connection, peers: string[]): void {
+  const slice = `change_id < (SELECT min(change_id) FROM main._changes) + ${PRUNE_SLICE}`;
+  const everybodyHas = everybodyHasUpTo(peers);
+  db.run(`DELETE FROM main._changes WHERE change_id <= (${everybodyHas}) AND ${slice}`, ...peers);
+}
+
+/** Is there anything to prune? Cheap, and outside any transaction. */
+export function canPrune(db: Connection, peers: string[]): boolean {
+  const oldest = 'SELECT min(change_id) FROM main._changes';
+  return db.get(`SELECT 1 AS n WHERE (${oldest}) <= (${everybodyHasUpTo(peers)})`, ...peers) !== undefined;
+}
+
+/** Where all are stale, nobody is waiting for any change. */
+function everybodyHasUpTo(peers: string[]): string {
   const own = `peer_url IN (${peers.map(() => '?').join(', ')})`;
-  const everybodyHas = `SELECT min(last_acked) FROM main._peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`;
-  db.run(`DELETE FROM main._changes WHERE change_id <= (${everybodyHas})`, ...peers);
+  const latest = '(SELECT max(change_id) FROM main._changes)';
+  return (
+    `SELECT iif(max(peer_url) IS NULL, NULL, coalesce(min(iif(stale = 1, NULL, last_acked)), ${latest})) ` +
+    `FROM main._peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`
+  );
 }
 
 /** What a peer does not have yet. */
@@ -127,8 +184,10 @@ export interface PeerProgress {
   pending: number;
   /** False where the snapshot has more than were counted: then at least so many are to come. */
   exact: boolean;
-  /** When the snapshot began; null where there is none. */
+  /** When the snapshot began, or since when a stale peer is behind; null where there is neither. */
   snapshotSince: number | null;
+  paused: boolean;
+  stale: boolean;
   /** Writes here may have gone unseen, and the peer has not yet been asked to send its own rows of those tables. */
   toBeAsked: boolean;
 }
@@ -140,28 +199,38 @@ export const PROGRESS_COUNT_MAX = 10_000;
 
 export function peerProgress(db: Connection, tables: Table[], peer: string): PeerProgress {
   const state = findState(db, peer) ?? NOTHING_KNOWN;
+  const { stale } = state;
   const from = Math.max(state.lastAcked, state.tailFrom ?? 0);
-  const changes = changesAfter(db, from);
-  const snapshot = state.tailFrom !== null;
-  const rows = snapshot ? remainingRows(db, inScope(tables, state.scope), state.snapshot, PROGRESS_COUNT_MAX) : 0;
-  const since = snapshot ? db.get('SELECT value FROM main._meta WHERE key = ?', snapshotKey(peer))?.value : null;
+  // A stale peer lacks the whole state, whatever is left of the changes.
+  const changes = stale ? 0 : changesAfter(db, from);
+  const snapshot = state.tailFrom !== null && !stale;
+  const left = stale ? { tables, at: START } : { tables: inScope(tables, state.scope), at: state.snapshot };
+  const rows = snapshot || stale ? remainingRows(db, left.tables, left.at, PROGRESS_COUNT_MAX) : 0;
+  const since =
+    snapshot || stale ? db.get('SELECT value FROM main._meta WHERE key = ?', snapshotKey(peer))?.value : null;
   return {
     lastAcked: state.lastAcked,
     snapshot,
     pending: changes + rows,
     exact: rows < PROGRESS_COUNT_MAX,
     snapshotSince: typeof since === 'number' ? since : null,
+    paused: pausedPeers(db).has(peer),
+    stale,
     toBeAsked: state.asks !== null,
   };
 }
 
+/** Before the first page of a snapshot. */
+export const START: SnapshotPosition = { section: null, after: null };
+
 const NOTHING_KNOWN: PeerState = {
   lastAcked: 0,
   tailFrom: null,
-  snapshot: { section: null, after: null },
+  snapshot: START,
   scope: null,
   run: 0,
   asks: null,
+  stale: false,
 };
 
 /** Ids have few gaps in a backlog of our own making, so a large one is measured by its ends. */
@@ -177,30 +246,33 @@ function findState(db: Connection, peer: string): PeerState | undefined {
     last_acked: number;
     tail_from: number | null;
     snapshot_table: string | null;
-    snapshot_after: string | null;
+    snapshot_after: Uint8Array | null;
     scope: string | null;
     run: number | null;
     asks: string | null;
+    stale: number | null;
   }>(
-    'SELECT last_acked, tail_from, snapshot_table, snapshot_after, snapshot_of AS scope, snapshot_run AS run, asks ' +
-      'FROM main._peer_state WHERE peer_url = ?',
+    `SELECT last_acked, tail_from, snapshot_table, ${idForWire('snapshot_after')} AS snapshot_after, ` +
+      'snapshot_of AS scope, snapshot_run AS run, asks, stale FROM main._peer_state WHERE peer_url = ?',
     peer,
   );
   return (
     row && {
       lastAcked: row.last_acked,
       tailFrom: row.tail_from,
-      snapshot: { section: row.snapshot_table, after: row.snapshot_after },
+      snapshot: { section: row.snapshot_table, after: row.snapshot_after && exactString(row.snapshot_after) },
       scope: row.scope,
       run: row.run ?? 0,
       asks: row.asks,
+      stale: row.stale === 1,
     }
   );
 }
 
 /** When a snapshot began outlives the process that began it. */
 function noteSnapshot(db: Connection, peer: string, now: number): void {
-  if (findState(db, peer)?.tailFrom == null) db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(peer));
+  const { tailFrom, stale } = findState(db, peer) ?? NOTHING_KNOWN;
+  if (tailFrom === null && !stale) db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(peer));
   else
     db.run(
       'INSERT INTO main._meta (key, value) VALUES (?, CAST(? AS INTEGER)) ON CONFLICT DO NOTHING',

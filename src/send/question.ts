@@ -4,13 +4,14 @@ import { Remote } from '../compare/remote.ts';
 import type { Exchange } from '../compare/verify.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
+import { BATCH_CHANGES_MAX } from '../wire/protocol.ts';
 import { type PeerAnswer, postBatch, postQuestion, type RequestOptions } from './request.ts';
-import type { Fetch } from './transport.ts';
+import type { Post } from './transport.ts';
 import { judge } from './verdict.ts';
 
 export interface Asker {
   nodeId: string;
-  fetch: Fetch;
+  fetch: Post;
   clock: Clock;
   requestTimeoutMs: number;
   stopped: AbortSignal;
@@ -39,7 +40,7 @@ function question(
 ): Promise<PeerAnswer> {
   const { nodeId, fetch } = asker;
   const bytes = new TextEncoder().encode(body);
-  return postQuestion(fetch, peer + path, { nodeId, body: bytes, headers: {} }, optionsOf(asker, withdrawn));
+  return postQuestion(fetch, peer + path, { nodeId, body: bytes }, optionsOf(asker, withdrawn));
 }
 
 /** Hands over a batch that is no shipment of the loop's: nothing is noted of it, whatever the answer. */
@@ -50,7 +51,7 @@ async function handOver(
   batchId: number,
 ): Promise<'acked' | 'too-large' | { refused: string }> {
   try {
-    const batch = { nodeId: asker.nodeId, body, headers: {} };
+    const batch = { nodeId: asker.nodeId, body, count: BATCH_CHANGES_MAX, headers: {} };
     const verdict = judge(await postBatch(asker.fetch, peer, batch, optionsOf(asker)), batchId);
     return verdict.kind === 'acked' || verdict.kind === 'too-large' ? verdict.kind : { refused: verdict.reason };
   } catch (error) {

@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
-import type { Fetch, Get } from './transport.ts';
+import type { Ask, BoundedResponse, Post } from './transport.ts';
 
 /** A complete answer; a torn one is an error. */
 export interface PeerAnswer {
@@ -24,6 +24,12 @@ export interface RequestOptions {
   withdrawn?: AbortSignal;
 }
 
+/** How long an answer may be: it names, at most, each change of the batch with a reason. A longer one is not read. */
+const ANSWER_BYTES = 64 * 1024;
+const ANSWER_BYTES_A_CHANGE = 1_000;
+/** A `/health` has a line for each peer, and a hub may have thousands. */
+const HEALTH_BYTES = 8 * 1024 * 1024;
+
 /** There is no complete answer, and `message` says why. */
 export class NoAnswer extends Error {
   /** We took the request back ourselves, which says nothing about the peer. */
@@ -35,32 +41,41 @@ export class NoAnswer extends Error {
   }
 }
 
-interface Message {
-  nodeId: string;
-  body: Body;
-  headers: Record<string, string>;
+/** Hands a batch to a peer. Throws NoAnswer. */
+export function postBatch(
+  post: Post,
+  peer: string,
+  batch: { nodeId: string; body: Body; count: number; headers: Record<string, string> },
+  options: RequestOptions,
+): Promise<PeerAnswer> {
+  const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: `id=${batch.nodeId}` };
+  const headers = { 'content-type': 'application/json', ...batch.headers, ...identity };
+  const answerBytes = ANSWER_BYTES + batch.count * ANSWER_BYTES_A_CHANGE;
+  return exchange(options, answerBytes, (signal) =>
+    post(peer + SYNC_PATH, { method: 'POST', headers, body: batch.body, redirect: 'manual', signal }),
+  );
 }
 
-/** Hands a batch to a peer. Throws NoAnswer. */
-export function postBatch(post: Fetch, peer: string, batch: Message, options: RequestOptions): Promise<PeerAnswer> {
-  return postQuestion(post, peer + SYNC_PATH, batch, options);
-}
+/** What a comparison may answer: some thousand ids, or as many rows as one batch has. */
+const ANSWER_BYTES_COMPARED = 16 * 1024 * 1024;
 
 /** Asks for something at one of a peer's addresses. Throws NoAnswer. */
 export function postQuestion(
-  post: Fetch,
+  post: Post,
   url: string,
-  { nodeId, body, headers: more }: Message,
+  { nodeId, body }: { nodeId: string; body: Body },
   options: RequestOptions,
 ): Promise<PeerAnswer> {
   const identity = { [NODE_ID_HEADER]: nodeId, [ROWCAST_HEADER]: `id=${nodeId}` };
-  const headers = { 'content-type': 'application/json', ...more, ...identity };
-  return exchange(options, (signal) => post(url, { method: 'POST', headers, body, redirect: 'manual', signal }));
+  const headers = { 'content-type': 'application/json', ...identity };
+  return exchange(options, ANSWER_BYTES_COMPARED, (signal) =>
+    post(url, { method: 'POST', headers, body, redirect: 'manual', signal }),
+  );
 }
 
 /** Asks a peer how it is. Throws NoAnswer. */
-export function askHealth(get: Get, peer: string, options: RequestOptions): Promise<PeerAnswer> {
-  return exchange(options, (signal) => get(peer + HEALTH_PATH, { signal }));
+export function askHealth(get: Ask, peer: string, options: RequestOptions): Promise<PeerAnswer> {
+  return exchange(options, HEALTH_BYTES, (signal) => get(peer + HEALTH_PATH, { signal }));
 }
 
 /** The node that a `/health` speaks of; undefined where the body is no such answer. */
@@ -75,7 +90,8 @@ export function nodeIdIn(body: string): string | undefined {
 
 async function exchange(
   { clock, timeoutMs, stopped, withdrawn }: RequestOptions,
-  send: (signal: AbortSignal) => ReturnType<Fetch>,
+  answerBytes: number,
+  send: (signal: AbortSignal) => Promise<BoundedResponse>,
 ): Promise<PeerAnswer> {
   if (stopped.aborted || withdrawn?.aborted) throw new NoAnswer('stopped', true);
   const request = new AbortController();
@@ -95,7 +111,7 @@ async function exchange(
   });
   try {
     const answering = send(request.signal).then(async (response) => {
-      const body = await response.text();
+      const body = await response.text(answerBytes);
       return { status: response.status, body, header: (name: string) => response.headers?.get(name) ?? null };
     });
     return await Promise.race([answering, aborted]);

@@ -4,13 +4,21 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 
 /**
  * Every peer is sent these tables, tombstones included, before it is sent further changes; a walk that is under way
  * begins again with them. `ask`: the next batch to each peer asks it for its own. In a transaction.
  */
-export function resendTables(db: Connection, tables: string[], options: { ask: boolean; now: number }): void {
+export function resendTables(
+  db: Connection,
+  tables: Pick<Table, 'name' | 'wireName'>[],
+  options: { ask: boolean; now: number },
+): void {
+  const named = tables.map(({ name }) => name);
+  // The peer may know them by another name.
+  const asked = tables.map(({ wireName }) => wireName);
   const peers = db.all<{ url: string; walking: number; scope: string | null; asks: string | null }>(
     'SELECT peer_url AS url, tail_from IS NOT NULL AS walking, snapshot_of AS scope, asks FROM main._peer_state',
   );
@@ -20,8 +28,8 @@ export function resendTables(db: Connection, tables: string[], options: { ask: b
     db.run(
       'UPDATE main._peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_of = ?, asks = ?, ' +
         'snapshot_table = NULL, snapshot_after = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
-      everything ? null : together(walking === 1 ? scope : null, tables),
-      options.ask ? together(asks, tables) : asks,
+      everything ? null : together(walking === 1 ? scope : null, named),
+      options.ask ? together(asks, asked) : asks,
       url,
     );
     db.run(
@@ -65,9 +73,10 @@ export function namesAsked(header: string): string[] | typeof ALL_TABLES {
 }
 
 /** Those of these tables that a header asks for. */
-export function askedFor<T extends { name: string }>(tables: T[], header: string): T[] {
+export function askedFor(tables: Table[], header: string): Table[] {
   const asked = namesAsked(header);
-  return asked === ALL_TABLES ? tables : tables.filter(({ name }) => asked.includes(fold(name)));
+  if (asked === ALL_TABLES) return tables;
+  return tables.filter(({ name, was }) => [name, ...was].some((one) => asked.includes(fold(one))));
 }
 
 /** How often a table is sent again for the asking. */
@@ -107,7 +116,11 @@ export class Requests {
     if (due.length === 0) return;
     const waiting = new Set([...this.#waiting].filter((name) => !due.includes(name)));
     this.#db.transaction(() => {
-      resendTables(this.#db, due, { ask: false, now });
+      resendTables(
+        this.#db,
+        due.map((name) => ({ name, wireName: name })),
+        { ask: false, now },
+      );
       this.#keep(waiting);
     });
     this.#waiting = waiting;

@@ -16,6 +16,7 @@ import { CannotCompare, type Remote } from '../compare/remote.ts';
 import type { SqliteLedger } from '../compare/sqlite-ledger.ts';
 import { type Exchange, fetchRows, newerSide, sharedColumns } from '../compare/verify.ts';
 import { type Suspect, suspectsOf } from '../compare/walk.ts';
+import { RowcastError } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -53,8 +54,8 @@ interface Run {
   ahead: { table: string; ranges: Compared[] };
   /** Undefined where it cannot be compared with. */
   theirs: Outline[] | undefined;
-  /** Tables, folded, of which it has nothing: they are given as in a snapshot. */
-  walked: Set<string>;
+  /** Tables, folded, that are given as in a snapshot: from where the peer's ends, or all of it. */
+  walked: Map<string, 'rest' | 'all'>;
 }
 
 export class SeedOutbox implements Outbox<PeerPosition> {
@@ -72,7 +73,8 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   }
 
   async next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
-    if (stateOf(this.#db, this.#o.peer).tailFrom === null || !this.#o.isRowcast()) {
+    const { tailFrom, stale } = stateOf(this.#db, this.#o.peer);
+    if (tailFrom === null || stale || !this.#o.isRowcast()) {
       return this.#inner.next(limit, previous, acked);
     }
     if (acked) await this.#inner.ack(acked);
@@ -100,22 +102,27 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     const state = stateOf(this.#db, this.#o.peer);
     const run = await this.#runOf(state);
     if (run.theirs === undefined) return this.#inner.next(limit, previous);
-    const own = inOrder(inScope(await this.#pace.turn(() => this.#o.sides().ledger.outline()), state.scope));
+    const own = inOrder(inScope(await this.#pace.turn(() => this.#o.sides().ledger.tables()), state.scope));
     for (let position = positionOf(state, previous); ; ) {
       const place = placeIn(own, position);
       if (!place) return this.#walkFrom(limit, previous, state, { section: WALKED, after: null });
       const { table, after } = place;
-      const there = run.theirs.find(({ name }) => fold(name) === fold(table.name));
+      const there = run.theirs.find(({ name }) => fold(name) === fold(table.outline.name));
       const isEnd = hasNothingAfter(there?.last ?? null, after);
-      if (isEnd) run.walked.add(fold(table.name));
-      if (run.walked.has(fold(table.name))) {
+      const walked = run.walked.get(fold(table.name)) ?? (isEnd ? 'rest' : undefined);
+      if (walked) {
+        run.walked.set(fold(table.name), walked);
         const begins = position.section === null || position.section.startsWith(COMPARED);
         // Where there is nothing any more of what was given, it is given again.
-        const given = there?.last == null ? null : after;
+        const given = there?.last == null || walked === 'all' ? null : after;
         const from = begins ? { section: `rows:${table.name}`, after: given } : position;
         return this.#walkFrom(limit, previous, state, from);
       }
-      const step = await this.#step(limit, state, run, table, after);
+      const step = await this.#step(limit, state, run, table.outline, after);
+      if (step === 'not-comparable') {
+        run.walked.set(fold(table.name), 'all');
+        continue;
+      }
       const isOver = step.after === null;
       const index = own.indexOf(table);
       position = isOver
@@ -166,14 +173,15 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     run: Run,
     table: Outline,
     from: Id | null,
-  ): Promise<{ shipment?: Omit<PeerShipment, 'end'>; after: Id | null }> {
+  ): Promise<Step | 'not-comparable'> {
     const sides = { ...this.#o.sides(), pace: this.#pace };
     const { ledger } = sides;
     const columns = sharedColumns(table, run.theirs as Outline[]);
+    // What it has no column for it keeps aside for later, and it cannot say whether it has.
+    if (!columns || Object.keys(columns).length < Object.keys(table.columns ?? {}).length) return 'not-comparable';
     const ids: Id[] = [];
     let upTo = from;
     try {
-      if (columns === undefined) throw new CannotCompare('the peer does not have the table');
       const { ahead } = run;
       if (ahead.table !== table.name || ahead.ranges[0]?.range.after !== from) {
         const last = run.theirs?.find(({ name }) => fold(name) === fold(table.name))?.last ?? null;
@@ -186,12 +194,18 @@ export class SeedOutbox implements Outbox<PeerPosition> {
         run.ahead.ranges.shift();
       }
     } catch (error) {
+      if (isAboutTheTable(error)) return 'not-comparable';
       if (!(error instanceof CannotCompare) || this.#o.stopped.aborted) throw error;
       // Whoever cannot say what it has is given all of it.
       const begin = upTo;
       upTo = await this.#pace.turn(() => ledger.cut(table.name, { after: begin, upTo: null }, portionOf(limit)));
       const range = { after: begin, upTo };
-      ids.push(...(await this.#pace.turn(() => ledger.ids(table.name, range))));
+      try {
+        ids.push(...(await this.#pace.turn(() => ledger.ids(table.name, range))));
+      } catch (odd) {
+        if (isAboutTheTable(odd)) return 'not-comparable';
+        throw odd;
+      }
     }
     const parcel = await this.#parcel(ledger, limit, state, table.name, ids.sort(compareIds), upTo);
     // What did not fit is looked at once more.
@@ -250,7 +264,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     table: string,
     ids: Id[],
     upTo: Id | null,
-  ): Promise<{ shipment?: Omit<PeerShipment, 'end'>; after: Id | null }> {
+  ): Promise<Step> {
     const batchId = Math.max(1, tailFrom ?? 1);
     const room = { rows: limit.changes, bytes: limit.bytes };
     for (let some = ids.slice(0, limit.changes); some.length > 0; ) {
@@ -267,10 +281,24 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   }
 }
 
+/** A table by the name that it has here, and as the peer is told of it. */
+type Own = ReturnType<SqliteLedger['tables']>[number];
+
+/** What the peer is to be sent next, and where to go on; null is the end of the table. */
+interface Step {
+  shipment?: Omit<PeerShipment, 'end'>;
+  after: Id | null;
+}
+
 type Sides = ReturnType<SeedOptions['sides']> & { pace: Pace };
 
 function runOf(number: number, theirs: Outline[] | undefined): Run {
-  return { number, theirs, walked: new Set(), ahead: { table: '', ranges: [] } };
+  return { number, theirs, walked: new Map(), ahead: { table: '', ranges: [] } };
+}
+
+/** Of ids that are no UTF-8 only a snapshot can send the rows. */
+function isAboutTheTable(error: unknown): boolean {
+  return error instanceof RowcastError && error.code === 'INVALID_TABLE';
 }
 
 function portionOf({ changes, bytes }: BatchLimit): Portion {
@@ -298,10 +326,7 @@ function positionOf({ run, snapshot }: PeerState, previous: PeerShipment | undef
 }
 
 /** The table that a position is in, and the id after which it goes on; undefined at the end of all. */
-function placeIn(
-  tables: Outline[],
-  { section, after }: SnapshotPosition,
-): { table: Outline; after: Id | null } | undefined {
+function placeIn(tables: Own[], { section, after }: SnapshotPosition): { table: Own; after: Id | null } | undefined {
   if (section === WALKED) return undefined;
   const [, kind, name] = /^(\w+:)(.*)$/s.exec(section ?? '') ?? [];
   // A table that is gone says nothing of where it was: from the beginning, then.

@@ -12,33 +12,41 @@ import { nextBatchSize } from './batch-size.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
 import type { Outbox, Shipment } from './shipment.ts';
-import type { Fetch, Get } from './transport.ts';
+import type { Ask, Post } from './transport.ts';
 import type { Verdict } from './verdict.ts';
 
 export interface ShipperOptions<P> {
   nodeId: string;
   peer: string;
   outbox: Outbox<P>;
-  fetch: Fetch;
+  fetch: Post;
   /** Undefined where nothing but POST can be sent. */
-  get: Get | undefined;
+  get: Ask | undefined;
   /** Resolves when a request that was just begun is on its way. */
   untilSent: () => Promise<void>;
   clock: Clock;
   random: () => number;
   events: Emitter;
-  batchMs: number;
-  batchSize: number;
-  batchBytes: number;
-  requestTimeoutMs: number;
+  pace: Pace;
+}
+
+/** How often, how much and how patiently is sent. It may change from one look to the next. */
+export interface Pace {
+  readonly batchMs: number;
+  readonly batchSize: number;
+  readonly maxBatchBytes: number;
+  readonly requestTimeoutMs: number;
 }
 
 /** The delays after the first to the fifth failure; the sixth attempt belongs to the next tick. */
 export const BACKOFF_MS = [50, 100, 200, 400, 800];
 export const ATTEMPTS = BACKOFF_MS.length;
 
-/** A peer from which nothing was heard for so long is asked how it is. */
-export const IDLE_MS = 30_000;
+/**
+ * A peer from which nothing was heard for so long is asked how it is. With five questions that nobody answers (courier.ts)
+ * and the pauses after them, one that has died in silence is down within half a minute.
+ */
+export const IDLE_MS = 15_000;
 
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
@@ -70,7 +78,7 @@ export class Shipper<P = unknown> {
     const { events, peer, outbox } = options;
     this.#o = options;
     this.peer = peer;
-    this.#changesMax = options.batchSize;
+    this.#changesMax = options.pace.batchSize;
     this.#courier = new Courier({
       ...options,
       stopped: this.#stop.signal,
@@ -122,7 +130,7 @@ export class Shipper<P = unknown> {
 
   async #run(): Promise<void> {
     // Loops of several peers, or of many nodes started together, do not tick in step.
-    await this.#pause(this.#o.random() * this.#o.batchMs);
+    await this.#pause(this.#o.random() * this.#o.pace.batchMs);
     while (!this.#stop.signal.aborted) {
       this.#nudged = false;
       const waiting = this.#waiting;
@@ -130,7 +138,7 @@ export class Shipper<P = unknown> {
       const pass = await this.#guardedPass();
       for (const resolve of waiting) resolve(pass);
       if (pass === 'empty' && this.#isQuiet()) this.#asking ??= this.#askPeer();
-      await this.#pause(this.#o.batchMs);
+      await this.#pause(this.#o.pace.batchMs);
     }
     for (const resolve of this.#waiting) resolve('stopped');
   }
@@ -223,7 +231,8 @@ export class Shipper<P = unknown> {
 
   /** The next changes after `previous`; what the peer has acknowledged meanwhile is noted in the same transaction. */
   async #next(previous?: Shipment<P>, delivered?: Shipment<P>): Promise<Shipment<P> | undefined> {
-    const limit = { changes: this.#changesMax, bytes: this.#o.batchBytes };
+    const { batchSize, maxBatchBytes } = this.#o.pace;
+    const limit = { changes: Math.min(this.#changesMax, batchSize), bytes: maxBatchBytes };
     const next = await this.#o.outbox.next(limit, previous, delivered);
     if (delivered) this.#noteDelivered(delivered);
     return next;
@@ -262,7 +271,7 @@ export class Shipper<P = unknown> {
 
   /** What was too large may have been a few large rows: after a 413 the batches grow again. */
   #resize({ count }: Shipment<P>, applyMs: number | undefined): void {
-    this.#changesMax = nextBatchSize(this.#changesMax, this.#o.batchSize, { changes: count, applyMs });
+    this.#changesMax = nextBatchSize(this.#changesMax, this.#o.pace.batchSize, { changes: count, applyMs });
   }
 
   async #acked(shipment: Shipment<P>): Promise<void> {
@@ -279,13 +288,17 @@ export class Shipper<P = unknown> {
 
   async #setAside(shipment: Shipment<P>, reason: string): Promise<void> {
     const rows = await this.#o.outbox.setAside(shipment, reason, ATTEMPTS);
+    // What was sent only to see whether the peer is back is no letter.
+    if (rows.length === 0 && shipment.count > 0) return;
     this.#o.events.emit('dead-letter', { direction: 'out', peer: this.peer, code: 'refused', reason, rows });
   }
 
   /** Nothing was written for a while, so nobody would notice that the peer is gone, or back. */
   #isQuiet(): boolean {
     const heard = Math.max(this.#courier.answeredAt, this.#askedAt);
-    return this.#courier.mayAsk && this.#o.clock.now() - heard >= IDLE_MS;
+    // The next chance is a tick away, and must not be too late.
+    const byNextTick = this.#o.clock.now() + this.#o.pace.batchMs;
+    return this.#courier.mayAsk && byNextTick - heard > IDLE_MS;
   }
 
   /** Beside the loop, which goes on with what is written meanwhile. As with batches, five failures make a peer down. */

@@ -11,13 +11,14 @@ import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal, quote, shallow } from '../sqlite/sql.ts';
 import { type BatchLimit, type Body, type ByteBounds, batchSql, changeSql, fitting } from '../wire/body.ts';
-import { encode, rowJson } from '../wire/values.ts';
+import { exactString } from '../wire/exact-text.ts';
+import { BOUND_ID, encode, idForWire, rowJson } from '../wire/values.ts';
 
 export interface SnapshotPosition {
   /** `rows:<table>`, `hidden:<table>`, `tombstones:<table>` or `compare:<table>`; null before the first, `end` after all. */
   section: string | null;
-  /** The last id of that section that the peer has, for `compare` as it travels; null before the first. */
-  after: string | Uint8Array | null;
+  /** The last id of that section that the peer has, as it travels; null before the first. */
+  after: string | null;
 }
 
 /** A table that is compared with the peer's, all of it by id; see seed.ts. */
@@ -58,14 +59,15 @@ export function nextPage(
 ): Page | undefined {
   for (const { name, id, change, bytes, from, params, resumed } of ahead(tables, position, hasAnyStamps(db))) {
     const line = { from: from(resumed), params, place: id, change, bytes };
-    const found = db.get<{ body: Body; n: number; last: string | Uint8Array }>(
-      `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n, max(id) AS last ` +
+    const found = db.get<{ body: Body; n: number; last: Uint8Array }>(
+      `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n, ${idForWire('max(id)')} AS last ` +
         `FROM (SELECT ${id} AS id, ${change} AS change ${line.from})`,
       batchId,
       ...params,
       fitting(db, line, limit),
     );
-    if (found && found.n > 0) return { body: found.body, count: found.n, end: { section: name, after: found.last } };
+    if (found && found.n > 0)
+      return { body: found.body, count: found.n, end: { section: name, after: exactString(found.last) } };
   }
   return undefined;
 }
@@ -81,10 +83,10 @@ export function remainingRows(db: Connection, tables: Table[], position: Snapsho
 }
 
 /** Rows that no snapshot can send, because their id is NULL; a bounded number of them. */
-export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: string }[] {
+export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: Uint8Array }[] {
   return tables.flatMap((table) =>
-    db.all<{ op: string; tbl: string; r: string }>(
-      `SELECT 'INSERT' AS op, ${literal(table.name)} AS tbl, ${rowJson(table, 't')} AS r ` +
+    db.all<{ op: string; tbl: string; r: Uint8Array }>(
+      `SELECT 'INSERT' AS op, ${literal(table.wireName)} AS tbl, CAST(${rowJson(table, 't')} AS BLOB) AS r ` +
         `FROM ${table.target} AS t WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
     ),
   );
@@ -112,11 +114,11 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
   // A row that the application does not let us write to has its version in its stamp alone.
   const row = rowJson(table, 't', anyStamps ? { column: table.updatedAt, by: versionOf(table, 't') } : undefined);
   const from = (resumed: boolean): string =>
-    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ?` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
+    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ${BOUND_ID}` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
   return {
     name: `rows:${table.name}`,
     id,
-    change: changeSql({ op: "'INSERT'", table: literal(table.name), row, oldId: "'null'" }),
+    change: changeSql({ op: "'INSERT'", table: literal(table.wireName), row, oldId: "'null'" }),
     bytes: rowBytes(table),
     from,
     count: (resumed) => `SELECT count(*) AS n FROM (SELECT 1 ${from(resumed)})`,
@@ -126,13 +128,13 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
 /** Rows that another one's UNIQUE value keeps out of their table are as live as the others. */
 function hiddenOf(table: Table): Section {
   const from = (resumed: boolean): string =>
-    `FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ${resumed ? 'AND h.row_id > ?' : ''} ` +
+    `FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ${resumed ? `AND h.row_id > ${BOUND_ID}` : ''} ` +
     'ORDER BY h.row_id LIMIT ?';
-  const fixed = 6 * Buffer.byteLength(table.name) + 60;
+  const fixed = 6 * Buffer.byteLength(table.wireName) + 60;
   return {
     name: `hidden:${table.name}`,
     id: 'h.row_id',
-    change: changeSql({ op: "'INSERT'", table: literal(table.name), row: 'h.row_data', oldId: "'null'" }),
+    change: changeSql({ op: "'INSERT'", table: literal(table.wireName), row: 'h.row_data', oldId: "'null'" }),
     bytes: { least: 'octet_length(h.row_data)', most: `octet_length(h.row_data) + ${fixed}` },
     from,
     count: (resumed) => `SELECT count(*) AS n FROM (SELECT 1 ${from(resumed)})`,
@@ -143,14 +145,14 @@ function hiddenOf(table: Table): Section {
 function tombstonesOf(table: Table): Section {
   const id = encode('g.row_id', 'TEXT');
   const among = (resumed: boolean): string =>
-    `FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? 'AND g.row_id > ?' : ''}`;
+    `FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ${resumed ? `AND g.row_id > ${BOUND_ID}` : ''}`;
   const alone = `NOT EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = g.row_id)`;
   const row = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
-  const fixed = namesBytes([table.id, table.updatedAt]) + 2 * Buffer.byteLength(table.name);
+  const fixed = namesBytes([table.id, table.updatedAt]) + 2 * Buffer.byteLength(table.wireName);
   return {
     name: `tombstones:${table.name}`,
     id: 'g.row_id',
-    change: changeSql({ op: "'DELETE'", table: literal(table.name), row, oldId: `json_quote(${id})` }),
+    change: changeSql({ op: "'DELETE'", table: literal(table.wireName), row, oldId: `json_quote(${id})` }),
     // The id is there twice.
     bytes: { least: '2 * octet_length(g.row_id)', most: `12 * octet_length(g.row_id) + ${3 * fixed + 120}` },
     from: (resumed) => `${among(resumed)} AND ${alone} ORDER BY g.row_id LIMIT ?`,
@@ -163,10 +165,10 @@ function tombstonesOf(table: Table): Section {
 function rowBytes(table: Table): ByteBounds {
   const lengths = table.columns.map(({ name }) => `coalesce(octet_length(t.${quote(name)}), 4)`);
   const total = `(${shallow(lengths, ' + ')})`;
-  const names = namesBytes(table.columns.map(({ name }) => name));
+  const names = namesBytes(table.columns.map(({ wireName }) => wireName));
   return {
     least: total,
-    most: `6 * ${total} + ${32 * table.columns.length + 6 * (names + Buffer.byteLength(table.name)) + 60}`,
+    most: `6 * ${total} + ${32 * table.columns.length + 6 * (names + Buffer.byteLength(table.wireName)) + 60}`,
   };
 }
 

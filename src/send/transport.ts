@@ -15,35 +15,60 @@ export type Fetch = (
     redirect: 'manual';
     signal: AbortSignal;
   },
-) => Promise<{ status: number; text(): Promise<string>; headers?: { get(name: string): string | null } }>;
+) => Promise<FetchResponse>;
+
+export interface FetchResponse {
+  status: number;
+  text(): Promise<string>;
+  headers?: { get(name: string): string | null };
+  /** Where it can be iterated over, the answer is read by it, and only as far as an answer may be long. */
+  body?: unknown;
+}
+
+/** An answer of which no more is read than is asked for. */
+export interface BoundedResponse extends Omit<FetchResponse, 'text' | 'body'> {
+  text(maxBytes: number): Promise<string>;
+}
+
+export type Post = (...args: Parameters<Fetch>) => Promise<BoundedResponse>;
+export type Ask = (...args: Parameters<Get>) => Promise<BoundedResponse>;
 
 /** How a peer is asked for its `/health`. */
-export type Get = (url: string, init: { signal: AbortSignal }) => ReturnType<Fetch>;
-
-/** An acknowledgement lists its dead letters, at most ten thousand; whatever is larger than this is not one. */
-const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
+export type Get = (url: string, init: { signal: AbortSignal }) => Promise<FetchResponse>;
 
 export interface Transport {
-  fetch: Fetch;
+  fetch: Post;
   /** Undefined where only a `fetch` was given: it need not be able to do more than POST. */
-  get: Get | undefined;
+  get: Ask | undefined;
   /** Resolves when a request that was just begun is on its way. */
   untilSent: () => Promise<void>;
   /** Closes kept connections. */
   close(): void;
 }
 
-/** Somebody else's fetch: how it sends is not ours to know. */
-export function givenTransport(fetch: Fetch, get: Get | undefined): Transport {
-  return { fetch, get, untilSent: () => Promise.resolve(), close: () => {} };
+/** The default way, or what was given in its place. */
+export function transportFor({ fetch, get }: { fetch?: Fetch; get?: Get }): Transport {
+  if (fetch) return givenTransport(fetch, get);
+  const transport = defaultTransport();
+  return get ? { ...transport, get: async (url, init) => bounded(await get(url, init)) } : transport;
 }
 
-export function defaultTransport(): Transport & { get: Get } {
+/** Somebody else's fetch: how it sends is not ours to know. */
+function givenTransport(fetch: Fetch, get: Get | undefined): Transport {
+  return {
+    fetch: async (url, init) => bounded(await fetch(url, init)),
+    get: get && (async (url, init) => bounded(await get(url, init))),
+    untilSent: () => Promise.resolve(),
+    close: () => {},
+  };
+}
+
+function defaultTransport(): Transport {
   const untilSent = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   if (process.versions.bun !== undefined)
     return {
-      fetch: (url, init) => fetch(url, init as RequestInit),
-      get: (url, { signal }) => fetch(url, { signal, redirect: 'manual' }),
+      fetch: async (url, init) => bounded(await fetch(url, init as RequestInit)),
+      get: async (url, { signal }) => bounded(await fetch(url, { signal, redirect: 'manual' })),
       untilSent,
       close: () => {},
     };
@@ -66,7 +91,7 @@ function request(
   url: URL,
   init: { method: string; headers: Record<string, string>; body?: Uint8Array; signal: AbortSignal },
   agents: { 'http:': http.Agent; 'https:': https.Agent },
-): ReturnType<Fetch> {
+): Promise<BoundedResponse> {
   return new Promise((resolve, reject) => {
     const secure = url.protocol === 'https:';
     const outgoing = (secure ? https : http).request(url, {
@@ -82,25 +107,61 @@ function request(
       reject(new Error(`HTTP ${response.statusCode}, which no request of ours asks for`));
     });
     outgoing.on('response', (response) => {
-      const chunks: Buffer[] = [];
-      let size = 0;
-      response.on('error', reject);
-      // A connection that closes before the announced length is a torn answer, not an empty one.
-      response.on('aborted', () => reject(new Error('the answer broke off')));
-      response.on('data', (chunk: Buffer) => {
-        size += chunk.length;
-        if (size > ANSWER_BYTES_MAX) response.destroy(new Error('the answer is too large to be an acknowledgement'));
-        else chunks.push(chunk);
-      });
-      response.on('end', () => {
-        const body = Buffer.concat(chunks).toString();
-        resolve({
-          status: response.statusCode ?? 0,
-          text: () => Promise.resolve(body),
-          headers: { get: (name) => String(response.headers[name] ?? '') || null },
-        });
+      resolve({
+        status: response.statusCode ?? 0,
+        text: (max) => textOf(response, max),
+        headers: { get: (name) => String(response.headers[name] ?? '') || null },
       });
     });
     outgoing.end(init.body);
   });
+}
+
+function textOf(response: http.IncomingMessage, max: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    response.on('error', reject);
+    // A connection that closes before the announced length is a torn answer, not an empty one.
+    response.on('aborted', () => reject(new Error('the answer broke off')));
+    response.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      if (size <= max) return void chunks.push(chunk);
+      // Before the connection breaks off, which then has no cause of its own.
+      reject(tooLong(max));
+      response.destroy();
+    });
+    response.on('end', () => resolve(Buffer.concat(chunks).toString()));
+  });
+}
+
+/** The answer of a `fetch` that reads as much as comes: an endless one would fill the memory. */
+function bounded(response: FetchResponse): BoundedResponse {
+  const { body, headers, status } = response;
+  const text = async (max: number): Promise<string> => {
+    if (isStream(body)) return Buffer.concat(await collected(body, max)).toString();
+    const whole = await response.text();
+    if (whole.length > max) throw tooLong(max);
+    return whole;
+  };
+  return { status, text, ...(headers && { headers }) };
+}
+
+async function collected(stream: AsyncIterable<Uint8Array>, max: number): Promise<Uint8Array[]> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of stream) {
+    size += chunk.byteLength;
+    if (size > max) throw tooLong(max);
+    chunks.push(chunk);
+  }
+  return chunks;
+}
+
+function isStream(body: unknown): body is AsyncIterable<Uint8Array> {
+  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
+}
+
+function tooLong(max: number): Error {
+  return new Error(`the answer is longer than the ${max} bytes that an answer may have`);
 }

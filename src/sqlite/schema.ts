@@ -9,6 +9,8 @@ export type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | 'BLOB';
 
 export interface Column {
   name: string;
+  /** The key under which its values travel: its name, or one that it had before and that other nodes still have. */
+  wireName: string;
   affinity: Affinity;
   /** NOT NULL without a default: a row cannot be inserted without it. */
   required: boolean;
@@ -25,6 +27,14 @@ export interface UniqueConstraint {
 
 export interface Table {
   name: string;
+  /** The name under which its changes travel. */
+  wireName: string;
+  /** Names that the table had before; its changes may come under each of them. */
+  was: string[];
+  /** Names that columns had before, in lower case, and the columns that they are now. */
+  aliases: Map<string, Column>;
+  /** Columns that were dropped on purpose, in lower case: what others say of them is not missed. */
+  dropped: Set<string>;
   /** The table in a statement of ours: of the main database, whatever temporary table has the same name. */
   target: string;
   /** Stored columns in declaration order; generated ones are left out. */
@@ -90,6 +100,7 @@ export function describeTable(db: Connection, requested: string): Table {
     .filter((column) => column.hidden === 0)
     .map((column) => ({
       name: column.name,
+      wireName: column.name,
       affinity: affinityOf(column.type, listed.strict === 1),
       required: column.nn === 1 && column.dflt === null,
       fallback: column.dflt ?? 'NULL',
@@ -122,6 +133,10 @@ export function describeTable(db: Connection, requested: string): Table {
   const rowid = ['rowid', '_rowid_', 'oid'].find((alias) => !names.has(alias));
   const table: Table = {
     name: listed.name,
+    wireName: listed.name,
+    was: [],
+    aliases: new Map(),
+    dropped: new Set(),
     target: `main.${quote(listed.name)}`,
     columns,
     generated: info.filter((column) => column.hidden > 1).map(({ name }) => name),

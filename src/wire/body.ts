@@ -2,7 +2,6 @@
  * The only place that spells a change and a batch: as text, and as the SQL expressions by which SQLite makes a whole
  * body out of rows that never become JavaScript objects. Whoever changes a byte here changes the protocol.
  */
-import { isUtf8 } from 'node:buffer';
 import type { Connection, Value } from '../sqlite/connection.ts';
 
 export type Body = Uint8Array<ArrayBuffer>;
@@ -152,12 +151,4 @@ export const CHANGES_OF_BODY = "json_each(CAST(? AS TEXT), '$.changes')";
 export function singleBody(db: Connection, body: Body, batchId: number, index: number): Body {
   const found = db.get<{ value: string }>(`SELECT value FROM ${CHANGES_OF_BODY} WHERE key = ?`, body, index);
   return new TextEncoder().encode(batchText(batchId, String(found?.value)));
-}
-
-/**
- * A JavaScript string can hold half of a surrogate pair, and some bindings store it as bytes that are not UTF-8. Peers
- * refuse such a body; with U+FFFD in its place the row arrives.
- */
-export function wellFormed(body: Body): Body {
-  return isUtf8(body) ? body : new TextEncoder().encode(new TextDecoder().decode(body));
 }

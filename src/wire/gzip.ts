@@ -13,6 +13,15 @@ export function compressed(body: Bytes): Promise<Bytes | undefined> {
 /** How much is unpacked in one go beside the event loop: a batch in a few, and nothing to speak of for a small body. */
 const CHUNK_BYTES = 64 * 1024;
 
+/** No batch becomes so many times its size; what does is made to fill a memory. Small bodies may. */
+const RATIO_MAX = 200;
+const RATIO_FREE_BYTES = 1024 * 1024;
+
+/** How large a packed body of so many bytes may be unpacked. */
+export function unpackedMax(packed: number, max: number): number {
+  return Math.min(max, Math.max(RATIO_FREE_BYTES, packed * RATIO_MAX));
+}
+
 /** The bodies that are being unpacked, one after the other. */
 let unpacking: Promise<void> = Promise.resolve();
 
@@ -29,7 +38,7 @@ export function unpack(body: Uint8Array, max: number): Promise<Uint8Array | 'too
 
 function decompressed(body: Uint8Array, max: number): Promise<Uint8Array | 'too-large' | 'garbage'> {
   return new Promise((resolve) => {
-    gunzip(body, { maxOutputLength: max, chunkSize: CHUNK_BYTES }, (error, plain) => {
+    gunzip(body, { maxOutputLength: unpackedMax(body.byteLength, max), chunkSize: CHUNK_BYTES }, (error, plain) => {
       if (!error) resolve(plain);
       else resolve((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE' ? 'too-large' : 'garbage');
     });

@@ -4,7 +4,8 @@
  *
  * JSON has no bytes, no infinities, and its integers stop being exact at 2^53 in most readers. What it cannot carry
  * travels as a string: a plain decimal where the column's affinity restores it, a `$`-prefixed one where nothing would.
- * Text that happens to begin like one of our prefixes is escaped with `$text:`.
+ * Text that happens to begin like one of our prefixes is escaped with `$text:`. Text that is not UTF-8 keeps its bytes
+ * here; exact-text.ts spells it out where it leaves.
  *
  * A REAL is written as SQLite prints it where that reads back as the same number, and with 17 digits where not: SQLite
  * before 3.53 prints 15, and rounds. Triggers stay in the file whichever SQLite opens it next, so they ask as they run.
@@ -17,10 +18,10 @@
 
 import type { Affinity, Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
+import { PREFIXES } from './exact-text.ts';
 
 const SAFE = Number.MAX_SAFE_INTEGER;
 const REAL_MAX = '1.7976931348623157e308';
-const PREFIXES = ['$blob:', '$text:', '$int:', '$real:'];
 
 /** Pairs per json_object call: SQLite before 3.48 allows 127 arguments. */
 const PAIRS_MAX = 60;
@@ -52,16 +53,40 @@ export function decode(x: string): string {
     // By way of bytes: substr of text would stop at a NUL character.
     `WHEN ${x} GLOB '$text:*' THEN CAST(substr(CAST(${x} AS BLOB), 7) AS TEXT) ` +
     `WHEN ${x} GLOB '$blob:*' AND ${isHex(`substr(${x}, 7)`)} THEN unhex(substr(${x}, 7)) ` +
+    `WHEN ${isBytes(x)} THEN ${ofBytes(x)} ` +
     `WHEN ${x} GLOB '$int:*' THEN CAST(substr(${x}, 6) AS INTEGER) ` +
     `WHEN ${x} GLOB '$real:*' THEN CAST(substr(${x}, 7) AS REAL) ` +
     `ELSE ${x} END ELSE ${x} END`
   );
 }
 
-/** An id in the one form that all nodes would write it in; only those that begin with `$` have several. */
-export const CANONICAL_ID =
-  `SELECT ${encode('x', 'TEXT')} AS id FROM (SELECT iif(typeof(v) = 'blob', v, CAST(v AS TEXT)) AS x ` +
-  `FROM (SELECT ${decode('w')} AS v FROM (SELECT ? AS w LIMIT -1) LIMIT -1) LIMIT -1)`;
+/** An id as the key column stores it. */
+export function storedId(wire: string): string {
+  const value = decode(wire);
+  return `CASE WHEN ${dollar(wire)} THEN iif(typeof(${value}) = 'blob', ${value}, CAST(${value} AS TEXT)) ELSE ${wire} END`;
+}
+
+/** The same of an id that is bound. */
+export const BOUND_ID = `(SELECT ${storedId('v')} FROM (SELECT ? AS v LIMIT -1))`;
+
+/**
+ * An id in the one form in which every node would write it; only those that begin with `$` have several, and of these
+ * the ones that are bytes have been brought into it when the body was read.
+ */
+export function canonicalId(wire: string): string {
+  const anew = `(SELECT ${encode('x', 'TEXT')} FROM (SELECT ${storedId(wire)} AS x LIMIT -1))`;
+  return `CASE WHEN ${dollar(wire)} THEN CASE WHEN ${isBytes(wire)} THEN ${wire} ELSE ${anew} END ELSE ${wire} END`;
+}
+
+/** A stored id on its way to JavaScript, as bytes: `exactString` makes of them what travels. */
+export function idForWire(x: string): string {
+  return `CAST(${encode(x, 'TEXT')} AS BLOB)`;
+}
+
+/** The content of text on the wire that is bytes: the text itself, as a node has it. */
+export function wireTextContent(x: string): string {
+  return `json_quote(CASE WHEN ${isBytes(x)} THEN ${encode(ofBytes(x), 'TEXT')} ELSE ${x} || '' END)`;
+}
 
 /**
  * The row as JSON text. `source` is NEW, OLD or a table alias; `replace` puts another expression in a column's place.
@@ -71,7 +96,7 @@ export function rowJson(table: Table, source: string, replace?: { column: string
   const pairs = table.columns.map((column) => {
     const value =
       replace?.column === column.name ? replace.by : encode(`${source}.${quote(column.name)}`, column.affinity);
-    return `${literal(column.name)}, ${value}`;
+    return `${literal(column.wireName)}, ${value}`;
   });
   const objects: string[] = [];
   for (let i = 0; i < pairs.length; i += PAIRS_MAX)
@@ -93,7 +118,7 @@ export function rowJson(table: Table, source: string, replace?: { column: string
  */
 export function content(columns: Column[], expression: (column: Column) => string): string {
   const parts = columns
-    .toSorted((a, b) => (fold(a.name) < fold(b.name) ? -1 : 1))
+    .toSorted((a, b) => (fold(a.wireName) < fold(b.wireName) ? -1 : 1))
     .map((column) => {
       const x = expression(column);
       return `iif(${x} IS NULL, '', ${contentValue(x, column.affinity)}) || char(10)`;
@@ -185,6 +210,14 @@ function escaped(x: string): string {
 /** The concatenation drops the JSON subtype that json() leaves on a value: without it json_object would nest the value. */
 function plainText(x: string): string {
   return `${x} || ''`;
+}
+
+function isBytes(x: string): string {
+  return `(${x} GLOB '$bytes:*' AND ${isHex(`substr(${x}, 8)`)})`;
+}
+
+function ofBytes(x: string): string {
+  return `CAST(unhex(substr(${x}, 8)) AS TEXT)`;
 }
 
 function isHex(x: string): string {

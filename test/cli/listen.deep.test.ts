@@ -1,4 +1,5 @@
 /** The HTTP edge of `rowcast serve`: what clients do wrong, how many there may be, and what a load leaves behind. */
+import { statSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import { describe, expect, test } from 'vitest';
@@ -30,7 +31,7 @@ async function connect(port: number): Promise<{ socket: net.Socket; answer(): st
 
 /** `POST` with these headers, and nothing after them. */
 const head = (path: string, headers: string[]): string =>
-  `POST ${path} HTTP/1.1\r\nhost: x\r\n${headers.map((line) => `${line}\r\n`).join('')}\r\n`;
+  `POST ${path} HTTP/1.1\r\nhost: localhost\r\n${headers.map((line) => `${line}\r\n`).join('')}\r\n`;
 const JSON_TYPE = 'content-type: application/json';
 
 async function isAlive(node: NodeProgram): Promise<void> {
@@ -135,7 +136,7 @@ describe('a slow client', () => {
   test.skipIf(onBun)('that does not finish its headers is cut off', async () => {
     const node = await start('a', ['-client-timeout-ms', '500']);
     const { socket, closed } = await connect(node.port);
-    socket.write('GET /health HTTP/1.1\r\nhost: x\r\n');
+    socket.write('GET /health HTTP/1.1\r\nhost: localhost\r\n');
     const drip = setInterval(() => socket.write('a: b\r\n'), 50);
     cleanUp(() => clearInterval(drip));
     await until('it is cut off', closed);
@@ -151,15 +152,69 @@ describe('a slow client', () => {
   });
 });
 
+describe('a crowd at the door', () => {
+  test('of one address is let in up to its limit, and others later', async () => {
+    const node = await start('a', ['-max-connections-per-address', '5']);
+    const held = await Promise.all(Array.from({ length: 5 }, () => connect(node.port)));
+    // On Bun a connection counts while a request is under way.
+    for (const { socket } of held) socket.write(head('/api/items', [JSON_TYPE, 'content-length: 10']));
+    await until('one more is turned away', async () => {
+      const more = await connect(node.port);
+      more.socket.write('GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n');
+      await until('it has heard', () => more.closed() || more.answer() !== '');
+      more.socket.destroy();
+      return !more.answer().startsWith('HTTP/1.1 200');
+    });
+    for (const { socket } of held) socket.destroy();
+    await until('there is room', async () =>
+      fetch(`${node.url}/health`).then(
+        ({ ok }) => ok,
+        () => false,
+      ),
+    );
+  });
+});
+
+describe('a node on a loopback address', () => {
+  /** With a `Host` of its own; fetch does not let it be set. */
+  const ask = (node: NodeProgram, host: string, path = '/health'): Promise<number | undefined> =>
+    new Promise((resolve, reject) => {
+      const request = http.get({ host: '127.0.0.1', port: node.port, path, headers: { host } });
+      request.on('response', (response) => resolve(response.resume().statusCode));
+      request.on('error', reject);
+    });
+
+  test('answers to the names of this machine, and to those that it was given', async () => {
+    const node = await start('a', ['-host', 'node.internal']);
+    for (const host of [
+      'localhost',
+      '127.0.0.1',
+      `127.0.0.1:${node.port}`,
+      '[::1]:9',
+      '127.8.9.10',
+      'Node.Internal:80',
+    ])
+      expect([host, await ask(node, host)]).toEqual([host, 200]);
+    for (const host of ['evil.example', 'localhost.evil.example', '127.0.0.1.evil.example', '10.0.0.1', '[::2]'])
+      for (const path of ['/health', '/api/items', '/sync'])
+        expect([host, await ask(node, host, path)]).toEqual([host, 403]);
+  });
+
+  test('keeps its files to its own user', async () => {
+    const { db } = await start('a');
+    expect(statSync(db).mode & 0o077).toBe(0);
+  });
+});
+
 test('three thousand connections that are kept alive are all served, again and again', async () => {
-  const node = await start('a');
+  const node = await start('a', ['-max-connections', '5000', '-max-connections-per-address', '0']);
   const connections = 3_000;
   const opened: Awaited<ReturnType<typeof connect>>[] = [];
   for (let i = 0; i < connections; i += 100) {
     opened.push(...(await Promise.all(Array.from({ length: 100 }, () => connect(node.port)))));
   }
   for (let round = 1; round <= 3; round++) {
-    for (const { socket } of opened) socket.write('GET /api/items HTTP/1.1\r\nhost: x\r\n\r\n');
+    for (const { socket } of opened) socket.write('GET /api/items HTTP/1.1\r\nhost: localhost\r\n\r\n');
     await until('all are answered', () =>
       opened.every(({ answer }) => answer().split('HTTP/1.1 200 OK').length === round + 1),
     );

@@ -399,7 +399,7 @@ describe('stopping', () => {
     });
     // The program says 100 when it has the request and waits for its body.
     socket.write(
-      `POST /api/items HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nexpect: 100-continue\r\n\r\n`,
+      `POST /api/items HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nexpect: 100-continue\r\n\r\n`,
     );
     await until('the request is running', () => answer.includes('100 Continue'));
     socket.write(body.slice(0, 5));

@@ -99,5 +99,6 @@ export function incoming(path: string, body: Uint8Array, headers: Record<string,
     path,
     header: (name) => headers[name],
     read: () => Promise.resolve(body),
+    hold: () => true,
   };
 }

@@ -37,7 +37,7 @@ async function whileWriting<T>(dbs: TestDatabase[], work: Promise<T>): Promise<{
   });
   while (!over) {
     const db = dbs[writes % 2] as TestDatabase;
-    const id = `row-0${String((writes * 37) % 3_000).padStart(4, '0')}`;
+    const id = `row-0${String((writes * 37) % 2_900).padStart(4, '0')}`;
     db.exec(`UPDATE items SET value = value + 1 WHERE id IN ('row-00001', '${id}')`);
     db.exec(`INSERT INTO items VALUES ('${name}-${writes}', 'x', 1, 1, NULL)`);
     if (writes % 5 === 0) db.exec(`DELETE FROM items WHERE id = '${name}-${writes - 50}'`);

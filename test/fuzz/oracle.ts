@@ -10,7 +10,7 @@
 import { Buffer } from 'node:buffer';
 import type { TestDatabase } from '../support/lane.ts';
 import { scaledReal } from '../support/model.ts';
-import { field, type Json, type Read, readJson } from './json.ts';
+import { field, inOneSpelling, type Json, type Read, readJson } from './json.ts';
 
 type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | '';
 
@@ -183,13 +183,13 @@ function contentPart(cell: string, printed: string | null, affinity: Affinity): 
     default: {
       // One character per byte: bytes decide, not a language's sorting.
       const bytes = Buffer.from(value, 'hex').toString('latin1');
-      const escaped = JSON.stringify(/^\$(?:blob|text|int|real):/.test(bytes) ? `$text:${bytes}` : bytes);
+      const escaped = JSON.stringify(/^\$(?:blob|text|int|real|bytes):/.test(bytes) ? `$text:${bytes}` : bytes);
       return escaped;
     }
   }
 }
 
-/** A value of the wire as an SQL literal: the inverse of V1 to V5. */
+/** A value of the wire as an SQL literal: the inverse of V1 to V5 and V7. */
 function decoded(value: Json, read: Read): string {
   // Half a surrogate pair becomes U+FFFD here, as it does everywhere.
   const text = (characters: string): string => `CAST(x'${Buffer.from(characters).toString('hex')}' AS TEXT)`;
@@ -203,9 +203,10 @@ function decoded(value: Json, read: Read): string {
     case 'number':
       return `json_extract('[${value.text}]', '$[0]')`;
     case 'string': {
-      const [, prefix, rest = ''] = /^\$(text|blob|int|real):([\s\S]*)$/.exec(value.value) ?? [];
+      const [, prefix, rest = ''] = /^\$(text|blob|int|real|bytes):([\s\S]*)$/.exec(value.value) ?? [];
       if (prefix === 'text') return text(rest);
       if (prefix === 'blob' && /^(?:[0-9A-Fa-f]{2})*$/.test(rest)) return `x'${rest}'`;
+      if (prefix === 'bytes' && /^(?:[0-9A-Fa-f]{2})*$/.test(rest)) return `CAST(x'${rest}' AS TEXT)`;
       if (prefix === 'int') return `CAST(${text(rest)} AS INTEGER)`;
       if (prefix === 'real') return `CAST(${text(rest)} AS REAL)`;
       return text(value.value);
@@ -244,7 +245,10 @@ export function expectation(body: string | Uint8Array, values: Values): Expected
 
 function planOf(change: Json, read: Read, values: Values): Plan {
   const park = (code: string): Plan => ({ kind: 'park', code });
-  const textOf = (json: Json | undefined): string | undefined => (json?.kind === 'string' ? json.value : undefined);
+  const textOf = (json: Json | undefined): string | undefined => {
+    const spelt = json && inOneSpelling(json);
+    return spelt?.kind === 'string' ? spelt.value : undefined;
+  };
   if (change.kind !== 'object') return park('bad-change');
   const op = textOf(field(change, 'op'));
   if (op !== 'INSERT' && op !== 'UPDATE' && op !== 'DELETE') return park('bad-op');

@@ -77,7 +77,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
                     WHEN excluded."created_at" GLOB '$blob:*'
                       OR excluded."created_at" GLOB '$text:*'
                       OR excluded."created_at" GLOB '$int:*'
-                      OR excluded."created_at" GLOB '$real:*' THEN '$text:' || excluded."created_at"
+                      OR excluded."created_at" GLOB '$real:*'
+                      OR excluded."created_at" GLOB '$bytes:*' THEN '$text:' || excluded."created_at"
                     ELSE excluded."created_at" || ''
                   END
                   ELSE excluded."created_at" || ''
@@ -98,7 +99,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
               WHEN excluded."id" GLOB '$blob:*'
                 OR excluded."id" GLOB '$text:*'
                 OR excluded."id" GLOB '$int:*'
-                OR excluded."id" GLOB '$real:*' THEN '$text:' || excluded."id"
+                OR excluded."id" GLOB '$real:*'
+                OR excluded."id" GLOB '$bytes:*' THEN '$text:' || excluded."id"
               ELSE excluded."id" || ''
             END
             ELSE excluded."id" || ''
@@ -116,7 +118,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
               WHEN excluded."name" GLOB '$blob:*'
                 OR excluded."name" GLOB '$text:*'
                 OR excluded."name" GLOB '$int:*'
-                OR excluded."name" GLOB '$real:*' THEN '$text:' || excluded."name"
+                OR excluded."name" GLOB '$real:*'
+                OR excluded."name" GLOB '$bytes:*' THEN '$text:' || excluded."name"
               ELSE excluded."name" || ''
             END
             ELSE excluded."name" || ''
@@ -167,7 +170,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
                     WHEN excluded."updated_at" GLOB '$blob:*'
                       OR excluded."updated_at" GLOB '$text:*'
                       OR excluded."updated_at" GLOB '$int:*'
-                      OR excluded."updated_at" GLOB '$real:*' THEN '$text:' || excluded."updated_at"
+                      OR excluded."updated_at" GLOB '$real:*'
+                      OR excluded."updated_at" GLOB '$bytes:*' THEN '$text:' || excluded."updated_at"
                     ELSE excluded."updated_at" || ''
                   END
                   ELSE excluded."updated_at" || ''
@@ -219,7 +223,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
                     WHEN excluded."value" GLOB '$blob:*'
                       OR excluded."value" GLOB '$text:*'
                       OR excluded."value" GLOB '$int:*'
-                      OR excluded."value" GLOB '$real:*' THEN '$text:' || excluded."value"
+                      OR excluded."value" GLOB '$real:*'
+                      OR excluded."value" GLOB '$bytes:*' THEN '$text:' || excluded."value"
                     ELSE excluded."value" || ''
                   END
                   ELSE excluded."value" || ''
@@ -273,7 +278,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
                     WHEN _present."created_at" GLOB '$blob:*'
                       OR _present."created_at" GLOB '$text:*'
                       OR _present."created_at" GLOB '$int:*'
-                      OR _present."created_at" GLOB '$real:*' THEN '$text:' || _present."created_at"
+                      OR _present."created_at" GLOB '$real:*'
+                      OR _present."created_at" GLOB '$bytes:*' THEN '$text:' || _present."created_at"
                     ELSE _present."created_at" || ''
                   END
                   ELSE _present."created_at" || ''
@@ -294,7 +300,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
               WHEN _present."id" GLOB '$blob:*'
                 OR _present."id" GLOB '$text:*'
                 OR _present."id" GLOB '$int:*'
-                OR _present."id" GLOB '$real:*' THEN '$text:' || _present."id"
+                OR _present."id" GLOB '$real:*'
+                OR _present."id" GLOB '$bytes:*' THEN '$text:' || _present."id"
               ELSE _present."id" || ''
             END
             ELSE _present."id" || ''
@@ -312,7 +319,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
               WHEN _present."name" GLOB '$blob:*'
                 OR _present."name" GLOB '$text:*'
                 OR _present."name" GLOB '$int:*'
-                OR _present."name" GLOB '$real:*' THEN '$text:' || _present."name"
+                OR _present."name" GLOB '$real:*'
+                OR _present."name" GLOB '$bytes:*' THEN '$text:' || _present."name"
               ELSE _present."name" || ''
             END
             ELSE _present."name" || ''
@@ -363,7 +371,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
                     WHEN _present."updated_at" GLOB '$blob:*'
                       OR _present."updated_at" GLOB '$text:*'
                       OR _present."updated_at" GLOB '$int:*'
-                      OR _present."updated_at" GLOB '$real:*' THEN '$text:' || _present."updated_at"
+                      OR _present."updated_at" GLOB '$real:*'
+                      OR _present."updated_at" GLOB '$bytes:*' THEN '$text:' || _present."updated_at"
                     ELSE _present."updated_at" || ''
                   END
                   ELSE _present."updated_at" || ''
@@ -415,7 +424,8 @@ WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
                     WHEN _present."value" GLOB '$blob:*'
                       OR _present."value" GLOB '$text:*'
                       OR _present."value" GLOB '$int:*'
-                      OR _present."value" GLOB '$real:*' THEN '$text:' || _present."value"
+                      OR _present."value" GLOB '$real:*'
+                      OR _present."value" GLOB '$bytes:*' THEN '$text:' || _present."value"
                     ELSE _present."value" || ''
                   END
                   ELSE _present."value" || ''

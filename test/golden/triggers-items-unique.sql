@@ -111,7 +111,8 @@ WHEN EXISTS (
           WHEN t."id" GLOB '$blob:*'
             OR t."id" GLOB '$text:*'
             OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+            OR t."id" GLOB '$real:*'
+            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
           ELSE t."id" || ''
         END
         ELSE t."id" || ''
@@ -125,7 +126,8 @@ WHEN EXISTS (
           WHEN t."email" GLOB '$blob:*'
             OR t."email" GLOB '$text:*'
             OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*' THEN '$text:' || t."email"
+            OR t."email" GLOB '$real:*'
+            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
           ELSE t."email" || ''
         END
         ELSE t."email" || ''
@@ -264,7 +266,8 @@ WHEN EXISTS (
           WHEN t."id" GLOB '$blob:*'
             OR t."id" GLOB '$text:*'
             OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+            OR t."id" GLOB '$real:*'
+            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
           ELSE t."id" || ''
         END
         ELSE t."id" || ''
@@ -278,7 +281,8 @@ WHEN EXISTS (
           WHEN t."email" GLOB '$blob:*'
             OR t."email" GLOB '$text:*'
             OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*' THEN '$text:' || t."email"
+            OR t."email" GLOB '$real:*'
+            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
           ELSE t."email" || ''
         END
         ELSE t."email" || ''
@@ -478,7 +482,8 @@ WHEN (
           WHEN t."id" GLOB '$blob:*'
             OR t."id" GLOB '$text:*'
             OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+            OR t."id" GLOB '$real:*'
+            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
           ELSE t."id" || ''
         END
         ELSE t."id" || ''
@@ -492,7 +497,8 @@ WHEN (
           WHEN t."email" GLOB '$blob:*'
             OR t."email" GLOB '$text:*'
             OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*' THEN '$text:' || t."email"
+            OR t."email" GLOB '$real:*'
+            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
           ELSE t."email" || ''
         END
         ELSE t."email" || ''
@@ -552,7 +558,8 @@ WHEN OLD."id" IS NOT NEW."id"
             WHEN OLD."id" GLOB '$blob:*'
               OR OLD."id" GLOB '$text:*'
               OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+              OR OLD."id" GLOB '$real:*'
+              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
             ELSE OLD."id" || ''
           END
           ELSE OLD."id" || ''
@@ -566,7 +573,8 @@ WHEN OLD."id" IS NOT NEW."id"
             WHEN OLD."email" GLOB '$blob:*'
               OR OLD."email" GLOB '$text:*'
               OR OLD."email" GLOB '$int:*'
-              OR OLD."email" GLOB '$real:*' THEN '$text:' || OLD."email"
+              OR OLD."email" GLOB '$real:*'
+              OR OLD."email" GLOB '$bytes:*' THEN '$text:' || OLD."email"
             ELSE OLD."email" || ''
           END
           ELSE OLD."email" || ''
@@ -736,7 +744,8 @@ WHEN (
           WHEN t."id" GLOB '$blob:*'
             OR t."id" GLOB '$text:*'
             OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+            OR t."id" GLOB '$real:*'
+            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
           ELSE t."id" || ''
         END
         ELSE t."id" || ''
@@ -750,7 +759,8 @@ WHEN (
           WHEN t."email" GLOB '$blob:*'
             OR t."email" GLOB '$text:*'
             OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*' THEN '$text:' || t."email"
+            OR t."email" GLOB '$real:*'
+            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
           ELSE t."email" || ''
         END
         ELSE t."email" || ''
@@ -814,7 +824,8 @@ WHEN (
             WHEN NEW."id" GLOB '$blob:*'
               OR NEW."id" GLOB '$text:*'
               OR NEW."id" GLOB '$int:*'
-              OR NEW."id" GLOB '$real:*' THEN '$text:' || NEW."id"
+              OR NEW."id" GLOB '$real:*'
+              OR NEW."id" GLOB '$bytes:*' THEN '$text:' || NEW."id"
             ELSE NEW."id" || ''
           END
           ELSE NEW."id" || ''
@@ -828,7 +839,8 @@ WHEN (
             WHEN NEW."email" GLOB '$blob:*'
               OR NEW."email" GLOB '$text:*'
               OR NEW."email" GLOB '$int:*'
-              OR NEW."email" GLOB '$real:*' THEN '$text:' || NEW."email"
+              OR NEW."email" GLOB '$real:*'
+              OR NEW."email" GLOB '$bytes:*' THEN '$text:' || NEW."email"
             ELSE NEW."email" || ''
           END
           ELSE NEW."email" || ''
@@ -854,7 +866,8 @@ WHEN (
                 WHEN NEW."updated_at" GLOB '$blob:*'
                   OR NEW."updated_at" GLOB '$text:*'
                   OR NEW."updated_at" GLOB '$int:*'
-                  OR NEW."updated_at" GLOB '$real:*' THEN '$text:' || NEW."updated_at"
+                  OR NEW."updated_at" GLOB '$real:*'
+                  OR NEW."updated_at" GLOB '$bytes:*' THEN '$text:' || NEW."updated_at"
                 ELSE NEW."updated_at" || ''
               END
               ELSE NEW."updated_at" || ''
@@ -901,7 +914,8 @@ WHEN (
             WHEN NEW."id" GLOB '$blob:*'
               OR NEW."id" GLOB '$text:*'
               OR NEW."id" GLOB '$int:*'
-              OR NEW."id" GLOB '$real:*' THEN '$text:' || NEW."id"
+              OR NEW."id" GLOB '$real:*'
+              OR NEW."id" GLOB '$bytes:*' THEN '$text:' || NEW."id"
             ELSE NEW."id" || ''
           END
           ELSE NEW."id" || ''
@@ -915,7 +929,8 @@ WHEN (
             WHEN NEW."email" GLOB '$blob:*'
               OR NEW."email" GLOB '$text:*'
               OR NEW."email" GLOB '$int:*'
-              OR NEW."email" GLOB '$real:*' THEN '$text:' || NEW."email"
+              OR NEW."email" GLOB '$real:*'
+              OR NEW."email" GLOB '$bytes:*' THEN '$text:' || NEW."email"
             ELSE NEW."email" || ''
           END
           ELSE NEW."email" || ''
@@ -941,7 +956,8 @@ WHEN (
                 WHEN NEW."updated_at" GLOB '$blob:*'
                   OR NEW."updated_at" GLOB '$text:*'
                   OR NEW."updated_at" GLOB '$int:*'
-                  OR NEW."updated_at" GLOB '$real:*' THEN '$text:' || NEW."updated_at"
+                  OR NEW."updated_at" GLOB '$real:*'
+                  OR NEW."updated_at" GLOB '$bytes:*' THEN '$text:' || NEW."updated_at"
                 ELSE NEW."updated_at" || ''
               END
               ELSE NEW."updated_at" || ''
@@ -980,7 +996,8 @@ WHEN (
             WHEN OLD."id" GLOB '$blob:*'
               OR OLD."id" GLOB '$text:*'
               OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+              OR OLD."id" GLOB '$real:*'
+              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
             ELSE OLD."id" || ''
           END
           ELSE OLD."id" || ''
@@ -994,7 +1011,8 @@ WHEN (
             WHEN OLD."email" GLOB '$blob:*'
               OR OLD."email" GLOB '$text:*'
               OR OLD."email" GLOB '$int:*'
-              OR OLD."email" GLOB '$real:*' THEN '$text:' || OLD."email"
+              OR OLD."email" GLOB '$real:*'
+              OR OLD."email" GLOB '$bytes:*' THEN '$text:' || OLD."email"
             ELSE OLD."email" || ''
           END
           ELSE OLD."email" || ''
@@ -1086,7 +1104,8 @@ WHEN (
             WHEN OLD."id" GLOB '$blob:*'
               OR OLD."id" GLOB '$text:*'
               OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+              OR OLD."id" GLOB '$real:*'
+              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
             ELSE OLD."id" || ''
           END
           ELSE OLD."id" || ''
@@ -1100,7 +1119,8 @@ WHEN (
             WHEN OLD."email" GLOB '$blob:*'
               OR OLD."email" GLOB '$text:*'
               OR OLD."email" GLOB '$int:*'
-              OR OLD."email" GLOB '$real:*' THEN '$text:' || OLD."email"
+              OR OLD."email" GLOB '$real:*'
+              OR OLD."email" GLOB '$bytes:*' THEN '$text:' || OLD."email"
             ELSE OLD."email" || ''
           END
           ELSE OLD."email" || ''

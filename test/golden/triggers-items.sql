@@ -136,7 +136,8 @@ WHEN (
           WHEN t."id" GLOB '$blob:*'
             OR t."id" GLOB '$text:*'
             OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+            OR t."id" GLOB '$real:*'
+            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
           ELSE t."id" || ''
         END
         ELSE t."id" || ''
@@ -150,7 +151,8 @@ WHEN (
           WHEN t."name" GLOB '$blob:*'
             OR t."name" GLOB '$text:*'
             OR t."name" GLOB '$int:*'
-            OR t."name" GLOB '$real:*' THEN '$text:' || t."name"
+            OR t."name" GLOB '$real:*'
+            OR t."name" GLOB '$bytes:*' THEN '$text:' || t."name"
           ELSE t."name" || ''
         END
         ELSE t."name" || ''
@@ -176,7 +178,8 @@ WHEN (
               WHEN t."value" GLOB '$blob:*'
                 OR t."value" GLOB '$text:*'
                 OR t."value" GLOB '$int:*'
-                OR t."value" GLOB '$real:*' THEN '$text:' || t."value"
+                OR t."value" GLOB '$real:*'
+                OR t."value" GLOB '$bytes:*' THEN '$text:' || t."value"
               ELSE t."value" || ''
             END
             ELSE t."value" || ''
@@ -204,7 +207,8 @@ WHEN (
               WHEN t."created_at" GLOB '$blob:*'
                 OR t."created_at" GLOB '$text:*'
                 OR t."created_at" GLOB '$int:*'
-                OR t."created_at" GLOB '$real:*' THEN '$text:' || t."created_at"
+                OR t."created_at" GLOB '$real:*'
+                OR t."created_at" GLOB '$bytes:*' THEN '$text:' || t."created_at"
               ELSE t."created_at" || ''
             END
             ELSE t."created_at" || ''
@@ -266,7 +270,8 @@ WHEN OLD."id" IS NOT NEW."id"
             WHEN OLD."id" GLOB '$blob:*'
               OR OLD."id" GLOB '$text:*'
               OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+              OR OLD."id" GLOB '$real:*'
+              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
             ELSE OLD."id" || ''
           END
           ELSE OLD."id" || ''
@@ -280,7 +285,8 @@ WHEN OLD."id" IS NOT NEW."id"
             WHEN OLD."name" GLOB '$blob:*'
               OR OLD."name" GLOB '$text:*'
               OR OLD."name" GLOB '$int:*'
-              OR OLD."name" GLOB '$real:*' THEN '$text:' || OLD."name"
+              OR OLD."name" GLOB '$real:*'
+              OR OLD."name" GLOB '$bytes:*' THEN '$text:' || OLD."name"
             ELSE OLD."name" || ''
           END
           ELSE OLD."name" || ''
@@ -306,7 +312,8 @@ WHEN OLD."id" IS NOT NEW."id"
                 WHEN OLD."value" GLOB '$blob:*'
                   OR OLD."value" GLOB '$text:*'
                   OR OLD."value" GLOB '$int:*'
-                  OR OLD."value" GLOB '$real:*' THEN '$text:' || OLD."value"
+                  OR OLD."value" GLOB '$real:*'
+                  OR OLD."value" GLOB '$bytes:*' THEN '$text:' || OLD."value"
                 ELSE OLD."value" || ''
               END
               ELSE OLD."value" || ''
@@ -334,7 +341,8 @@ WHEN OLD."id" IS NOT NEW."id"
                 WHEN OLD."created_at" GLOB '$blob:*'
                   OR OLD."created_at" GLOB '$text:*'
                   OR OLD."created_at" GLOB '$int:*'
-                  OR OLD."created_at" GLOB '$real:*' THEN '$text:' || OLD."created_at"
+                  OR OLD."created_at" GLOB '$real:*'
+                  OR OLD."created_at" GLOB '$bytes:*' THEN '$text:' || OLD."created_at"
                 ELSE OLD."created_at" || ''
               END
               ELSE OLD."created_at" || ''
@@ -506,7 +514,8 @@ WHEN (
           WHEN t."id" GLOB '$blob:*'
             OR t."id" GLOB '$text:*'
             OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*' THEN '$text:' || t."id"
+            OR t."id" GLOB '$real:*'
+            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
           ELSE t."id" || ''
         END
         ELSE t."id" || ''
@@ -520,7 +529,8 @@ WHEN (
           WHEN t."name" GLOB '$blob:*'
             OR t."name" GLOB '$text:*'
             OR t."name" GLOB '$int:*'
-            OR t."name" GLOB '$real:*' THEN '$text:' || t."name"
+            OR t."name" GLOB '$real:*'
+            OR t."name" GLOB '$bytes:*' THEN '$text:' || t."name"
           ELSE t."name" || ''
         END
         ELSE t."name" || ''
@@ -546,7 +556,8 @@ WHEN (
               WHEN t."value" GLOB '$blob:*'
                 OR t."value" GLOB '$text:*'
                 OR t."value" GLOB '$int:*'
-                OR t."value" GLOB '$real:*' THEN '$text:' || t."value"
+                OR t."value" GLOB '$real:*'
+                OR t."value" GLOB '$bytes:*' THEN '$text:' || t."value"
               ELSE t."value" || ''
             END
             ELSE t."value" || ''
@@ -574,7 +585,8 @@ WHEN (
               WHEN t."created_at" GLOB '$blob:*'
                 OR t."created_at" GLOB '$text:*'
                 OR t."created_at" GLOB '$int:*'
-                OR t."created_at" GLOB '$real:*' THEN '$text:' || t."created_at"
+                OR t."created_at" GLOB '$real:*'
+                OR t."created_at" GLOB '$bytes:*' THEN '$text:' || t."created_at"
               ELSE t."created_at" || ''
             END
             ELSE t."created_at" || ''
@@ -640,7 +652,8 @@ WHEN (
             WHEN NEW."id" GLOB '$blob:*'
               OR NEW."id" GLOB '$text:*'
               OR NEW."id" GLOB '$int:*'
-              OR NEW."id" GLOB '$real:*' THEN '$text:' || NEW."id"
+              OR NEW."id" GLOB '$real:*'
+              OR NEW."id" GLOB '$bytes:*' THEN '$text:' || NEW."id"
             ELSE NEW."id" || ''
           END
           ELSE NEW."id" || ''
@@ -654,7 +667,8 @@ WHEN (
             WHEN NEW."name" GLOB '$blob:*'
               OR NEW."name" GLOB '$text:*'
               OR NEW."name" GLOB '$int:*'
-              OR NEW."name" GLOB '$real:*' THEN '$text:' || NEW."name"
+              OR NEW."name" GLOB '$real:*'
+              OR NEW."name" GLOB '$bytes:*' THEN '$text:' || NEW."name"
             ELSE NEW."name" || ''
           END
           ELSE NEW."name" || ''
@@ -680,7 +694,8 @@ WHEN (
                 WHEN NEW."value" GLOB '$blob:*'
                   OR NEW."value" GLOB '$text:*'
                   OR NEW."value" GLOB '$int:*'
-                  OR NEW."value" GLOB '$real:*' THEN '$text:' || NEW."value"
+                  OR NEW."value" GLOB '$real:*'
+                  OR NEW."value" GLOB '$bytes:*' THEN '$text:' || NEW."value"
                 ELSE NEW."value" || ''
               END
               ELSE NEW."value" || ''
@@ -708,7 +723,8 @@ WHEN (
                 WHEN NEW."created_at" GLOB '$blob:*'
                   OR NEW."created_at" GLOB '$text:*'
                   OR NEW."created_at" GLOB '$int:*'
-                  OR NEW."created_at" GLOB '$real:*' THEN '$text:' || NEW."created_at"
+                  OR NEW."created_at" GLOB '$real:*'
+                  OR NEW."created_at" GLOB '$bytes:*' THEN '$text:' || NEW."created_at"
                 ELSE NEW."created_at" || ''
               END
               ELSE NEW."created_at" || ''
@@ -736,7 +752,8 @@ WHEN (
                 WHEN NEW."updated_at" GLOB '$blob:*'
                   OR NEW."updated_at" GLOB '$text:*'
                   OR NEW."updated_at" GLOB '$int:*'
-                  OR NEW."updated_at" GLOB '$real:*' THEN '$text:' || NEW."updated_at"
+                  OR NEW."updated_at" GLOB '$real:*'
+                  OR NEW."updated_at" GLOB '$bytes:*' THEN '$text:' || NEW."updated_at"
                 ELSE NEW."updated_at" || ''
               END
               ELSE NEW."updated_at" || ''
@@ -783,7 +800,8 @@ WHEN (
             WHEN NEW."id" GLOB '$blob:*'
               OR NEW."id" GLOB '$text:*'
               OR NEW."id" GLOB '$int:*'
-              OR NEW."id" GLOB '$real:*' THEN '$text:' || NEW."id"
+              OR NEW."id" GLOB '$real:*'
+              OR NEW."id" GLOB '$bytes:*' THEN '$text:' || NEW."id"
             ELSE NEW."id" || ''
           END
           ELSE NEW."id" || ''
@@ -797,7 +815,8 @@ WHEN (
             WHEN NEW."name" GLOB '$blob:*'
               OR NEW."name" GLOB '$text:*'
               OR NEW."name" GLOB '$int:*'
-              OR NEW."name" GLOB '$real:*' THEN '$text:' || NEW."name"
+              OR NEW."name" GLOB '$real:*'
+              OR NEW."name" GLOB '$bytes:*' THEN '$text:' || NEW."name"
             ELSE NEW."name" || ''
           END
           ELSE NEW."name" || ''
@@ -823,7 +842,8 @@ WHEN (
                 WHEN NEW."value" GLOB '$blob:*'
                   OR NEW."value" GLOB '$text:*'
                   OR NEW."value" GLOB '$int:*'
-                  OR NEW."value" GLOB '$real:*' THEN '$text:' || NEW."value"
+                  OR NEW."value" GLOB '$real:*'
+                  OR NEW."value" GLOB '$bytes:*' THEN '$text:' || NEW."value"
                 ELSE NEW."value" || ''
               END
               ELSE NEW."value" || ''
@@ -851,7 +871,8 @@ WHEN (
                 WHEN NEW."created_at" GLOB '$blob:*'
                   OR NEW."created_at" GLOB '$text:*'
                   OR NEW."created_at" GLOB '$int:*'
-                  OR NEW."created_at" GLOB '$real:*' THEN '$text:' || NEW."created_at"
+                  OR NEW."created_at" GLOB '$real:*'
+                  OR NEW."created_at" GLOB '$bytes:*' THEN '$text:' || NEW."created_at"
                 ELSE NEW."created_at" || ''
               END
               ELSE NEW."created_at" || ''
@@ -879,7 +900,8 @@ WHEN (
                 WHEN NEW."updated_at" GLOB '$blob:*'
                   OR NEW."updated_at" GLOB '$text:*'
                   OR NEW."updated_at" GLOB '$int:*'
-                  OR NEW."updated_at" GLOB '$real:*' THEN '$text:' || NEW."updated_at"
+                  OR NEW."updated_at" GLOB '$real:*'
+                  OR NEW."updated_at" GLOB '$bytes:*' THEN '$text:' || NEW."updated_at"
                 ELSE NEW."updated_at" || ''
               END
               ELSE NEW."updated_at" || ''
@@ -918,7 +940,8 @@ WHEN (
             WHEN OLD."id" GLOB '$blob:*'
               OR OLD."id" GLOB '$text:*'
               OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+              OR OLD."id" GLOB '$real:*'
+              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
             ELSE OLD."id" || ''
           END
           ELSE OLD."id" || ''
@@ -932,7 +955,8 @@ WHEN (
             WHEN OLD."name" GLOB '$blob:*'
               OR OLD."name" GLOB '$text:*'
               OR OLD."name" GLOB '$int:*'
-              OR OLD."name" GLOB '$real:*' THEN '$text:' || OLD."name"
+              OR OLD."name" GLOB '$real:*'
+              OR OLD."name" GLOB '$bytes:*' THEN '$text:' || OLD."name"
             ELSE OLD."name" || ''
           END
           ELSE OLD."name" || ''
@@ -958,7 +982,8 @@ WHEN (
                 WHEN OLD."value" GLOB '$blob:*'
                   OR OLD."value" GLOB '$text:*'
                   OR OLD."value" GLOB '$int:*'
-                  OR OLD."value" GLOB '$real:*' THEN '$text:' || OLD."value"
+                  OR OLD."value" GLOB '$real:*'
+                  OR OLD."value" GLOB '$bytes:*' THEN '$text:' || OLD."value"
                 ELSE OLD."value" || ''
               END
               ELSE OLD."value" || ''
@@ -986,7 +1011,8 @@ WHEN (
                 WHEN OLD."created_at" GLOB '$blob:*'
                   OR OLD."created_at" GLOB '$text:*'
                   OR OLD."created_at" GLOB '$int:*'
-                  OR OLD."created_at" GLOB '$real:*' THEN '$text:' || OLD."created_at"
+                  OR OLD."created_at" GLOB '$real:*'
+                  OR OLD."created_at" GLOB '$bytes:*' THEN '$text:' || OLD."created_at"
                 ELSE OLD."created_at" || ''
               END
               ELSE OLD."created_at" || ''
@@ -1080,7 +1106,8 @@ WHEN (
             WHEN OLD."id" GLOB '$blob:*'
               OR OLD."id" GLOB '$text:*'
               OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*' THEN '$text:' || OLD."id"
+              OR OLD."id" GLOB '$real:*'
+              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
             ELSE OLD."id" || ''
           END
           ELSE OLD."id" || ''
@@ -1094,7 +1121,8 @@ WHEN (
             WHEN OLD."name" GLOB '$blob:*'
               OR OLD."name" GLOB '$text:*'
               OR OLD."name" GLOB '$int:*'
-              OR OLD."name" GLOB '$real:*' THEN '$text:' || OLD."name"
+              OR OLD."name" GLOB '$real:*'
+              OR OLD."name" GLOB '$bytes:*' THEN '$text:' || OLD."name"
             ELSE OLD."name" || ''
           END
           ELSE OLD."name" || ''
@@ -1120,7 +1148,8 @@ WHEN (
                 WHEN OLD."value" GLOB '$blob:*'
                   OR OLD."value" GLOB '$text:*'
                   OR OLD."value" GLOB '$int:*'
-                  OR OLD."value" GLOB '$real:*' THEN '$text:' || OLD."value"
+                  OR OLD."value" GLOB '$real:*'
+                  OR OLD."value" GLOB '$bytes:*' THEN '$text:' || OLD."value"
                 ELSE OLD."value" || ''
               END
               ELSE OLD."value" || ''
@@ -1148,7 +1177,8 @@ WHEN (
                 WHEN OLD."created_at" GLOB '$blob:*'
                   OR OLD."created_at" GLOB '$text:*'
                   OR OLD."created_at" GLOB '$int:*'
-                  OR OLD."created_at" GLOB '$real:*' THEN '$text:' || OLD."created_at"
+                  OR OLD."created_at" GLOB '$real:*'
+                  OR OLD."created_at" GLOB '$bytes:*' THEN '$text:' || OLD."created_at"
                 ELSE OLD."created_at" || ''
               END
               ELSE OLD."created_at" || ''

@@ -11,9 +11,14 @@ const folder = join(root, '.github', 'workflows');
 const workflows = readdirSync(folder).map((name) => [name, readFileSync(join(folder, name), 'utf8')] as const);
 const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { scripts: Record<string, string> };
 
+const ci = workflows.find(([name]) => name === 'ci.yml')?.[1] ?? '';
+
+test.each(['npm test', 'npm run mesh', 'npm run sim --', 'npm run sim:mutants'])('ci.yml runs %s', (command) => {
+  expect(ci).toContain(`run: ${command}`);
+});
+
 test('ci.yml has a job for each lane', () => {
-  const text = workflows.find(([name]) => name === 'ci.yml')?.[1] ?? '';
-  const inMatrix = /^ +lane: \[(.*)\]$/m.exec(text)?.[1]?.split(', ') ?? [];
+  const inMatrix = /^ +lane: \[(.*)\]$/m.exec(ci)?.[1]?.split(', ') ?? [];
   expect(inMatrix.sort()).toEqual(lanes.map(({ name }: { name: string }) => name).sort());
 });
 

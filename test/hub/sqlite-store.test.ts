@@ -61,12 +61,27 @@ describe('a file of an earlier hub', () => {
       { row_id: 'y"', row_data: `{"id":"y\\"","updated_at":${T}}` },
     ]);
     expect((await store.edges()).map(({ url }) => url)).toEqual(['http://a']);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 1 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 2 }]);
+  });
+
+  test('keeps its edges and how far they are, and can pause them', async () => {
+    const path = await earlier();
+    const db = await database('SELECT 1', path);
+    db.exec(
+      'DROP TABLE _hub_edges; ' +
+        'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT); ' +
+        "INSERT INTO _hub_edges VALUES ('http://a', 2, 'a'); PRAGMA user_version = 1",
+    );
+    const store = await open(path);
+    expect(await store.edges()).toMatchObject([{ url: 'http://a', position: 2, nodeId: 'a', paused: false }]);
+    await store.pauseEdge('http://a', true);
+    const [edge] = await (await open(path)).edges();
+    expect(edge).toMatchObject({ position: 2, paused: true });
   });
 
   test('of a later format is refused and left alone', async () => {
     const path = await earlier();
-    const db = await database('PRAGMA user_version = 2', path);
+    const db = await database('PRAGMA user_version = 3', path);
     await expect(open(path)).rejects.toThrow(/newer version of the hub/);
     expect(rowsOf(db, "SELECT count(*) AS n FROM _hub_rows WHERE row_data LIKE '%secret%'")).toEqual([{ n: 1 }]);
   });

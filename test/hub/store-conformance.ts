@@ -360,6 +360,22 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(await store.touch('nothing', 'x')).toBe(false);
     });
 
+    test('a table that was asked for is known to be, flushed and for the next process too, until it is touched', async () => {
+      const { store, flushes, reopen } = await make();
+      await receive(store, [live('x', T), live('y', T)]);
+      const { end } = (await store.read(0, ALL)) as Segment;
+      const before = flushes();
+      await store.noteAsked(['items', 'others']);
+      expect(flushes()).toBeGreaterThan(before);
+      await store.noteAsked(['items']);
+      const next = await reopen();
+      expect(await next.askedFor()).toEqual(['items', 'others']);
+      await next.touchTable('items');
+      expect(await next.askedFor()).toEqual(['others']);
+      expect(idsOf((await next.read(end, ALL, 'a')) as Segment)).toEqual(['x', 'y']);
+      expect(await (await reopen()).askedFor()).toEqual(['others']);
+    });
+
     test('it hints when a row has advanced', async () => {
       const { store } = await make();
       let hints = 0;

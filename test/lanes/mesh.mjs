@@ -2,7 +2,7 @@
  * One mesh of every runtime that is installed: Node with better-sqlite3 and with node:sqlite, Bun, Deno. Each is a process
  * with a file of its own and the library as it is built; each names all others as peers. All write at once, some to the
  * same rows; one is killed in the middle and started again. In the end all must hold the same. Then the example for
- * node:sqlite, on Deno. `node test/lanes/mesh.mjs` after `npm run build`.
+ * node:sqlite, on Deno. `npm run mesh`. What cannot run here is left out with a message, and fails where CI is set.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -10,18 +10,20 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { bindingEnv, deno, lanes, missing, root } from './lanes.mjs';
+import { bindingEnv, deno, installLanes, lanes, missing, root } from './lanes.mjs';
 
 const ROWS = 200;
 const LIMIT_MS = 30_000;
 const NODE = join(root, 'test', 'lanes', 'mesh-node.mjs');
 
+if (!installLanes()) console.error('test/lanes could not be installed');
 const runtimes = [
   ...lanes,
   { name: 'deno', command: deno, flags: ['run', '--allow-all', '--quiet'], binding: 'node-sqlite' },
 ].filter(({ name, command }) => {
   const problem = missing(command);
   if (problem) console.log(`without ${name}: ${problem}`);
+  if (problem && process.env.CI) process.exitCode = 1;
   return !problem;
 });
 

@@ -33,6 +33,8 @@ describe('a value of an unknown column is filled in', () => {
     ['of the winner of a tie', [[put('x', 1, { name: 'z', c: 8 })], [put('x', 1, { name: 'a', c: 9 })]], 8],
     ['never of an older change', [[put('x', 5)], [put('x', 1, { c: 9 })]], null],
     ['of the newest change in a batch', [[put('x', 2, { c: 2 }), put('x', 3, { c: 3 }), put('x', 1, { c: 1 })]], 3],
+    ['of the last of several that have won in turn', [[put('x', 1, { c: 1 }), put('x', 2, { c: 2 })]], 2],
+    ['not where its sender has dropped the column since', [[put('x', 1, { c: 9 }), put('x', 2, { name: 'b' })]], null],
     ['not of a row that was deleted meanwhile', [[put('x', 1, { c: 9 })], [remove('x', 2)], [put('x', 3)]], null],
     ['of the newest, even where that is NULL', [[put('x', 1, { c: 9 })], [put('x', 2, { c: null })]], null],
     ['of a change that spoke of more columns', [[put('x', 1, { c: 9, d: 1 })], [put('x', 2, { d: 2 })]], 9],
@@ -62,6 +64,46 @@ test('there is one letter a row, and the newer version replaces the older', asyn
     { id: 'y', c: 5, d: null },
   ]);
   expect(b.manager.health().dead_letter).toBe(0);
+});
+
+describe('a change that cannot be written', () => {
+  const schema =
+    "CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT CHECK (name <> 'bad'), updated_at INTEGER, more TEXT DEFAULT 'none')";
+  const rest = Array.from({ length: 20 }, (_, i) => put(`r${i}`, 5));
+
+  test('is one letter, and those beside it with an unknown column are another each', async () => {
+    const b = await node({ schema });
+    const told: unknown[] = [];
+    b.manager.on('dead-letter', ({ code, rows }) => told.push([code, rows.map(({ id }) => id)]));
+    const { body } = b.manager.receive(
+      batch(
+        put('x', 5, { more: 'm', c: 1 }),
+        put('y', 5, { name: 'bad', more: 'm', c: 2 }),
+        put('x', 6, { more: 'm', c: 3 }),
+      ),
+      SAID,
+    );
+    const rejected = [0, 1, 2].map((index) => ({ index, code: index === 1 ? 'constraint' : 'unknown-column' }));
+    expect(body).toMatchObject({ applied: 0, rejected });
+    expect(b.manager.deadLetters.list().map(({ code, rowId }) => [code, rowId])).toEqual([
+      ['unknown-column', 'x'],
+      ['constraint', 'y'],
+    ]);
+    expect(told).toEqual([
+      ['unknown-column', ['x']],
+      ['constraint', ['y']],
+    ]);
+  });
+
+  test('is not told to others with the rows that a node with fewer columns has brought', async () => {
+    const b = await node({ schema });
+    const here = ['x', 'y'].map((id) => put(id, 1, { more: 'here' }));
+    b.manager.receive(batch(...here), SAID);
+    const { body } = b.manager.receive(batch(put('x', 5), put('y', 5, { name: 'bad' }), ...rest), SAID);
+    expect(body).toMatchObject({ applied: 21, rejected: [{ index: 1, code: 'constraint' }] });
+    // Those of `rest` have nothing in the column that their sender does not know.
+    expect(b.all('SELECT row_id FROM _changes')).toEqual([{ row_id: 'x' }]);
+  });
 });
 
 test('many letters are tried page by page when the schema has caught up, and flush waits for the last', async () => {

@@ -10,8 +10,18 @@ const T = 1_700_000_000_000;
 function tableNamed(name: string, columns: string[]): Table {
   return {
     name,
+    wireName: name,
+    was: [],
+    aliases: new Map(),
+    dropped: new Set(),
     target: `main."${name}"`,
-    columns: columns.map((column) => ({ name: column, affinity: 'TEXT', required: false, fallback: 'NULL' })),
+    columns: columns.map((column) => ({
+      name: column,
+      wireName: column,
+      affinity: 'TEXT',
+      required: false,
+      fallback: 'NULL',
+    })),
     id: 'id',
     updatedAt: 'updated_at',
     rowKey: 'rowid',

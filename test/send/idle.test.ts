@@ -67,7 +67,7 @@ const gets = ({ asked }: Watched): number[] => asked.filter(([method]) => method
 
 describe('a quiet peer', () => {
   test.each([{ 'x-apply-ms': '3' }, { 'x-any-order': '1' }, { 'accept-encoding': 'gzip' }])(
-    'that answers with %o is asked every half minute, and no more often',
+    'that answers with %o is asked every quarter of a minute, and no more often',
     async (headers) => {
       const it = await watched(headers, () => answer(200, HEALTH));
       await it.clock.advance(IDLE_MS - 200);
@@ -75,7 +75,7 @@ describe('a quiet peer', () => {
       await it.clock.advance(3 * IDLE_MS);
       expect(gets(it).length).toBe(3);
       gets(it).reduce((before, at) => {
-        expect(at - before).toBeGreaterThanOrEqual(IDLE_MS);
+        expect(at - before).toBeGreaterThan(IDLE_MS - 50);
         return at;
       }, 0);
       expect(it.events).toEqual(['up 0']);
@@ -100,6 +100,19 @@ describe('a quiet peer', () => {
     expect(it.events.length).toBe(3);
   });
 
+  test.each([
+    ['refuses connections', 50, () => undefined],
+    ['says nothing', 50, () => never()],
+    ['says nothing, of a node that looks once in five seconds', 5_000, () => never()],
+    ['says nothing, of a node that looks four times a minute', IDLE_MS, () => never()],
+  ])('that %s is down within half a minute of its last word', async (_name, batchMs, health) => {
+    const it = await watched({ 'x-apply-ms': '3' }, health, { batchMs });
+    const [, answered] = it.asked[0] as [string, number];
+    await it.clock.advance(answered + 30_000 - 100);
+    expect(it.state()).toBe('down');
+    expect(gets(it).length).toBeGreaterThanOrEqual(5);
+  });
+
   test('that hangs does not keep a change from leaving, whose acknowledgement then counts', async () => {
     const it = await watched({ 'x-apply-ms': '3' }, () => never());
     await it.clock.advance(IDLE_MS + 100);
@@ -107,7 +120,7 @@ describe('a quiet peer', () => {
     write(it, 'second');
     await it.clock.advance(100);
     expect(it.asked.at(-1)?.[0]).toBe('POST');
-    await it.clock.advance(20_000);
+    await it.clock.advance(IDLE_MS - 1_000);
     expect(it.state()).toBe('up');
     expect(gets(it).length).toBe(1);
   });

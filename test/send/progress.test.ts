@@ -57,6 +57,8 @@ test('a snapshot that has not begun counts every row and every tombstone', async
     pending: 4_990 + 1 + 9 + 1,
     exact: true,
     snapshotSince: clock.now(),
+    paused: false,
+    stale: false,
     toBeAsked: false,
   });
   expect(manager.health().peer_states).toMatchObject([{ url: PEER, pending: 5_001, snapshot: true }]);
@@ -84,6 +86,8 @@ test('it goes down page by page to nothing, and what is written meanwhile is cou
     pending: 0,
     exact: true,
     snapshotSince: null,
+    paused: false,
+    stale: false,
     toBeAsked: false,
   });
   expect(db.prepare("SELECT count(*) AS n FROM _meta WHERE key LIKE 'snapshot%'").get()).toMatchObject({ n: 0 });
@@ -124,6 +128,8 @@ test('a peer that nobody has heard of is behind by nothing that could be told', 
     pending: 0,
     exact: true,
     snapshotSince: null,
+    paused: false,
+    stale: false,
     toBeAsked: false,
   });
 });

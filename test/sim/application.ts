@@ -208,10 +208,11 @@ export class Application {
     if (machine.kind === 'hub' || !machine.ready || disk.inTransaction) return;
     const table: TableName = random.pick(['items', 'items', 'notes']);
     try {
-      for (const sql of ['BEGIN IMMEDIATE', ...rebuildSql(table), 'COMMIT']) disk.exec(sql);
+      for (const sql of rebuildSql(disk.kind, table)) disk.exec(sql);
     } catch (error) {
       if (!isDiskTrouble(error)) throw error;
       if (disk.inTransaction) disk.exec('ROLLBACK');
+      disk.connect();
       return;
     }
     this.#world.trace(`${machine.name}: ${table} is rebuilt`);

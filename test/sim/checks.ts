@@ -4,6 +4,7 @@ import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { canonical, describe, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
+import { isInSeed } from './roster.ts';
 import { exactRowsOn, hiddenOn, NEW_COLUMN, rowsOn, tableOfRow, unstampedOn, versionOn, versionOnHub } from './rows.ts';
 
 /** A captured change that is still there. */
@@ -158,6 +159,8 @@ export class Checks {
       this.fail(`${machine.name}: ids go back from ${seen.sequence} to ${sequence}`);
     }
     const words = state.watermarks ? String(state.watermarks).split(' ') : [];
+    // An edge that was removed is a new one when it is back.
+    for (const peer of seen.watermarks.keys()) if (!words.includes(peer)) seen.watermarks.delete(peer);
     for (let i = 0; i + 1 < words.length; i += 2) {
       const [peer, position] = [words[i] as string, Number(words[i + 1])];
       const before = seen.watermarks.get(peer) ?? 0;
@@ -205,6 +208,7 @@ export class Checks {
           !missing ||
           this.#loose.has(keyOf(gone.table, gone.id)) ||
           this.#isLetter(machine, url, gone) ||
+          (this.#world.plan.faults.bound !== undefined && isInSeed(machine, url, gone.changeId)) ||
           isFollowed(gone, seen.pending)
         )
           continue;

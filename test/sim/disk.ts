@@ -46,25 +46,31 @@ export function tablesOf(kind: DiskKind): TableName[] {
   return kind === 'node-uniques' ? ['items', 'notes', 'people'] : ['items', 'notes'];
 }
 
+function columnsOf(kind: DiskKind, table: TableName): string {
+  return kind === 'node-foreign-keys' ? COLUMNS[table].replace('item_id TEXT', `$& ${REFERENCE}`) : COLUMNS[table];
+}
+
 function schemaOf(kind: DiskKind): string {
   if (kind === 'hub') return '';
-  const tables = tablesOf(kind).map((name) => {
-    const columns =
-      kind === 'node-foreign-keys' ? COLUMNS[name].replace('item_id TEXT', `$& ${REFERENCE}`) : COLUMNS[name];
-    return `CREATE TABLE ${name} (${columns}); ${INDEXES[name] ?? ''}`;
-  });
+  const tables = tablesOf(kind).map(
+    (name) => `CREATE TABLE ${name} (${columnsOf(kind, name)}); ${INDEXES[name] ?? ''}`,
+  );
   return `${tables.join(';')}; CREATE TABLE ${CLOCK} (days REAL); INSERT INTO ${CLOCK} VALUES (0)`;
 }
 
 /** As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. */
-export function rebuildSql(table: TableName): string[] {
-  return [
-    `CREATE TABLE new_${table} (${COLUMNS[table]})`,
+export function rebuildSql(kind: DiskKind, table: TableName): string[] {
+  const rebuilt = [
+    'BEGIN IMMEDIATE',
+    `CREATE TABLE new_${table} (${columnsOf(kind, table)})`,
     `INSERT INTO new_${table} SELECT * FROM ${table}`,
     `DROP TABLE ${table}`,
     `ALTER TABLE new_${table} RENAME TO ${table}`,
     ...(INDEXES[table] === undefined ? [] : [INDEXES[table]]),
+    'COMMIT',
   ];
+  // Otherwise dropping a table would take along what refers to it.
+  return kind === 'node-foreign-keys' ? ['PRAGMA foreign_keys = 0', ...rebuilt, 'PRAGMA foreign_keys = 1'] : rebuilt;
 }
 
 /**
@@ -180,6 +186,8 @@ export class Disk {
   /** The connection is gone: what was open is rolled back, what was temporary has never been. */
   disconnect(): void {
     if (this.#raw.inTransaction) this.#raw.exec('ROLLBACK');
+    // A process that dies may have asked that its next commit be flushed; whoever writes meanwhile has asked for nothing.
+    this.synchronous = 1;
     this.#undone += 1;
     for (const { name } of this.all("SELECT name FROM sqlite_temp_schema WHERE type = 'table'")) {
       // Dropping it would make SQLite prepare every statement anew.
@@ -198,6 +206,7 @@ export class Disk {
   cutPower(): void {
     this.#raw.close();
     this.#statements = new Map();
+    this.#undone += 1;
     this.#raw = openRaw(this.#image);
   }
 

@@ -6,7 +6,8 @@ import type { Clock } from '../../src/clock.ts';
 import type { Outgoing } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
-import { attach, type Manager } from '../../src/index.ts';
+import type { Edges } from '../../src/hub/roster.ts';
+import { attach, type Manager, type Peers } from '../../src/index.ts';
 import type { Database, Statement } from '../../src/sqlite/connection.ts';
 import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
@@ -121,6 +122,13 @@ export class Machine {
   }
 
   #startedWith: string[] = [];
+
+  /** Its process may have been told of other peers since it began. */
+  noteRoster(): void {
+    const urls = this.kind === 'hub' ? undefined : this.process?.urls;
+    if (urls) this.#startedWith = urls;
+    this.touched = true;
+  }
 
   /** Notes what the tables without triggers hold after something was written to them. */
   noteUnseen(table: TableName): void {
@@ -302,8 +310,24 @@ export class Process {
       });
       return this.#beginning;
     }
-    this.#replica = attach(this.handle, { ...common, peers: this.peers }, tablesOf(this.machine.disk.kind));
+    const { bound } = plan.faults;
+    const backlog = bound === undefined ? {} : { maxBacklog: { changes: bound } };
+    this.#replica = attach(this.handle, { ...common, ...backlog, peers: this.peers }, tablesOf(this.machine.disk.kind));
     return undefined;
+  }
+
+  get roster(): Peers | Edges | undefined {
+    if (this.dead || !this.#replica) return undefined;
+    return this.machine.kind === 'hub' ? (this.#replica as Hub).edges : (this.#replica as Manager).peers;
+  }
+
+  /** The peers that a node has at the moment; undefined where that cannot be told. */
+  get urls(): string[] | undefined {
+    try {
+      return (this.roster as Peers | undefined)?.list().map(({ url }) => url);
+    } catch {
+      return undefined;
+    }
   }
 
   get letters(): Manager['deadLetters'] | Hub['deadLetters'] | undefined {
@@ -344,6 +368,7 @@ export class Process {
         path,
         header: (name) => headers[name],
         read: () => Promise.resolve(body ?? new Uint8Array()),
+        hold: () => true,
       },
     );
     this.machine.receiving = [];

@@ -76,7 +76,7 @@ export const MUTANTS = [
     edits: [
       [
         'send/peers.js',
-        'DELETE FROM main._changes WHERE change_id <= (${everybodyHas})',
+        'DELETE FROM main._changes WHERE change_id <= (${everybodyHas}) AND ${slice}',
         'DELETE FROM main._changes WHERE change_id <= 9e15 + (${everybodyHas})',
       ],
     ],
@@ -84,7 +84,13 @@ export const MUTANTS = [
   {
     name: 'prune-at-any-peer',
     what: 'a change is dropped when one of the peers has it',
-    edits: [['send/peers.js', 'SELECT min(last_acked)', 'SELECT max(last_acked)']],
+    edits: [
+      [
+        'send/peers.js',
+        'coalesce(min(iif(stale = 1, NULL, last_acked))',
+        'coalesce(max(iif(stale = 1, NULL, last_acked))',
+      ],
+    ],
   },
   {
     name: 'ids-begin-again',
@@ -221,9 +227,9 @@ export const MUTANTS = [
     what: 'the hub serves all edges but one',
     edits: [
       [
-        'hub/hub.js',
-        'of this.#links)\n            shipper.start();',
-        'of this.#links.slice(1))\n            shipper.start();',
+        'hub/roster.js',
+        'for (const { edge, loop } of this.links)\n',
+        'for (const { edge, loop } of this.links.slice(1))\n',
       ],
     ],
   },
@@ -341,6 +347,17 @@ export const MUTANTS = [
     edits: [['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? IS NOT NULL']],
   },
   {
+    name: 'hub-forgets-what-it-was-asked',
+    what: 'a hub that dies forgets which tables it was asked for and has not sent yet',
+    edits: [
+      [
+        'hub/hub.js',
+        'return new Relay(store, edges, await store.askedFor(), {',
+        'return new Relay(store, edges, [], {',
+      ],
+    ],
+  },
+  {
     name: 'foreign-changes-dropped',
     what: 'a change that somebody else has recorded, without a table, is passed over',
     edits: [
@@ -357,8 +374,60 @@ export const MUTANTS = [
     edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE ${own}']],
   },
   {
+    name: 'stale-peer-not-seeded',
+    what: 'a stale peer goes on with the changes that are left',
+    edits: [
+      [
+        'send/peers.js',
+        'tail_from = iif(stale = 1, CAST(? AS INTEGER), coalesce(tail_from, last_acked)), stale = 0, ',
+        'tail_from = iif(stale = 1, NULL, coalesce(tail_from, last_acked)), stale = 0, shipped = coalesce(shipped, ?), ',
+      ],
+    ],
+  },
+  {
+    name: 'removed-peer-holds-back',
+    what: 'changes are kept for a peer that was removed',
+    edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE true OR ${own} OR ${OF_ANY_ATTACHMENT}']],
+  },
+  {
+    name: 'paused-peer-pruned-past',
+    what: 'nothing is kept for a peer that is paused, and nobody notes what it lacks',
+    edits: [
+      [
+        'send/peers.js',
+        'coalesce(min(iif(stale = 1, NULL, last_acked))',
+        'coalesce(min(iif(paused = 1, NULL, last_acked))',
+      ],
+    ],
+  },
+  {
     name: 'unique-displaced-row-lost',
     what: 'a row that has to make room for a stronger one is deleted, not hidden',
     edits: [['receive/unique.js', '        this.#hide(table, row);\n', '']],
+  },
+  {
+    name: 'unique-arrival-wins',
+    what: 'of two rows with one UNIQUE value, the one that was there first is visible',
+    edits: [['receive/unique.js', 'rivals?.find(({ weaker }) => weaker !== 1)', 'rivals?.find(() => true)']],
+  },
+  {
+    name: 'hidden-not-in-snapshot',
+    what: 'a new peer is not sent the rows that a stronger one hides',
+    edits: [['send/snapshot.js', ', hiddenOf(table), tombstonesOf(table)]', ', tombstonesOf(table)]']],
+  },
+  {
+    name: 'hidden-not-settled-after-local-write',
+    what: 'a hidden row stays so when the application has set its value free',
+    edits: [['attach.js', 'of this.#applier.settleUnique())', 'of [])']],
+  },
+  {
+    name: 'letter-fills-a-losing-version',
+    what: 'what is kept of a column that is not here yet may be of a version that has lost',
+    edits: [['receive/report.js', 'WHERE grp = ? AND placed = 1 GROUP BY wire', 'WHERE grp = ? GROUP BY wire']],
+  },
+  {
+    name: 'mirror-not-rolled-back',
+    what: 'the table in which hidden rows are merged is taken to be there after the transaction that made it failed',
+    edits: [['receive/unique.js', 'if (known?.stands())', 'if (known)']],
   },
 ];

@@ -93,7 +93,7 @@ export function describe(version: Version | undefined): string {
   return version.isDelete ? `deleted at ${version.updatedAt}` : JSON.stringify(version.row);
 }
 
-const PREFIXES = ['$blob:', '$text:', '$int:', '$real:'];
+const PREFIXES = ['$blob:', '$text:', '$int:', '$real:', '$bytes:'];
 
 /** A stored value as the wire carries it, by its storage class; `typeless` is a column without an affinity. */
 export function wireValue(type: string, value: unknown, typeless: boolean): string | number | null {

@@ -36,6 +36,8 @@ export const FAULTS = [
   'rebuild',
   'foreign',
   'two-attachments',
+  'roster',
+  'bound',
 ] as const;
 
 export type Fault = (typeof FAULTS)[number];
@@ -97,6 +99,8 @@ const RARE: Partial<Record<Fault, number>> = {
   rebuild: 0.1,
   foreign: 0.1,
   'two-attachments': 0.08,
+  roster: 0.15,
+  bound: 0.1,
 };
 
 export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
@@ -131,6 +135,10 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   if (plan.faults['power-cut'] !== undefined) plan.writes += 8;
   if (plan.foreignKeys) plan.writes += 20;
   if (plan.uniques) plan.writes += 8;
+  if (plan.faults.bound !== undefined) {
+    plan.writes += 12;
+    plan.troubleMs += 1_500;
+  }
   return plan;
 }
 
@@ -143,20 +151,21 @@ function keepApart(plan: Plan): void {
     delete faults.rebuild;
     delete faults.foreign;
   }
-  // A table that others refer to is rebuilt with foreign keys off, and what is deleted then takes nothing with it.
-  if (faults.rebuild !== undefined) plan.foreignKeys = false;
   // Nor does the other implementation, which replaces rows with capture off, tell what that takes with it.
   if (faults.foreign !== undefined) plan.foreignKeys = false;
-  // What a power cut takes back of writes that nobody has seen is not modelled.
-  if (faults['power-cut'] !== undefined) delete faults.rebuild;
-  // A hub sends a table again once in ten minutes, and a question that comes earlier is forgotten when it dies.
-  if (plan.topology === 'star' || plan.topology === 'hubs') delete faults.rebuild;
   if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;
   // One that has not counted up its beat for a minute is taken for dead: by a clock that jumps, at once.
   if (plan.topology !== 'pair' && plan.topology !== 'mesh') delete faults['two-attachments'];
   if (faults['two-attachments'] !== undefined) {
     delete faults.jump;
     delete faults.rebuild;
+  }
+  // A peer becomes stale where it is paused; who comes and goes for good, and who shares a file, is asked on its own.
+  if (faults.bound !== undefined) faults.roster ??= 2;
+  if ((plan.topology !== 'pair' && plan.topology !== 'mesh') || faults['two-attachments'] !== undefined) {
+    delete faults.bound;
+    if (plan.topology !== 'star' && plan.topology !== 'hubs') delete faults.roster;
+    if (faults['two-attachments'] !== undefined) delete faults.roster;
   }
 }
 
@@ -184,6 +193,10 @@ function rateOf(fault: Fault, random: Random): number {
     case 'foreign':
     case 'two-attachments':
       return logUniform(random, 0.1, 3);
+    case 'roster':
+      return logUniform(random, 0.5, 4);
+    case 'bound':
+      return 1 + random.below(3);
     case 'rebuild':
       return logUniform(random, 1, 6);
     case 'skew':

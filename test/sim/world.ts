@@ -8,6 +8,7 @@ import { Network } from './network.ts';
 import { type Key, Versions } from './oracle.ts';
 import { type Fault, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
 import { exponential, logUniform, type Random, stream } from './random.ts';
+import { changeRoster, MINUTE_MS, rosterLeft, tellPeers } from './roster.ts';
 import { NEW_COLUMN, rowsOn } from './rows.ts';
 import { Timeline } from './timeline.ts';
 import { Trace } from './trace.ts';
@@ -30,8 +31,9 @@ const LOOK_MS = 50;
 /** Those that must not be there in the end: a row that a stronger one hides is there for good. */
 const LETTERS = "SELECT count(*) AS n FROM _dead_letter_info WHERE code IS NOT 'unique'";
 
-function isAskedFor({ kind, disk }: Machine): boolean {
-  if (kind === 'hub') return false;
+function isAskedFor({ kind, disk, ready }: Machine): boolean {
+  if (!ready) return false;
+  if (kind === 'hub') return disk.all('SELECT 1 FROM _hub_asked').length > 0;
   const asked = disk.all("SELECT value FROM _meta WHERE key = 'asked_for'")[0]?.value ?? '[]';
   return asked !== '[]';
 }
@@ -75,6 +77,8 @@ class World implements Surroundings {
   readonly #bodies = new Map<string, WireChange[]>();
   /** Nodes at which the application writes. */
   #writers: Machine[] = [];
+  /** Those of which it has been decided whether they die while somebody waits for a table. */
+  readonly #diesWaiting = new Set<Machine>();
   /** What the trouble has left undone and the end must do. */
   readonly #unfinished: (() => void)[] = [];
 
@@ -184,11 +188,13 @@ class World implements Surroundings {
     const rest = nodes.slice(0, -1);
     const without = new Map(rest.map((node) => [node, node.peers.filter((url) => url !== late.url)]));
     const all = new Map(nodes.map((node) => [node, node.peers]));
+    const atRunTime = stream(this.plan.seed, 'membership at run time');
     const set = (node: Machine, peers: string[] | undefined): void => {
       if (!peers || node.peers === peers) return;
       node.peers = peers;
       this.trace(`${node.name} is given ${peers.length} peers`);
-      if (node.process && random.chance(0.5)) void node.restart();
+      if (atRunTime.chance(0.5) && tellPeers(node, peers)) this.#checks.afterEvent([node]);
+      else if (node.process && random.chance(0.5)) void node.restart();
       else {
         node.crash();
         node.start();
@@ -286,6 +292,10 @@ class World implements Surroundings {
       this.timeline.in(logUniform(random, 10, 1_000), () => machine.startSecond());
     });
     this.#often('partition', (machine, random) => this.#partition(machine, random));
+    this.#often('roster', (machine, random) => {
+      if (machine.peers.length > 0) this.#unfinished.push(changeRoster(this, machine, random));
+    });
+    if (this.plan.faults.bound !== undefined) this.#planMinutes();
     if (this.#altersSchemas) for (const machine of this.#machines) this.#planMigration(machine);
   }
 
@@ -300,6 +310,17 @@ class World implements Surroundings {
       const machine = random.pick(this.#machines);
       const own = stream(this.plan.seed, fault, at);
       this.timeline.in(at, () => befall(machine, own));
+    }
+  }
+
+  /** The clocks of some machines move on by what it takes to look at the bound again. */
+  #planMinutes(): void {
+    const random = stream(this.plan.seed, 'minutes');
+    for (let at = 0; at < this.plan.troubleMs; at += logUniform(random, 50, 600)) {
+      const machine = random.pick(this.#machines);
+      this.timeline.in(at, () => {
+        machine.offsetMs += MINUTE_MS;
+      });
     }
   }
 
@@ -383,11 +404,22 @@ class World implements Surroundings {
       next = this.timeline.now + LOOK_MS;
       for (const machine of this.#machines) {
         void this.#retryLetters(machine);
-        // A table is sent again once in ten minutes, and nobody wants to watch them pass.
-        if (isAskedFor(machine)) machine.offsetMs += 60_000;
+        if (isAskedFor(machine)) this.#waitToServe(machine);
       }
       return this.#whatIsLeft() === undefined;
     };
+  }
+
+  /** A table is sent again once in ten minutes, and nobody wants to watch them pass; in these, a process may well die. */
+  #waitToServe(machine: Machine): void {
+    machine.offsetMs += 60_000;
+    if (this.#diesWaiting.has(machine)) return;
+    this.#diesWaiting.add(machine);
+    if (!machine.process || !stream(this.plan.seed, 'dies waiting', machine.name).chance(0.5)) return;
+    this.trace(`${machine.name} dies while it was asked for a table`);
+    if (this.plan.faults['power-cut'] === undefined) machine.crash();
+    else machine.cutPower();
+    machine.start();
   }
 
   async #retryLetters(machine: Machine): Promise<void> {
@@ -411,6 +443,8 @@ class World implements Surroundings {
       if (machine.unseen.size > 0) return `${name} has a table without triggers`;
       if (machine.secondPeers && (!machine.second || machine.second.dead)) return `a process of ${name} is not running`;
       if (isAskedFor(machine)) return `${name} was asked for a table`;
+      const left = this.plan.faults.roster === undefined ? undefined : rosterLeft(machine);
+      if (left) return left;
       if (this.#altersSchemas && machine.kind === 'node' && !machine.migrated) return `${name} has not migrated`;
       if (machine.kind === 'hub') {
         const behind = one(

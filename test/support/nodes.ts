@@ -4,25 +4,15 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach } from 'vitest';
 import { createListener } from '../../src/http/index.ts';
-import { attach, type Config, type Manager } from '../../src/index.ts';
+import { attach, type Config, type Database, type Manager, type Statement } from '../../src/index.ts';
+import { cleanUp } from './clean-up.ts';
 import { openDatabase, type TestDatabase } from './lane.ts';
+
+export { cleanUp };
 
 export const ITEMS =
   'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)';
-
-type Cleanup = () => unknown;
-const cleanups: Cleanup[] = [];
-
-/** Runs after the test, latest first. */
-export function cleanUp(action: Cleanup): void {
-  cleanups.push(action);
-}
-
-afterEach(async () => {
-  for (const action of cleanups.splice(0).reverse()) await action();
-});
 
 /** A folder that is gone after the test. */
 export function scratchFolder(): string {
@@ -39,6 +29,13 @@ export async function database(schema = ITEMS, path = ':memory:'): Promise<TestD
   db.exec(schema);
   cleanUp(() => db.close());
   return db;
+}
+
+/** Attached to a database that is there already, until the test ends. */
+export function attached(db: Database, config: Partial<Config> = {}, tables = ['items']): Manager {
+  const manager = attach(db, { id: 'node', peers: [], ...config }, tables);
+  cleanUp(() => manager.stop());
+  return manager;
 }
 
 export interface TestNode {
@@ -81,6 +78,35 @@ export function rowsOf(db: TestDatabase, sql: string, ...params: unknown[]): Rec
     .prepare(sql)
     .all(...params)
     .map((row) => ({ ...(row as object) }));
+}
+
+/** Passes everything on and writes down what SQL was run. */
+export function recording(db: TestDatabase): { handle: Database; sql: string[] } {
+  const sql: string[] = [];
+  const handle: Database = {
+    exec: (text) => {
+      sql.push(text);
+      return db.exec(text);
+    },
+    prepare: (text) => {
+      const statement = db.prepare(text);
+      const noted =
+        <T>(method: (...params: unknown[]) => T) =>
+        (...params: unknown[]): T => {
+          sql.push(text);
+          return method.apply(statement, params);
+        };
+      return {
+        run: noted(statement.run),
+        get: noted(statement.get),
+        all: noted(statement.all),
+        // bun:sqlite wants its statements closed before the database.
+        finalize: () => (statement as { finalize?: () => void }).finalize?.(),
+      } as Statement;
+    },
+    transaction: (fn) => db.transaction(fn),
+  };
+  return { handle, sql };
 }
 
 /** What was captured: op, row_id and the row, in order. */

@@ -13,7 +13,7 @@ export const cores = availableParallelism();
 /**
  * A part is `{ name, command, args, env, weight, after }`: how many cores it takes, at most all of them (0: it takes what
  * others leave), and the parts that must have ended before. `tests`: it is a run of vitest; `live`: its output is passed on
- * as it comes; `shows`: when it has ended. Returns an outcome for each: `{ name, seconds, passed, failed, note }`.
+ * as it comes; `shows`: when it has ended; `figure`: what of it the table says. Returns an outcome for each: `{ name, seconds, passed, failed, note }`.
  */
 export async function runParts(root, parts) {
   const folder = mkdtempSync(join(tmpdir(), 'rowcast-parts-'));
@@ -49,7 +49,8 @@ export async function runParts(root, parts) {
     const { part, output } = job;
     const seconds = (Date.now() - job.since) / 1000;
     const { passed, failed, note } = part.tests ? counted(job, code) : single(code);
-    outcomes.push({ name: part.name, seconds, passed, failed, note });
+    const figure = part.figure?.(output);
+    outcomes.push({ name: part.name, seconds, passed, failed, note, figure });
     sayFailures(job);
     running.delete(part.name);
     if (failed > 0 && !part.live)
@@ -80,9 +81,11 @@ export async function runParts(root, parts) {
 export function printTable(outcomes) {
   const width = Math.max(...outcomes.map(({ name }) => name.length));
   console.log(`\n${'part'.padEnd(width)}  seconds  passed  failed`);
-  for (const { name, seconds, passed, failed } of outcomes) {
+  for (const { name, seconds, passed, failed, figure } of outcomes) {
     const cells = [seconds.toFixed(0).padStart(7), String(passed).padStart(6), String(failed).padStart(6)];
-    console.log(`${name.padEnd(width)}  ${cells.join('  ')}${failed > 0 ? '  <-- failed' : ''}`);
+    console.log(
+      `${name.padEnd(width)}  ${cells.join('  ')}${failed > 0 ? '  <-- failed' : ''}${figure ? `  ${figure}` : ''}`,
+    );
   }
 }
 

@@ -1,5 +1,6 @@
 /** The six item routes. Anything else is left to whoever comes next. */
 import type { Incoming, Outgoing } from '../../http/bridge.ts';
+import { noRoom } from '../../http/respond.ts';
 import { BATCH_BYTES_MAX, ITEM_BYTES_MAX, Refused, readItem, readItems, readPatch } from './input.ts';
 import type { ItemStore } from './store.ts';
 
@@ -86,6 +87,7 @@ async function readBody(incoming: Incoming, max: number): Promise<Uint8Array | O
   const tooLarge = (): Outgoing => failed(413, `the body is larger than ${max} bytes`);
   if (Number(incoming.header('content-length') ?? 0) > max) return tooLarge();
   const body = await incoming.read(max);
+  if (body === 'no-room') return noRoom();
   return body === 'too-large' ? tooLarge() : body;
 }
 

@@ -1,0 +1,141 @@
+/**
+ * Names that tables and columns had before, and columns that were dropped, kept in `_meta` for each table.
+ *
+ * Nodes are migrated one after the other. Until all of them are, a column that was renamed here travels under the name
+ * that the others still have, in both directions, and so does a table. A node that is not migrated yet, and a hub, which
+ * has no schema, therefore notice nothing. Once every node is migrated, each may begin to send the new names
+ * (`sendNewNames`). The old ones are understood for good, so that this too may happen in any order.
+ */
+import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { fold } from '../sqlite/sql.ts';
+
+/** What one name was before. */
+export interface Renamed {
+  name: string;
+  was: string[];
+  /** The name under which it travels; absent where that is its own. */
+  sentAs?: string | undefined;
+}
+
+export interface TableNames extends Renamed {
+  columns: Renamed[];
+  /** Columns that were dropped by a migration, in lower case. */
+  dropped: string[];
+}
+
+const PREFIX = 'names:';
+
+/** Everything that is known of names, by the table's present one. */
+export class Names {
+  readonly #tables = new Map<string, TableNames>();
+
+  private constructor(tables: TableNames[]) {
+    for (const table of tables) this.#tables.set(fold(table.name), table);
+  }
+
+  static read(db: Connection): Names {
+    if (!hasMeta(db)) return new Names([]);
+    const rows = db.all<{ value: unknown }>(
+      `SELECT value FROM main._meta WHERE key >= '${PREFIX}' AND key < 'names;' ORDER BY key`,
+    );
+    return new Names(rows.flatMap(({ value }) => parsed(value) ?? []));
+  }
+
+  list(): TableNames[] {
+    return [...this.#tables.values()];
+  }
+
+  of(table: string): TableNames {
+    return this.#tables.get(fold(table)) ?? { name: table, was: [], columns: [], dropped: [] };
+  }
+
+  /** What the table of that name is called now, where it has another name. */
+  presentName(table: string): string | undefined {
+    return this.list().find(({ was }) => was.some((name) => fold(name) === fold(table)))?.name;
+  }
+
+  /** Puts what is known of the names into the description of a table. */
+  describe(table: Table): Table {
+    const known = this.#tables.get(fold(table.name));
+    if (!known) return table;
+    table.was = known.was;
+    table.wireName = known.sentAs ?? table.name;
+    for (const { name, was, sentAs } of known.columns) {
+      const column = table.columns.find((one) => fold(one.name) === fold(name));
+      if (!column) continue;
+      for (const alias of was) table.aliases.set(fold(alias), column);
+      const taken = sentAs !== undefined && table.columns.some((one) => fold(one.name) === fold(sentAs));
+      // A column that has got that name since then needs it for itself.
+      if (sentAs !== undefined && !taken) column.wireName = sentAs;
+    }
+    for (const name of known.dropped) table.dropped.add(fold(name));
+    return table;
+  }
+}
+
+/** Writes down what is known of a table, or that nothing is. In a transaction. */
+export function keepNames(db: Connection, names: TableNames): void {
+  const key = `${PREFIX}${fold(names.name)}`;
+  const columns = names.columns.filter(({ was }) => was.length > 0);
+  if (names.was.length + columns.length + names.dropped.length === 0) {
+    forgetNames(db, names.name);
+    return;
+  }
+  db.run(
+    'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value',
+    key,
+    JSON.stringify({ ...names, columns }),
+  );
+}
+
+export function forgetNames(db: Connection, table: string): void {
+  db.run('DELETE FROM main._meta WHERE key = ?', `${PREFIX}${fold(table)}`);
+}
+
+/** The name that `from` has been given: what it was before stays known, and is what it travels as. */
+export function renamed(before: Renamed, to: string): Renamed {
+  const was = [...before.was.filter((name) => fold(name) !== fold(to)), before.name];
+  return { name: to, was, sentAs: before.sentAs ?? before.name };
+}
+
+/** A table's names after some of its columns were renamed; each pair is the old name and the new one. */
+export function withRenamedColumns(names: TableNames, pairs: (readonly [string, string])[]): TableNames {
+  const columns = names.columns.filter(({ name }) => !pairs.some(([from]) => fold(from) === fold(name)));
+  for (const [from, to] of pairs) {
+    const before = names.columns.find(({ name }) => fold(name) === fold(from)) ?? { name: from, was: [] };
+    const there = columns.find(({ name }) => fold(name) === fold(to));
+    const now = renamed(before, to);
+    if (there) columns.splice(columns.indexOf(there), 1);
+    columns.push(there ? { ...now, was: [...new Set([...there.was, ...now.was])] } : now);
+  }
+  return { ...names, columns };
+}
+
+/** Before the first attach it is not there, or it is the application's own, which is refused in a moment. */
+export function hasMeta(db: Connection): boolean {
+  const sql = "SELECT count(*) AS n FROM pragma_table_info('_meta', 'main') WHERE name IN ('key', 'value')";
+  return db.get(sql)?.n === 2;
+}
+
+/** A person may have written anything there. */
+function parsed(value: unknown): TableNames | undefined {
+  if (typeof value !== 'string') return undefined;
+  try {
+    const names = JSON.parse(value) as Partial<TableNames> | null;
+    const whole =
+      typeof names?.name === 'string' &&
+      isRenamed(names) &&
+      Array.isArray(names.columns) &&
+      names.columns.every(isRenamed) &&
+      Array.isArray(names.dropped);
+    return whole ? (names as TableNames) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isRenamed(one: Partial<Renamed> | null): boolean {
+  const { name, was, sentAs } = one ?? {};
+  return typeof name === 'string' && Array.isArray(was) && (sentAs === undefined || typeof sentAs === 'string');
+}

@@ -1,0 +1,151 @@
+/** `rowcast migrate` and `rowcast aliases`: a change of the schema from the command line, with the node stopped or running. */
+import { readFileSync } from 'node:fs';
+import { systemClock } from '../clock.ts';
+import { messageOf } from '../errors.ts';
+import { listAliases } from '../migrate/aliases.ts';
+import { detached } from '../migrate/detached.ts';
+import { migrate as run, type Subject, sendNewNames } from '../migrate/migrate.ts';
+import type { MigrateOptions } from '../migrate/options.ts';
+import { describeFlags, type Environment, parseFlags, text, toggle, UsageError } from './flags.ts';
+import { type Binding, openDatabase } from './open.ts';
+import { FLAGS_HELP } from './program.ts';
+import { bindingFlag, processFlags } from './shared-flags.ts';
+
+const COMMON = {
+  db: text('file', "The node's database file."),
+  binding: bindingFlag,
+  busyMs: { ...processFlags.busyMs, help: "How long to wait for another process's lock on the database." },
+};
+
+const MIGRATE_FLAGS = {
+  ...COMMON,
+  rename: text('table.old=new', 'A column that has another name afterwards.', { repeatable: true }),
+  renameTable: text('old=new', 'A table that has another name afterwards.', { repeatable: true }),
+  drop: text(
+    'table.column',
+    'A column that is gone for good; only needed where the table gets others at the same time.',
+    { repeatable: true },
+  ),
+};
+
+const ALIASES_FLAGS = {
+  ...COMMON,
+  drop: toggle('From now on send the new names. For when every node is migrated; the old ones are still understood.'),
+};
+
+const MIGRATE_HELP = `rowcast migrate: change the schema of a node's database
+
+  rowcast migrate -db a.db 0007_title.sql -rename items.name=title
+
+Runs the file in one transaction, with all that replication has to do about it: rows that it changes are sent, columns
+and tables that it renames are known to other nodes by their old names until "rowcast aliases -drop". Nodes may be
+migrated one after the other, in any order. A node that runs on the database need not be stopped; it waits meanwhile.
+Without a file, only what the flags say is noted: for a schema that another tool has changed, or that is new.
+
+${FLAGS_HELP}
+
+${describeFlags(MIGRATE_FLAGS)}
+
+Exit codes: 0 done, 1 it failed and nothing was changed, 2 a wrong command line.
+`;
+
+const ALIASES_HELP = `rowcast aliases: the names that tables and columns of a node's database had before
+
+  rowcast aliases -db a.db
+  rowcast aliases -db a.db -drop
+
+${FLAGS_HELP}
+
+${describeFlags(ALIASES_FLAGS)}
+`;
+
+export async function migrate(args: string[], env: Environment): Promise<number> {
+  const { file, rest } = takeFile(args);
+  const flags = parseFlags(MIGRATE_FLAGS, rest, env);
+  if (flags === 'help') return say(MIGRATE_HELP);
+  const options = optionsOf(flags);
+  const sql = file === undefined ? '' : read(file);
+  return on(flags, (subject) => {
+    run(subject, sql, options);
+    return say(`migrated ${flags.db}\n`);
+  });
+}
+
+export async function aliases(args: string[], env: Environment): Promise<number> {
+  const flags = parseFlags(ALIASES_FLAGS, args, env);
+  if (flags === 'help') return say(ALIASES_HELP);
+  return on(flags, (subject) => {
+    if (flags.drop) sendNewNames(subject);
+    const lines = listAliases(subject.db).map(({ table, column, was, sent }) => {
+      const name = column === undefined ? table : `${table}.${column}`;
+      return `${name} was ${was}${sent ? ', and still travels so' : ''}\n`;
+    });
+    return say(lines.join('') || 'no table or column had another name\n');
+  });
+}
+
+/** The one argument that is no flag and no flag's value. */
+function takeFile(args: string[]): { file: string | undefined; rest: string[] } {
+  const isFree = (arg: string, i: number): boolean =>
+    !arg.startsWith('-') && (i === 0 || !/^-[^=]*$/.test(args[i - 1] as string));
+  const at = args.findIndex(isFree);
+  if (at < 0) return { file: undefined, rest: args };
+  return { file: args[at], rest: args.toSpliced(at, 1) };
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new UsageError(`cannot read ${file}: ${messageOf(error)}`);
+  }
+}
+
+interface Given {
+  rename: string[];
+  renameTable: string[];
+  drop: string[];
+}
+
+function optionsOf(given: Given): MigrateOptions {
+  const rename: Record<string, Record<string, string>> = {};
+  const renameTable: Record<string, string> = {};
+  const drop: Record<string, string[]> = {};
+  for (const one of given.rename) {
+    const [, table, from, to] = /^([^.=]+)\.([^=]+)=(.+)$/.exec(one) ?? wrong('rename', 'table.old=new', one);
+    rename[table as string] = { ...rename[table as string], [from as string]: to as string };
+  }
+  for (const one of given.renameTable) {
+    const [, from, to] = /^([^=]+)=(.+)$/.exec(one) ?? wrong('rename-table', 'old=new', one);
+    renameTable[from as string] = to as string;
+  }
+  for (const one of given.drop) {
+    const [, table, column] = /^([^.]+)\.(.+)$/.exec(one) ?? wrong('drop', 'table.column', one);
+    drop[table as string] = [...(drop[table as string] ?? []), column as string];
+  }
+  return { rename, renameTable, drop };
+}
+
+function wrong(flag: string, form: string, given: string): never {
+  throw new UsageError(`-${flag} must be ${form}, not ${JSON.stringify(given)}`);
+}
+
+function on(
+  flags: { db: string; binding: Binding | undefined; busyMs: number },
+  action: (subject: Subject) => number,
+): number {
+  const opened = openDatabase(flags.db, { binding: flags.binding, busyMs: flags.busyMs, existing: true });
+  try {
+    const subject = detached(opened.db, systemClock, (message) => process.stderr.write(`warning: ${message}\n`));
+    const code = action(subject);
+    subject.db.release();
+    return code;
+  } finally {
+    opened.close();
+  }
+}
+
+function say(message: string): number {
+  process.stdout.write(message);
+  return 0;
+}

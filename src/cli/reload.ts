@@ -1,0 +1,182 @@
+/**
+ * Reading the configuration again while the program runs: on SIGHUP, and when one of its files has changed. What is wrong
+ * with a file is logged, and then nothing changes.
+ */
+import type { Clock } from '../clock.ts';
+import { messageOf } from '../errors.ts';
+import { readConfigFile, readPeersFile, signatureOf } from './config-file.ts';
+import { type Environment, type Flags, flagName, parseFlags, type Values } from './flags.ts';
+import type { Log } from './log.ts';
+
+/** How often the files are looked at. */
+const LOOK_MS = 5_000;
+/** A file that has changed is read when it has been the same for this long: whoever writes it may be in the middle. */
+const SETTLED_MS = 200;
+
+/** What the program is to be, as the command line, the environment and the files say at one moment. */
+export interface Configured<F extends Flags> {
+  flags: Values<F>;
+  /** Those of the flags and those of the file. */
+  peers: string[];
+  files: string[];
+}
+
+/** Which flags name the peers: of a node, or of a hub. */
+export interface PeerFlags {
+  peer: 'peer' | 'edge';
+  file: 'peersFile' | 'edgesFile';
+}
+
+export const NODE_PEERS: PeerFlags = { peer: 'peer', file: 'peersFile' };
+export const HUB_PEERS: PeerFlags = { peer: 'edge', file: 'edgesFile' };
+
+/** Reads everything; throws a UsageError that says what is wrong and where. */
+export function configured<F extends Flags>(
+  description: F,
+  names: PeerFlags,
+  args: string[],
+  env: Environment,
+): Configured<F> | 'help' {
+  const flags = parseFlags(description, args, env, readConfigFile);
+  if (flags === 'help') return 'help';
+  const values = flags as Record<string, unknown>;
+  const path = values[names.file] as string | undefined;
+  const parse = description[names.peer]?.parse as (url: string) => string;
+  const listed = path === undefined ? [] : readPeersFile(`-${flagName(names.file)}`, path, parse);
+  const peers = [...new Set([...(values[names.peer] as string[]), ...listed])];
+  const files = [values.config, path].filter((file) => typeof file === 'string');
+  return { flags, peers, files };
+}
+
+/** A node's peers, or a hub's edges. */
+interface Members {
+  add(url: string): unknown;
+  remove(url: string): unknown;
+}
+
+export interface ReloadOptions<F extends Flags> {
+  /** As the program was started. */
+  first: Configured<F>;
+  names: PeerFlags;
+  read(): Configured<F>;
+  members: Members;
+  /** The flags that can be changed at run time besides the peers. */
+  reloadable: readonly (keyof F & string)[];
+  /** Is told the present values of these flags where one of them has changed. */
+  apply(flags: Values<F>): void;
+  log: Log;
+  clock: Clock;
+}
+
+export class Reload<F extends Flags> {
+  readonly #o: ReloadOptions<F>;
+  #now: Configured<F>;
+  #signature: string;
+  readonly #stop = new AbortController();
+  readonly #watching: Promise<void>;
+  /** One after the other. */
+  #reloading: Promise<void> = Promise.resolve();
+
+  constructor(options: ReloadOptions<F>) {
+    this.#o = options;
+    this.#now = options.first;
+    this.#signature = this.#look();
+    this.#watching = this.#files.length === 0 ? Promise.resolve() : this.#watch();
+  }
+
+  /** On SIGHUP. */
+  reload(): Promise<void> {
+    this.#signature = this.#look();
+    this.#reloading = this.#reloading.then(() => this.#reload());
+    return this.#reloading;
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#watching;
+    await this.#reloading;
+  }
+
+  get #files(): string[] {
+    return this.#o.first.files;
+  }
+
+  #look(): string {
+    return this.#files.map(signatureOf).join('\n');
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#stop;
+    for (;;) {
+      await this.#o.clock.sleep(LOOK_MS, signal);
+      if (signal.aborted) return;
+      const seen = this.#look();
+      if (seen === this.#signature) continue;
+      await this.#o.clock.sleep(SETTLED_MS, signal);
+      if (signal.aborted) return;
+      // Still being written: the next look finds it.
+      if (this.#look() === seen) await this.reload();
+    }
+  }
+
+  async #reload(): Promise<void> {
+    const { log, read } = this.#o;
+    if (this.#stop.signal.aborted) return;
+    if (this.#files.length === 0) {
+      const message = 'there is nothing to reload: start with -config or -peers-file, or restart with other flags';
+      log('info', 'reload-ignored', {
+        signal: 'SIGHUP',
+        message: message.replace('peers', this.#o.names.file.replace('File', '')),
+      });
+      return;
+    }
+    let next: Configured<F>;
+    try {
+      next = read();
+    } catch (error) {
+      log('error', 'reload-failed', { message: `${messageOf(error)}; nothing was changed` });
+      return;
+    }
+    try {
+      await this.#become(next);
+    } catch (error) {
+      log('error', 'reload-failed', { message: `${messageOf(error)}; what is left to do is tried again` });
+      this.#signature = 'not done';
+    }
+  }
+
+  async #become(next: Configured<F>): Promise<void> {
+    const { log, members, reloadable, apply, names } = this.#o;
+    const before = this.#now;
+    const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
+    const differing = (Object.keys(next.flags) as (keyof F & string)[]).filter(
+      (key) => key !== names.peer && !same(next.flags[key], before.flags[key]),
+    );
+    const changed = differing.filter((key) => reloadable.includes(key));
+    const ignored = differing.filter((key) => !reloadable.includes(key)).map(flagName);
+    const added = next.peers.filter((url) => !before.peers.includes(url));
+    const removed = before.peers.filter((url) => !next.peers.includes(url));
+    if (changed.length > 0) apply(next.flags);
+    // What can be said again by the next reload is not taken for said: each step counts when it is done.
+    this.#now = { ...before, flags: keeping(next.flags, before.flags, ignored) };
+    for (const url of added) {
+      await members.add(url);
+      this.#now = { ...this.#now, peers: [...this.#now.peers, url] };
+    }
+    for (const url of removed) {
+      await members.remove(url);
+      this.#now = { ...this.#now, peers: this.#now.peers.filter((other) => other !== url) };
+    }
+    if (ignored.length > 0) {
+      const message = `read at the start alone: restart to change ${ignored.join(', ')}`;
+      log('warn', 'reload-ignored', { keys: ignored, message });
+    }
+    log('info', 'reloaded', { added, removed, changed: changed.map(flagName) });
+  }
+}
+
+/** The new flags, but those that are read once stay what the program runs with. */
+function keeping<V extends object>(next: V, before: V, ignored: string[]): V {
+  const kept = Object.entries(before).filter(([key]) => ignored.includes(flagName(key)));
+  return { ...next, ...Object.fromEntries(kept) };
+}

@@ -1,0 +1,156 @@
+/**
+ * A migration: the application's own statements, run in one transaction together with all that Rowcast has to do about
+ * them. Whatever is thrown on the way takes everything back, the triggers included.
+ */
+import type { Registry } from '../capture/registry.ts';
+import { messageOf, RowcastError } from '../errors.ts';
+import type { Connection, Database } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { fold, inMain } from '../sqlite/sql.ts';
+import { dropAliases, noteColumns, noteTable, respell } from './aliases.ts';
+import { ForeignKeys } from './foreign-keys.ts';
+import { type CheckedMigration, type MigrateOptions, type Migration, readOptions } from './options.ts';
+import { Before, columnNamed, type Pair } from './rows.ts';
+import { isFrame, statementsIn } from './statements.ts';
+
+/** The database that is migrated: `handle` is the application's own, and the same connection as `db`. */
+export interface Subject {
+  db: Connection;
+  handle: Database;
+  registry: Registry;
+}
+
+export function migrate({ db, handle, registry }: Subject, migration: Migration, given: MigrateOptions = {}): void {
+  const options = readOptions(migration, given);
+  const before = new Before(db);
+  const foreignKeys = new ForeignKeys(db);
+  const counts = new Map<Table, number>();
+  let was: Table[] = [];
+  guarded(registry, () =>
+    registry.change({
+      added: options.addTables,
+      before: (tables) => {
+        was = tables;
+        foreignKeys.note();
+        if (options.backfill) before.keep(tables);
+        else for (const table of tables) counts.set(table, rowsIn(db, table));
+      },
+      alter: () => {
+        const written = rowsWritten(db);
+        run(db, handle, migration);
+        if (!options.backfill && rowsWritten(db) !== written) throw rowsChanged();
+        for (const renaming of options.renameTable) noteTable(db, was, renaming);
+        noteColumns(db, was, options);
+      },
+      after: (now) => {
+        for (const pair of was.map((table) => pairOf(table, now, options))) {
+          respell(db, pair);
+          before.recordChanges(pair);
+          if (!options.backfill && rowsIn(db, pair.now) !== counts.get(pair.was)) throw rowsChanged();
+        }
+        before.release();
+        foreignKeys.check();
+      },
+    }),
+  );
+}
+
+/** From here on changes travel under the names that tables and columns have here. The old ones are still understood. */
+export function sendNewNames({ db, registry }: Omit<Subject, 'handle'>): void {
+  let was: Table[] = [];
+  guarded(registry, () =>
+    registry.change({
+      added: [],
+      before: (tables) => {
+        was = tables;
+      },
+      alter: () => dropAliases(db),
+      after: (now) => {
+        for (const table of was) respell(db, pairOf(table, now, readOptions('', {})));
+      },
+    }),
+  );
+}
+
+/**
+ * A migration that has ended the transaction by itself has left the tables without triggers. They are put back at once;
+ * that they were away is then noticed as it always is.
+ */
+function guarded(registry: Registry, change: () => void): void {
+  try {
+    change();
+  } catch (error) {
+    try {
+      registry.refresh();
+    } catch {
+      // The next tick tries again, and says what is wrong.
+    }
+    throw error;
+  }
+}
+
+function run(db: Connection, handle: Database, migration: Migration): void {
+  db.exec('SAVEPOINT rowcast_migration');
+  if (typeof migration === 'string') runStatements(db, migration);
+  else refuseAwaiting(migration(handle) as unknown);
+  try {
+    db.exec('RELEASE rowcast_migration');
+  } catch (error) {
+    throw new RowcastError('INVALID_MIGRATION', 'the migration has ended the transaction that it was run in', {
+      hint: 'leave BEGIN, COMMIT and ROLLBACK out; what it had done until then may stand, so look at the tables',
+      cause: error,
+    });
+  }
+}
+
+function runStatements(db: Connection, sql: string): void {
+  for (const statement of statementsIn(sql)) {
+    if (isFrame(statement)) continue;
+    try {
+      db.exec(statement);
+    } catch (error) {
+      const shown = statement.length > SHOWN ? `${statement.slice(0, SHOWN)}...` : statement;
+      throw new RowcastError('INVALID_MIGRATION', `${messageOf(error)}, in: ${shown}`, {
+        hint: 'nothing was changed',
+        cause: error,
+      });
+    }
+  }
+}
+
+const SHOWN = 300;
+
+function refuseAwaiting(result: unknown): void {
+  if (typeof (result as Promise<unknown> | undefined)?.then !== 'function') return;
+  // Whatever becomes of it, the answer is this one.
+  (result as Promise<unknown>).then(undefined, () => {});
+  throw new RowcastError('INVALID_MIGRATION', 'the migration is asynchronous', {
+    hint: 'it must be done when it returns; nothing was changed by it until its first await',
+  });
+}
+
+function pairOf(was: Table, tables: Table[], options: CheckedMigration): Pair {
+  const to = options.renameTable.find(([from]) => fold(from) === fold(was.name))?.[1] ?? was.name;
+  const now = tables.find(({ name }) => fold(name) === fold(to)) as Table;
+  const renamed = options.renamedIn(was.name, now.name);
+  return {
+    was,
+    now,
+    becomes: ({ name }) => columnNamed(now, renamed.find(([from]) => fold(from) === fold(name))?.[1] ?? name),
+  };
+}
+
+/** Counts no change of the schema, and no row that a dropped table takes along. */
+function rowsWritten(db: Connection): number {
+  return Number(db.get('SELECT total_changes() AS n')?.n);
+}
+
+function rowsIn(db: Connection, table: Table): number {
+  return Number(db.get(`SELECT count(*) AS n FROM ${inMain(table.name)}`)?.n);
+}
+
+function rowsChanged(): RowcastError {
+  return new RowcastError('INVALID_MIGRATION', 'the migration has changed rows, and backfill is false', {
+    hint: 'leave backfill out: then these rows are found and sent; nothing was changed',
+  });
+}

@@ -1,0 +1,203 @@
+/** The peers of a node while it runs: who they are, a loop for each, and which of them are to be sent anything. */
+import type { Registry } from '../capture/registry.ts';
+import type { Clock } from '../clock.ts';
+import { checkPeer, type PeerOptions, refuseStranger } from '../config.ts';
+import type { Emitter } from '../events.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { Attachment } from './attachment.ts';
+import type { BacklogBound } from './backlog.ts';
+import { flushAll, Loop } from './loop.ts';
+import { beginSeed, canPrune, enrolPeers, pausedPeers, pruneChanges, setPaused, stateOf } from './peers.ts';
+import type { PeerCondition, Shipper } from './shipper.ts';
+
+export interface PeerStatus {
+  url: string;
+  state: PeerCondition;
+  /** Nothing is sent to it, until it is resumed. */
+  paused: boolean;
+  /** It was away for too long: when it is back it is given the whole state. */
+  stale: boolean;
+  /** It is being given the whole state. */
+  snapshot: boolean;
+}
+
+/** The peers at run time. They are not kept: after a restart, those of the configuration are the peers again. */
+export interface Peers {
+  /** Ships to this one as well, which is given everything. One that is a peer already stays as it is. */
+  add(peer: string | PeerOptions): void;
+  /** Keeps nothing for it any more; resolves when its loop has ended. */
+  remove(url: string): Promise<void>;
+  /** Sends it nothing, also after a restart, until `resume` or `remove`; resolves when nothing is on its way. */
+  pause(url: string): Promise<void>;
+  resume(url: string): void;
+  /** Gives it everything once more. */
+  reseed(url: string): void;
+  list(): PeerStatus[];
+}
+
+export interface RosterOptions {
+  nodeId: string;
+  db: Connection;
+  registry: Registry;
+  clock: Clock;
+  events: Emitter;
+  bound: BacklogBound;
+  warn(code: string, message: string): void;
+  /** The loop of a peer, not yet started. */
+  shipper(url: string, attachment: Attachment): Shipper;
+}
+
+export class Roster implements Peers {
+  readonly #o: RosterOptions;
+  readonly #attachment: Attachment;
+  #urls: string[];
+  #loops: Loop[] = [];
+  /** The loops of peers that were removed, until they have ended. */
+  readonly #leaving = new Map<string, Promise<void>>();
+
+  constructor(peers: string[], options: RosterOptions) {
+    this.#o = options;
+    this.#urls = peers;
+    const { db, nodeId, clock, warn } = options;
+    this.#attachment = new Attachment(db, { nodeId, peers: () => this.#urls, clock, warn });
+  }
+
+  get urls(): string[] {
+    return this.#urls;
+  }
+
+  get shippers(): Shipper[] {
+    return this.#loops.map(({ shipper }) => shipper);
+  }
+
+  /** Makes room for the peers in the database. */
+  enrol(): void {
+    enrolPeers(this.#o.db, this.#o.registry, this.#attachment);
+  }
+
+  start(): void {
+    this.#loops = this.#urls.map((url) => this.#loop(url));
+    this.#follow();
+  }
+
+  add(peer: string | PeerOptions): void {
+    const url = checkPeer(peer);
+    if (this.#urls.includes(url)) return;
+    this.#change([...this.#urls, url]);
+    this.#loops.push(this.#loop(url));
+    this.#follow();
+  }
+
+  async remove(peer: string): Promise<void> {
+    const loop = this.#find(peer);
+    const { url } = loop;
+    this.#change(
+      this.#urls.filter((other) => other !== url),
+      () => setPaused(this.#o.db, url, false),
+    );
+    this.#loops = this.#loops.filter((other) => other !== loop);
+    loop.end();
+    const { ended } = loop;
+    this.#leaving.set(url, ended);
+    await ended;
+    if (this.#leaving.get(url) === ended) this.#leaving.delete(url);
+  }
+
+  async pause(peer: string): Promise<void> {
+    const loop = this.#find(peer);
+    // An incident outlives whatever ends this process.
+    this.#o.db.transaction(() => setPaused(this.#o.db, loop.url, true), { durable: true });
+    this.#follow();
+    await loop.ended;
+  }
+
+  resume(peer: string): void {
+    const { url } = this.#find(peer);
+    this.#o.db.transaction(() => setPaused(this.#o.db, url, false), { durable: true });
+    this.#follow();
+  }
+
+  reseed(peer: string): void {
+    const { url, shipper } = this.#find(peer);
+    const { db, clock } = this.#o;
+    db.transaction(() => {
+      // A stale one is given everything as it is, when it is back; until then nothing is kept for it.
+      if (!stateOf(db, url).stale) beginSeed(db, url, clock.now());
+    });
+    shipper.nudge();
+  }
+
+  list(): PeerStatus[] {
+    const { db } = this.#o;
+    const paused = pausedPeers(db);
+    return this.#loops.map(({ url, shipper }) => {
+      const { stale, tailFrom } = stateOf(db, url);
+      const snapshot = tailFrom !== null && !stale;
+      return { url, state: shipper.condition, paused: paused.has(url), stale, snapshot };
+    });
+  }
+
+  /** Looks after the peers of this process and of the others on the file, and after what is kept for them. */
+  tick(): void {
+    const { db, bound, events } = this.#o;
+    this.#follow();
+    const left = this.#attachment.watch();
+    if (left || !this.#attachment.isEntered()) this.enrol();
+    for (const stale of bound.check(this.#away())) events.emit('peer-stale', stale);
+    if (canPrune(db, this.#urls)) db.transaction(() => pruneChanges(db, this.#urls));
+  }
+
+  nudge(): void {
+    for (const { shipper } of this.#loops) shipper.nudge();
+  }
+
+  /** The URLs of those that have acknowledged everything that was pending, and of those that have not. */
+  flush(): Promise<{ delivered: string[]; unreachable: string[] }> {
+    return flushAll(this.#loops);
+  }
+
+  async stop(): Promise<void> {
+    for (const loop of this.#loops) loop.end();
+    await Promise.all([...this.#loops.map(({ ended }) => ended), ...this.#leaving.values()]);
+  }
+
+  leave(): void {
+    this.#attachment.leave();
+  }
+
+  #loop(url: string): Loop {
+    return new Loop(url, () => this.#o.shipper(url, this.#attachment), this.#leaving.get(url));
+  }
+
+  #find(peer: string): Loop {
+    const url = checkPeer(peer);
+    return this.#loops.find((one) => one.url === url) ?? refuseStranger(url, this.#urls, 'peer');
+  }
+
+  /** The peers are these, here and for whoever else is attached to the file; or, where that fails, those from before. */
+  #change(urls: string[], besides: () => void = () => {}): void {
+    const before = this.#urls;
+    this.#urls = urls;
+    try {
+      enrolPeers(this.#o.db, this.#o.registry, this.#attachment, besides);
+    } catch (error) {
+      this.#urls = before;
+      throw error;
+    }
+  }
+
+  /** Who is paused is in the database: another process may have said so. */
+  #follow(): void {
+    const paused = pausedPeers(this.#o.db);
+    for (const loop of this.#loops) {
+      if (paused.has(loop.url)) loop.end();
+      else loop.begin();
+    }
+  }
+
+  #away(): string[] {
+    return this.#loops
+      .filter(({ shipper, isRunning }) => !isRunning || shipper.condition === 'down')
+      .map(({ url }) => url);
+  }
+}

@@ -1,0 +1,296 @@
+/** Configuration from files, and reading it again while the program runs. */
+import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import type { Environment } from '../../src/cli/flags.ts';
+import { HUB_FLAGS } from '../../src/cli/hub.ts';
+import { type Configured, configured, HUB_PEERS, NODE_PEERS, Reload } from '../../src/cli/reload.ts';
+import { SERVE_FLAGS } from '../../src/cli/serve.ts';
+import { RELOADABLE } from '../../src/cli/shared-flags.ts';
+import { cleanUp, scratchFolder } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
+
+const A = 'http://a.test';
+const B = 'http://b.test';
+const C = 'http://c.test';
+const BASE = ['-id', 'n', '-db', 'n.db'];
+
+const read = (args: string[], env: Environment = {}): Configured<typeof SERVE_FLAGS> =>
+  configured(SERVE_FLAGS, NODE_PEERS, args, env) as Configured<typeof SERVE_FLAGS>;
+
+function scratchFile(name: string, text: string): { path: string; put(text: string): void } {
+  const path = join(scratchFolder(), name);
+  // As a careful writer does: in one step, and another file than before.
+  const put = (content: string): void => {
+    writeFileSync(`${path}.new`, content);
+    renameSync(`${path}.new`, path);
+  };
+  put(text);
+  return { path, put };
+}
+
+const config = (content: unknown): string => JSON.stringify(content);
+
+describe('-config', () => {
+  test('has the flags as its keys; the environment wins over it, and the command line over both', () => {
+    const { path } = scratchFile(
+      'n.json',
+      config({ id: 'file', db: 'file.db', peer: [A, B], 'batch-ms': 7, 'batch-size': 70, 'max-backlog-changes': 5 }),
+    );
+    const { flags, peers, files } = read(['-config', path, '-id', 'line'], { ROWCAST_BATCH_SIZE: '80' });
+    expect(flags).toMatchObject({ id: 'line', db: 'file.db', batchMs: 7, batchSize: 80, maxBacklogChanges: 5 });
+    expect([peers, files]).toEqual([[A, B], [path]]);
+    expect(read(['-config', path, '-peer', C]).peers).toEqual([C]);
+    expect(read([], { ROWCAST_CONFIG: path }).flags.id).toBe('file');
+  });
+
+  test('may give one URL as a text, and say where the file of peers is', () => {
+    const peers = scratchFile('peers', `${B}\n`);
+    const { path } = scratchFile('n.json', config({ id: 'a', db: 'x', peer: A, 'peers-file': peers.path }));
+    expect(read(['-config', path])).toMatchObject({ peers: [A, B], files: [path, peers.path] });
+  });
+
+  test.each([
+    ['no JSON', '{"id": "a"', /-config .*n\.json: not JSON: .*; write \{"peer"/],
+    ['empty', '', /not JSON/],
+    ['a list', '[]', /not an object; write \{"flag": value, ...\}/],
+    [
+      'an unknown key',
+      config({ 'batch-mss': 5 }),
+      /unknown key "batch-mss"; did you mean batch-ms\?; the keys are id, /,
+    ],
+    ['a key in another spelling', config({ batchMs: 5 }), /unknown key "batchMs"; did you mean batch-ms\?/],
+    ['itself', config({ config: 'x' }), /unknown key "config"/],
+    [
+      'an object as a value',
+      config({ 'batch-ms': {} }),
+      /"batch-ms" is \{\}; it must be a text, a number or a boolean/,
+    ],
+    ['a list where there is one value', config({ id: ['a'] }), /"id" is \["a"\]; it must be a text/],
+    ['a list of numbers and objects', config({ peer: [{}] }), /"peer" is \[\{\}\]; it must be a list of texts/],
+    ['a value out of range', config({ 'batch-ms': 0 }), /^"batch-ms" in .*n\.json must be a whole number from 1/],
+    ['a wrong URL', config({ peer: ['ftp://x'] }), /^"peer" in .*n\.json .*uses ftp:/],
+    ['a wrong bound', config({ 'max-backlog-changes': 'much' }), /must be a whole number from 1, or auto or unlimited/],
+  ])('that is %s is refused with what is wrong, where, and what to do', (_, text, message) => {
+    const { path } = scratchFile('n.json', text);
+    expect(() => read([...BASE, '-config', path])).toThrow(message);
+  });
+
+  test('that is not there is refused', () => {
+    expect(() => read([...BASE, '-config', '/nowhere/n.json'])).toThrow(
+      /-config \/nowhere\/n.json: cannot be read .*ENOENT/,
+    );
+  });
+
+  test('of a hub has no bound on a backlog', () => {
+    const { path } = scratchFile('h.json', config({ 'max-backlog-changes': 5 }));
+    expect(() => configured(HUB_FLAGS, HUB_PEERS, [...BASE, '-config', path], {})).toThrow(/unknown key "max-backlog/);
+  });
+});
+
+describe('-peers-file', () => {
+  test('has a URL a line, with comments, besides those of -peer', () => {
+    const { path } = scratchFile('peers', `# all of them\n\n  ${B}  # b\r\nHTTP://C.test:80/\n${A}/\n`);
+    expect(read([...BASE, '-peer', A, '-peers-file', path]).peers).toEqual([A, B, C]);
+    const hub = configured(HUB_FLAGS, HUB_PEERS, [...BASE, '-edges-file', path], {}) as { peers: string[] };
+    expect(hub.peers).toEqual([B, C, A]);
+  });
+
+  test('with a comment alone has no peers; empty, it is refused: somebody may be writing it', () => {
+    const { path, put } = scratchFile('peers', '# none\n');
+    expect(read([...BASE, '-peers-file', path]).peers).toEqual([]);
+    put(' \n');
+    expect(() => read([...BASE, '-peers-file', path])).toThrow(/-peers-file .*: the file is empty; .*write # none/);
+  });
+
+  test('with a line that is no URL is refused with the number of the line', () => {
+    const { path } = scratchFile('peers', `${A}\nhttp://b.test/sync\n`);
+    expect(() => read([...BASE, '-peers-file', path])).toThrow(/peers, line 2: .*ends in \/sync/);
+  });
+});
+
+interface Running {
+  reload: Reload<typeof SERVE_FLAGS>;
+  clock: VirtualClock;
+  /** What was done to the peers, and what was logged, in order. */
+  done: string[];
+  logged: Record<string, unknown>[];
+  applied: unknown[];
+}
+
+function running(args: string[], members: { add?(url: string): unknown } = {}): Running {
+  const done: string[] = [];
+  const logged: Running['logged'] = [];
+  const applied: unknown[] = [];
+  const clock = new VirtualClock();
+  const reload = new Reload({
+    first: read(args),
+    names: NODE_PEERS,
+    read: () => read(args),
+    members: {
+      add: (url) => {
+        members.add?.(url);
+        done.push(`add ${url}`);
+      },
+      remove: async (url) => {
+        await Promise.resolve();
+        done.push(`remove ${url}`);
+      },
+    },
+    reloadable: [...RELOADABLE, 'maxBacklogChanges'],
+    apply: ({ batchMs, maxBacklogChanges }) => applied.push({ batchMs, maxBacklogChanges }),
+    log: (level, event, fields) => logged.push({ level, event, ...fields }),
+    clock,
+  });
+  cleanUp(() => reload.stop());
+  return { reload, clock, done, logged, applied };
+}
+
+describe('a reload', () => {
+  test('adds first and removes then, and says so in one line', async () => {
+    const { path, put } = scratchFile('peers', `${A}\n${B}\n`);
+    const { reload, done, logged } = running([...BASE, '-peers-file', path]);
+    put(`${C}\n${B}\n`);
+    await reload.reload();
+    expect(done).toEqual([`add ${C}`, `remove ${A}`]);
+    expect(logged).toEqual([{ level: 'info', event: 'reloaded', added: [C], removed: [A], changed: [] }]);
+    await reload.reload();
+    expect(done).toHaveLength(2);
+    expect(logged[1]).toMatchObject({ event: 'reloaded', added: [], removed: [], changed: [] });
+  });
+
+  test('applies what can be changed, and names what is read once, each time it differs from what runs', async () => {
+    const { path, put } = scratchFile('n.json', config({ 'batch-ms': 5, listen: ':1', 'stop-ms': 1 }));
+    const { reload, logged, applied } = running([...BASE, '-config', path]);
+    put(config({ 'batch-ms': 6, 'max-backlog-changes': 9, listen: ':2', 'stop-ms': 2 }));
+    await reload.reload();
+    expect(applied).toEqual([{ batchMs: 6, maxBacklogChanges: 9 }]);
+    expect(logged).toMatchObject([
+      {
+        level: 'warn',
+        event: 'reload-ignored',
+        keys: ['listen', 'stop-ms'],
+        message: expect.stringMatching(/restart to change listen, stop-ms/),
+      },
+      { event: 'reloaded', changed: ['batch-ms', 'max-backlog-changes'] },
+    ]);
+    await reload.reload();
+    expect(applied).toHaveLength(1);
+    expect(logged.slice(2)).toMatchObject([{ keys: ['listen', 'stop-ms'] }, { changed: [] }]);
+  });
+
+  test('is ignored where the command line says otherwise', async () => {
+    const { path, put } = scratchFile('n.json', config({ 'batch-ms': 5 }));
+    const { reload, logged, applied } = running([...BASE, '-config', path, '-batch-ms', '50']);
+    put(config({ 'batch-ms': 6 }));
+    await reload.reload();
+    expect([applied, logged]).toMatchObject([[], [{ event: 'reloaded', changed: [] }]]);
+  });
+
+  test('of a bad file changes nothing, also of the good one, and the next good one counts', async () => {
+    const peers = scratchFile('peers', `${A}\n`);
+    const file = scratchFile('n.json', config({ 'batch-ms': 5 }));
+    const { reload, done, logged, applied } = running([...BASE, '-config', file.path, '-peers-file', peers.path]);
+    file.put(config({ 'batch-ms': 6 }));
+    peers.put(`${A}\n${B}\nhttp//c\n`);
+    await reload.reload();
+    peers.put('');
+    await reload.reload();
+    rmSync(peers.path);
+    await reload.reload();
+    expect([done, applied]).toEqual([[], []]);
+    expect(logged.map(({ level, event }) => [level, event])).toEqual(Array(3).fill(['error', 'reload-failed']));
+    expect(logged.map(({ message }) => message)).toEqual([
+      expect.stringMatching(/peers, line 3: .*is not a URL.*; nothing was changed$/),
+      expect.stringMatching(/the file is empty.*; nothing was changed$/),
+      expect.stringMatching(/cannot be read.*; nothing was changed$/),
+    ]);
+    peers.put(`${B}\n`);
+    await reload.reload();
+    expect([done, applied]).toMatchObject([[`add ${B}`, `remove ${A}`], [{ batchMs: 6 }]]);
+  });
+
+  test('that cannot be done is tried again until it is', async () => {
+    const { path, put } = scratchFile('peers', `${A}\n`);
+    let locked = true;
+    const add = (): void => {
+      if (locked) throw new Error('the database is locked');
+    };
+    const { reload, clock, done, logged } = running([...BASE, '-peers-file', path], { add });
+    put(`${B}\n`);
+    await reload.reload();
+    expect(done).toEqual([]);
+    expect(logged).toMatchObject([
+      { event: 'reload-failed', message: expect.stringMatching(/locked; what is left to do is tried again/) },
+    ]);
+    locked = false;
+    await clock.advance(6_000);
+    expect(done).toEqual([`add ${B}`, `remove ${A}`]);
+  });
+
+  test('without any file is logged and ignored', async () => {
+    const { reload, logged, done } = running([...BASE, '-peer', A]);
+    await reload.reload();
+    expect(done).toEqual([]);
+    expect(logged).toMatchObject([
+      {
+        level: 'info',
+        event: 'reload-ignored',
+        signal: 'SIGHUP',
+        message: expect.stringMatching(/nothing to reload: start with -config or -peers-file/),
+      },
+    ]);
+  });
+});
+
+describe('a file that changes', () => {
+  test('is read within seconds, and once', async () => {
+    const { path, put } = scratchFile('peers', `${A}\n`);
+    const { clock, done, logged } = running([...BASE, '-peers-file', path]);
+    await clock.advance(20_000);
+    expect(logged).toEqual([]);
+    put(`${A}\n${B}\n`);
+    await clock.advance(6_000);
+    expect(done).toEqual([`add ${B}`]);
+    await clock.advance(20_000);
+    expect(logged).toHaveLength(1);
+  });
+
+  test('is left alone while it is being written', async () => {
+    const { path, put } = scratchFile('peers', `${A}\n${B}\n`);
+    const { clock, done, logged } = running([...BASE, '-peers-file', path]);
+    await clock.advance(4_900);
+    put(`${A}\n`);
+    await clock.advance(200);
+    // It was seen, and is not yet read.
+    put(`${A}\n${B}\n${C}\n`);
+    await clock.advance(1_000);
+    expect([done, logged]).toEqual([[], []]);
+    await clock.advance(6_000);
+    expect(done).toEqual([`add ${C}`]);
+  });
+
+  test('and is bad, or gone, is told of once, until it changes again', async () => {
+    const { path, put } = scratchFile('peers', `${A}\n`);
+    const { clock, done, logged } = running([...BASE, '-peers-file', path]);
+    put('nonsense\n');
+    await clock.advance(30_000);
+    expect(logged).toHaveLength(1);
+    rmSync(path);
+    await clock.advance(30_000);
+    expect(logged).toHaveLength(2);
+    put(`${A}\n${C}\n`);
+    await clock.advance(6_000);
+    expect(done).toEqual([`add ${C}`]);
+  });
+});
+
+test('after a stop nothing is read any more', async () => {
+  const { path, put } = scratchFile('peers', `${A}\n`);
+  const { reload, clock, done, logged } = running([...BASE, '-peers-file', path]);
+  put(`${B}\n`);
+  await reload.stop();
+  await reload.reload();
+  await clock.advance(20_000);
+  expect([done, logged, clock.pending]).toEqual([[], [], 0]);
+});

@@ -1,0 +1,76 @@
+/** A process that is killed in the middle of a migration: the database is as it was before it, or as it is after it. */
+import { spawn } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { attach } from '../../src/index.ts';
+import { compileInto } from '../support/build.ts';
+import { lane } from '../support/lane.ts';
+import { Random } from '../support/model.ts';
+import { cleanUp, database, rowsOf, scratchFolder } from '../support/nodes.ts';
+
+const CHILD = fileURLToPath(new URL('crash-child.mjs', import.meta.url));
+const ROWS = 2_000;
+const ROUNDS = 6;
+const T = 1_700_000_000_000;
+
+test.each(['rename', 'table', 'drop', 'rebuild'])('%s', { timeout: 300_000 }, async (kind) => {
+  const build = compileInto(scratchFolder());
+  const random = new Random(kind.length);
+  for (let round = 0; round < ROUNDS; round++) {
+    const path = join(scratchFolder(), 'killed.db');
+    const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, updated_at INTEGER)';
+    const first = await database(schema, path);
+    const manager = attach(first, { id: 'node', peers: ['http://127.0.0.1:9'], batchMs: 3_600_000 }, ['items']);
+    first.exec(
+      `WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS}) ` +
+        `INSERT INTO items SELECT 'r' || i, 'n', i, ${T} FROM n`,
+    );
+    await manager.stop();
+    await killed(build, path, kind, 1 + random.below(4), random.below(40));
+
+    const db = await database('SELECT 1', path);
+    const columns = (table: string): string[] =>
+      rowsOf(db, 'SELECT name FROM pragma_table_info(?)', table).map(({ name }) => String(name));
+    const table = columns('items').length > 0 ? 'items' : 'things';
+    // What was recorded is what stands: the latest change of each row, and no row that differs from it.
+    const name = columns(table).includes('title') ? 'title' : 'name';
+    const recorded = rowsOf(
+      db,
+      `SELECT row_id, max(change_id), row_data ->> '$.updated_at' AS version, row_data ->> '$.name' AS name ` +
+        `FROM _changes GROUP BY row_id ORDER BY row_id`,
+    ).map(({ row_id, version, name: value }) => [row_id, version, value]);
+    const after = attach(db, { id: 'node', peers: ['http://127.0.0.1:9'], batchMs: 3_600_000 }, ['items']);
+    const warnings: string[] = [];
+    after.on('warning', ({ code }) => warnings.push(code));
+    after.receive('{"batch_id":1,"changes":[]}');
+    const standing = rowsOf(db, `SELECT id, updated_at AS version, ${name} AS name FROM ${table} ORDER BY id`);
+    expect(standing.map(({ id, version, name: value }) => [id, version, value])).toEqual(recorded);
+    expect(recorded).toHaveLength(ROWS);
+    expect(after.health()).toMatchObject({ ok: true, problems: [], item_count: ROWS });
+    await Promise.resolve();
+    expect(warnings).toEqual([]);
+    await after.stop();
+  }
+});
+
+/** Starts the child and kills it a few milliseconds into one of its migrations. */
+async function killed(build: string, path: string, kind: string, nth: number, delayMs: number): Promise<void> {
+  const binding = lane === 'better-sqlite3' ? createRequire(import.meta.url).resolve('better-sqlite3') : '';
+  const env = { ...process.env, ROWCAST_BUILD: build, ROWCAST_LANE: lane, ROWCAST_BETTER_SQLITE3: binding };
+  const child = spawn(process.execPath, [CHILD, path, kind], { env, stdio: ['ignore', 'pipe', 'inherit'] });
+  cleanUp(() => child.kill('SIGKILL'));
+  let begun = 0;
+  const ended = new Promise((resolve) => child.on('close', resolve));
+  await new Promise<void>((resolve, reject) => {
+    child.on('close', () => reject(new Error('it ended by itself')));
+    child.stdout.on('data', (text) => {
+      begun += String(text).split('\n').length - 1;
+      if (begun >= nth) resolve();
+    });
+  });
+  await new Promise((resolve) => setTimeout(resolve, delayMs));
+  child.kill('SIGKILL');
+  await ended;
+}

@@ -1,0 +1,13 @@
+BEGIN;
+SELECT type, sql FROM sqlite_master WHERE (type='table' OR (type='index' AND sql IS NOT NULL)) AND lower(tbl_name)='items';
+COMMIT;
+PRAGMA foreign_keys;
+PRAGMA foreign_keys = OFF;
+BEGIN;
+CREATE TABLE `_knex_temp_alter289` (`id` varchar(255), `name` text NOT NULL DEFAULT 'none', `value` text, `updated_at` bigint, PRIMARY KEY (`id`));
+INSERT INTO "_knex_temp_alter289" SELECT * FROM "items";
+DROP TABLE "items";
+ALTER TABLE "_knex_temp_alter289" RENAME TO "items";
+PRAGMA foreign_key_check;
+COMMIT;
+PRAGMA foreign_keys = ON;

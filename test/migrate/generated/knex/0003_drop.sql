@@ -1,0 +1,14 @@
+PRAGMA table_info(`items`);
+BEGIN;
+SELECT type, sql FROM sqlite_master WHERE (type='table' OR (type='index' AND sql IS NOT NULL)) AND lower(tbl_name)='items';
+COMMIT;
+PRAGMA foreign_keys;
+PRAGMA foreign_keys = OFF;
+BEGIN;
+CREATE TABLE `_knex_temp_alter425` (`id` varchar(255), `name` text NOT NULL DEFAULT 'none', `updated_at` bigint, `slug` varchar(255) DEFAULT 'x', PRIMARY KEY (`id`));
+INSERT INTO "_knex_temp_alter425" SELECT "id", "name", "updated_at", "slug" FROM "items";
+DROP TABLE "items";
+ALTER TABLE "_knex_temp_alter425" RENAME TO "items";
+PRAGMA foreign_key_check;
+COMMIT;
+PRAGMA foreign_keys = ON;

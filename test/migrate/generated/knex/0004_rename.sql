@@ -1,0 +1,1 @@
+alter table `items` rename `name` to `title`;

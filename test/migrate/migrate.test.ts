@@ -1,0 +1,362 @@
+/** Migrations on one node: all or nothing, every row that they change is recorded, and what waits is still understood. */
+import { describe, expect, test } from 'vitest';
+import type { MigrateOptions, Migration } from '../../src/index.ts';
+import { captured, exactRows, node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
+
+const T = 1_700_000_000_000;
+
+/** One node with two rows, which everybody has, and then one that is pending. */
+async function filled(schema?: string): Promise<TestNode> {
+  const it = await node(schema === undefined ? {} : { schema });
+  it.db.exec(`INSERT INTO items (id, name, value, updated_at) VALUES ('a', 'one', 1, ${T}), ('b', 'two', 2, ${T})`);
+  it.db.exec('DELETE FROM _changes');
+  it.db.exec(`INSERT INTO items (id, name, value, updated_at) VALUES ('p', 'pending', 3, ${T})`);
+  return it;
+}
+
+/** The ids that were recorded, without the one that was pending. */
+const recorded = (it: TestNode): string[] =>
+  captured(it.db)
+    .slice(1)
+    .map(({ op, row_id }) => `${op} ${row_id}`);
+
+const snapshotOf = ({ db }: TestNode): unknown => [
+  rowsOf(db, 'SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name'),
+  rowsOf(db, 'SELECT * FROM _changes'),
+  rowsOf(db, 'SELECT * FROM _meta ORDER BY key'),
+  rowsOf(db, 'SELECT * FROM _stamps'),
+  rowsOf(db, 'SELECT * FROM _tombstones'),
+];
+
+const RENAME = 'ALTER TABLE items RENAME COLUMN name TO title';
+const RENAMED: MigrateOptions = { rename: { items: { name: 'title' } } };
+
+describe('every change of a schema, with changes pending', () => {
+  const REBUILD =
+    'CREATE TABLE new_items (id TEXT PRIMARY KEY, name TEXT NOT NULL, value INTEGER, created_at INTEGER, ' +
+    'updated_at INTEGER); INSERT INTO new_items SELECT * FROM items; DROP TABLE items; ' +
+    'ALTER TABLE new_items RENAME TO items';
+  const cases: [string, Migration, MigrateOptions, string[]][] = [
+    ['a column is added', 'ALTER TABLE items ADD COLUMN slug TEXT', {}, []],
+    ['with a default', "ALTER TABLE items ADD COLUMN slug TEXT NOT NULL DEFAULT 'x'", {}, []],
+    ['a column is renamed', RENAME, RENAMED, []],
+    ['a column is dropped', 'ALTER TABLE items DROP COLUMN value', {}, []],
+    ['the table is renamed', 'ALTER TABLE items RENAME TO things', { renameTable: { items: 'things' } }, []],
+    ['the table is rebuilt', REBUILD, {}, []],
+    ['an index is made', 'CREATE INDEX by_name ON items (name)', {}, []],
+    [
+      'a column is filled in',
+      "ALTER TABLE items ADD COLUMN slug TEXT; UPDATE items SET slug = 's-' || name WHERE id <> 'b'",
+      {},
+      ['UPDATE a', 'UPDATE p'],
+    ],
+    ['a row is changed at its time', "UPDATE items SET name = 'new' WHERE id = 'a'", {}, ['UPDATE a']],
+    ['at a later time', `UPDATE items SET updated_at = ${T + 500} WHERE id = 'a'`, {}, ['UPDATE a']],
+    ['at an earlier one', `UPDATE items SET updated_at = 5, name = 'new' WHERE id = 'a'`, {}, ['UPDATE a']],
+    [
+      'rows come and go',
+      "DELETE FROM items WHERE id = 'a'; INSERT INTO items (id) VALUES ('z')",
+      {},
+      ['INSERT z', 'DELETE a'],
+    ],
+    ['an id is changed', "UPDATE items SET id = 'c' WHERE id = 'a'", {}, ['INSERT c', 'DELETE a']],
+    ['a type is changed', REBUILD.replace('value INTEGER', 'value TEXT'), {}, []],
+    [
+      'and values with it',
+      REBUILD.replace('value INTEGER', 'value TEXT').replace('SELECT *', 'SELECT id, name, value || id, 1, updated_at'),
+      {},
+      ['UPDATE a', 'UPDATE b', 'UPDATE p'],
+    ],
+    ['nothing is done', '', {}, []],
+  ];
+
+  test.each(cases)('%s', async (_, migration, options, expected) => {
+    const it = await filled();
+    it.manager.migrate(migration, options);
+    expect(recorded(it)).toEqual(expected);
+    expect(it.manager.health()).toMatchObject({ ok: true, problems: [], dead_letter: 0 });
+    // What was pending is there still, and a node with the old schema takes all of it.
+    const other = await node();
+    const body = rowsOf(it.db, 'SELECT op, table_name, row_id, row_data FROM _changes ORDER BY change_id').map(
+      (one) => ({
+        op: one.op,
+        table: one.table_name,
+        row: JSON.parse(one.row_data as string),
+        old_id: one.op === 'DELETE' ? one.row_id : null,
+      }),
+    );
+    other.db.exec(
+      `INSERT INTO items (id, name, value, updated_at) VALUES ('a', 'one', 1, ${T}), ('b', 'two', 2, ${T})`,
+    );
+    other.manager.receive(JSON.stringify({ batch_id: 1, changes: body }), { said: 'id=x' });
+    const table = options.renameTable ? 'things' : 'items';
+    writeStamps(it.manager);
+    const versions = (db: TestNode['db'], name: string): unknown =>
+      rowsOf(db, `SELECT id, updated_at FROM ${name} ORDER BY id`);
+    expect(versions(other.db, 'items')).toEqual(versions(it.db, table));
+    // And capture goes on.
+    it.db.exec(`UPDATE ${table} SET updated_at = ${T + 9_999_999} WHERE id = 'p'`);
+    expect(captured(it.db).at(-1)).toMatchObject({ op: 'UPDATE', row_id: 'p' });
+  });
+
+  test.each(cases)('%s, and then something fails: nothing has happened', async (_, migration, options) => {
+    const it = await filled();
+    const before = snapshotOf(it);
+    const fails = `${migration as string}; INSERT INTO nowhere VALUES (1)`;
+    expect(() => it.manager.migrate(fails, options)).toThrow(/nowhere.*nothing was changed/);
+    expect(snapshotOf(it)).toEqual(before);
+    it.db.exec(`UPDATE items SET updated_at = ${T + 1} WHERE id = 'a'`);
+    expect(recorded(it)).toEqual(['UPDATE a']);
+    expect(it.manager.health().ok).toBe(true);
+  });
+});
+
+describe('the versions of rows that a migration changes', () => {
+  test('are above the last one, and what is recorded is what stands', async () => {
+    const it = await filled();
+    it.manager.migrate("UPDATE items SET name = 'x' WHERE id = 'a'; UPDATE items SET updated_at = 3 WHERE id = 'b'");
+    expect(it.all('SELECT id, name, updated_at FROM items WHERE id < ? ORDER BY id', 'p')).toEqual([
+      { id: 'a', name: 'x', updated_at: T + 1 },
+      { id: 'b', name: 'two', updated_at: T + 1 },
+    ]);
+    const rows = captured(it.db).slice(1);
+    expect(rows.map(({ row }) => [row.id, row.name, row.updated_at])).toEqual([
+      ['a', 'x', T + 1],
+      ['b', 'two', T + 1],
+    ]);
+  });
+
+  test('a row that is gone leaves a tombstone, and one that comes back stands above it', async () => {
+    const it = await filled();
+    it.manager.migrate("DELETE FROM items WHERE id = 'a'");
+    expect(rowsOf(it.db, 'SELECT row_id, version FROM _tombstones')).toEqual([{ row_id: 'a', version: T }]);
+    it.manager.migrate("INSERT INTO items (id, name, updated_at) VALUES ('a', 'again', 7)");
+    expect(it.all("SELECT updated_at FROM items WHERE id = 'a'")).toEqual([{ updated_at: T + 1 }]);
+  });
+});
+
+describe('a column that was renamed', () => {
+  test('travels under the name that it had, and is understood under both', async () => {
+    const it = await filled();
+    it.manager.migrate(RENAME, RENAMED);
+    it.db.exec(`UPDATE items SET title = 'here', updated_at = ${T + 1} WHERE id = 'a'`);
+    expect(captured(it.db).at(-1)?.row).toMatchObject({ id: 'a', name: 'here' });
+    const send = (row: object): unknown =>
+      it.manager.receive(
+        JSON.stringify({ batch_id: 1, changes: [{ op: 'UPDATE', table: 'items', row, old_id: null }] }),
+      ).body;
+    expect(send({ id: 'a', name: 'old', value: 1, created_at: null, updated_at: T + 2 })).toEqual({
+      applied: 1,
+      ack: 1,
+    });
+    expect(it.all("SELECT title FROM items WHERE id = 'a'")).toEqual([{ title: 'old' }]);
+    expect(send({ id: 'a', title: 'new', updated_at: T + 3 })).toEqual({ applied: 1, ack: 1 });
+    expect(it.all("SELECT title FROM items WHERE id = 'a'")).toEqual([{ title: 'new' }]);
+    // As a hub puts it together: the latest first.
+    expect(send({ id: 'a', title: 'latest', updated_at: T + 4, name: 'stale' })).toEqual({ applied: 1, ack: 1 });
+    expect(it.all("SELECT title FROM items WHERE id = 'a'")).toEqual([{ title: 'latest' }]);
+    expect(send({ id: 'a', name: 'latest again', updated_at: T + 5, title: 'stale' })).toEqual({ applied: 1, ack: 1 });
+    expect(it.all("SELECT title FROM items WHERE id = 'a'")).toEqual([{ title: 'latest again' }]);
+    expect(it.manager.health().dead_letter).toBe(0);
+  });
+
+  test('again: it keeps the name that others know; and dropping the aliases ends it', async () => {
+    const it = await filled();
+    it.manager.migrate(RENAME, RENAMED);
+    it.manager.migrate('ALTER TABLE items RENAME COLUMN title TO label', { rename: { items: { title: 'label' } } });
+    expect(it.manager.aliases.list()).toEqual([
+      { table: 'items', column: 'label', was: 'name', sent: true },
+      { table: 'items', column: 'label', was: 'title', sent: false },
+    ]);
+    expect(captured(it.db).map(({ row }) => row.name)).toEqual(['pending']);
+    it.manager.aliases.drop();
+    expect(it.manager.aliases.list().map(({ sent }) => sent)).toEqual([false, false]);
+    expect(captured(it.db)).toEqual([
+      { op: 'INSERT', row_id: 'p', row: { id: 'p', label: 'pending', value: 3, created_at: null, updated_at: T } },
+    ]);
+    const row = { id: 'a', name: 'still understood', updated_at: T + 3 };
+    it.manager.applyChanges([{ op: 'UPDATE', table: 'items', row, old_id: null }]);
+    expect(it.all("SELECT label FROM items WHERE id = 'a'")).toEqual([{ label: 'still understood' }]);
+  });
+
+  test('by a tool of its own and not by migrate: it is followed, and said', async () => {
+    const it = await filled();
+    const warnings: string[] = [];
+    it.manager.on('warning', ({ code, message }) => warnings.push(`${code}: ${message}`));
+    it.db.exec(RENAME);
+    it.db.exec(`UPDATE items SET title = 'x', updated_at = ${T + 1} WHERE id = 'a'`);
+    writeStamps(it.manager);
+    await Promise.resolve();
+    expect(warnings).toEqual([
+      expect.stringMatching(/^column-renamed: column "name" of "items" was renamed to "title"/),
+    ]);
+    expect(captured(it.db).map(({ row }) => row.name)).toEqual(['pending', 'x']);
+    expect(it.manager.health().ok).toBe(true);
+  });
+
+  test('hidden rows and their letters go along', async () => {
+    const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT UNIQUE, updated_at INTEGER)';
+    const it = await node({ schema });
+    const row = (id: string, at: number) => ({
+      op: 'INSERT' as const,
+      table: 'items',
+      row: { id, name: 'n', updated_at: at },
+      old_id: null,
+    });
+    it.manager.applyChanges([row('weak', T), row('strong', T + 1)]);
+    expect(it.all('SELECT id FROM items')).toEqual([{ id: 'strong' }]);
+    it.manager.migrate('ALTER TABLE items RENAME TO things; ALTER TABLE things RENAME COLUMN name TO title', {
+      rename: { items: { name: 'title' } },
+      renameTable: { items: 'things' },
+    });
+    it.manager.aliases.drop();
+    it.db.exec("UPDATE things SET title = 'other' WHERE id = 'strong'");
+    it.manager.receive(
+      '{"batch_id":1,"changes":[{"op":"INSERT","table":"things","row":{"id":"x","title":"q","updated_at":50},"old_id":null}]}',
+    );
+    expect(it.all('SELECT id, title FROM things ORDER BY id')).toEqual([
+      { id: 'strong', title: 'other' },
+      { id: 'weak', title: 'n' },
+      { id: 'x', title: 'q' },
+    ]);
+    expect(it.manager.health().dead_letter).toBe(0);
+  });
+});
+
+describe('a column that was dropped', () => {
+  test('is not missed: what others say of it is passed over, and a letter about it goes', async () => {
+    const it = await filled();
+    it.manager.migrate('ALTER TABLE items DROP COLUMN value');
+    const row = { id: 'a', name: 'n', value: 9, created_at: null, updated_at: T + 1 };
+    const { body } = it.manager.receive(
+      JSON.stringify({ batch_id: 1, changes: [{ op: 'UPDATE', table: 'items', row, old_id: null }] }),
+    );
+    expect(body).toEqual({ applied: 1, ack: 1 });
+    expect(it.manager.health().dead_letter).toBe(0);
+    it.manager.migrate('ALTER TABLE items ADD COLUMN value INTEGER');
+    it.manager.applyChanges([{ op: 'UPDATE', table: 'items', row: { ...row, updated_at: T + 2 }, old_id: null }]);
+    expect(it.all("SELECT value FROM items WHERE id = 'a'")).toEqual([{ value: 9 }]);
+  });
+});
+
+describe('a table that was renamed', () => {
+  test('goes on under its old name for others, and for the list that attach was given', async () => {
+    const it = await filled();
+    it.db.exec("DELETE FROM items WHERE id = 'a'");
+    it.manager.migrate('ALTER TABLE items RENAME TO things', { renameTable: { items: 'things' } });
+    expect(rowsOf(it.db, 'SELECT table_name FROM _tombstones')).toEqual([{ table_name: 'things' }]);
+    const stale = {
+      op: 'INSERT' as const,
+      table: 'items',
+      row: { id: 'a', name: 'late', updated_at: T },
+      old_id: null,
+    };
+    expect(it.manager.applyChanges([stale])).toBe(0);
+    expect(it.all('SELECT id FROM things ORDER BY id')).toEqual([{ id: 'b' }, { id: 'p' }]);
+    it.db.exec(`UPDATE things SET name = 'n', updated_at = ${T + 4} WHERE id = 'b'`);
+    expect(rowsOf(it.db, 'SELECT DISTINCT table_name FROM _changes')).toEqual([{ table_name: 'items' }]);
+    expect(it.manager.health()).toMatchObject({ ok: true, item_count: 2 });
+    it.manager.aliases.drop();
+    expect(rowsOf(it.db, 'SELECT DISTINCT table_name FROM _changes')).toEqual([{ table_name: 'things' }]);
+    expect(it.manager.applyChanges([{ ...stale, row: { ...stale.row, updated_at: T + 9 } }])).toBe(1);
+  });
+
+  test('by somebody else: health says it, and telling what it is called mends it', async () => {
+    const it = await filled();
+    it.db.exec('ALTER TABLE items RENAME TO things');
+    writeStamps(it.manager);
+    expect(it.manager.health().problems).toEqual([expect.stringContaining('"items" is gone')]);
+    it.db.exec(`UPDATE things SET name = 'unseen', updated_at = ${T + 4} WHERE id = 'b'`);
+    it.manager.migrate('', { renameTable: { items: 'things' } });
+    expect(it.manager.health()).toMatchObject({ ok: true, item_count: 3 });
+    it.db.exec(`UPDATE things SET name = 'seen', updated_at = ${T + 5} WHERE id = 'b'`);
+    expect(captured(it.db).at(-1)?.row).toMatchObject({ name: 'seen' });
+  });
+});
+
+describe('what is refused, with nothing changed', () => {
+  const refusals: [string, Migration, MigrateOptions, RegExp][] = [
+    ['a new name that was not told', RENAME, {}, /lost "name" and got "title".*say which it is: rename/],
+    ['a rename that did not happen', '', RENAMED, /"name" is still there/],
+    ['to a column that is not there', 'ALTER TABLE items DROP COLUMN name', RENAMED, /no column "title"/],
+    ['a table that is gone', 'DROP TABLE items', {}, /"items" is gone.*renameTable/],
+    ['a table rename that did not happen', '', { renameTable: { items: 'things' } }, /"items" is still there/],
+    ['a table that is not synced', '', { rename: { others: { a: 'b' } } }, /no such table is synced/],
+    ['the key', '', { rename: { items: { id: 'key' } } }, /"id" of "items" cannot be renamed/],
+    ['an option that is none', '', { renames: {} } as MigrateOptions, /no option "renames"/],
+    ['what is no migration', 7 as unknown as Migration, {}, /must be SQL, or a function/],
+    ['a function that awaits', (async () => {}) as unknown as Migration, {}, /asynchronous/],
+    ['rows, where none were expected', "UPDATE items SET name = 'x'", { backfill: false }, /backfill is false/],
+    [
+      'rows that are gone with their table',
+      'DROP TABLE items; CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)',
+      { backfill: false },
+      /backfill is false/,
+    ],
+    [
+      'a table that cannot be synced any more',
+      'ALTER TABLE items RENAME COLUMN updated_at TO at',
+      {},
+      /no INTEGER column "updated_at"/,
+    ],
+  ];
+  test.each(refusals)('%s', async (_, migration, options, message) => {
+    const it = await filled();
+    const before = snapshotOf(it);
+    expect(() => it.manager.migrate(migration, options)).toThrow(message);
+    expect(snapshotOf(it)).toEqual(before);
+    expect(it.manager.health().ok).toBe(true);
+  });
+
+  test('a new column with the name that another still travels under', async () => {
+    const it = await filled();
+    it.manager.migrate(RENAME, RENAMED);
+    const add = 'ALTER TABLE items ADD COLUMN name TEXT';
+    expect(() => it.manager.migrate(add)).toThrow(/under which "title" still travels.*drop the alias first/);
+    it.manager.aliases.drop();
+    it.manager.migrate(add);
+    it.db.exec(`UPDATE items SET name = 'n', title = 't', updated_at = ${T + 1} WHERE id = 'a'`);
+    expect(captured(it.db).at(-1)?.row).toMatchObject({ name: 'n', title: 't' });
+  });
+
+  test('a transaction of its own: it is noticed, and the triggers are back at once', async () => {
+    const it = await filled();
+    expect(() => it.manager.migrate((db) => db.exec('ALTER TABLE items ADD COLUMN x TEXT; COMMIT'))).toThrow(
+      /ended the transaction/,
+    );
+    expect(it.manager.health().ok).toBe(true);
+    it.db.exec(`UPDATE items SET x = 'n', updated_at = ${T + 1} WHERE id = 'a'`);
+    expect(captured(it.db).at(-1)?.row).toMatchObject({ x: 'n' });
+  });
+
+  test('what the statements throw is thrown, and foreign keys that would be broken', async () => {
+    const it = await filled();
+    const before = snapshotOf(it);
+    const own = new Error('mine');
+    const failing = (): void => {
+      it.db.exec('ALTER TABLE items ADD COLUMN x');
+      throw own;
+    };
+    expect(() => it.manager.migrate(failing)).toThrow(own);
+    expect(snapshotOf(it)).toEqual(before);
+    it.db.exec(
+      'PRAGMA foreign_keys = ON; CREATE TABLE notes (id TEXT, item TEXT REFERENCES items (id) ON DELETE CASCADE)',
+    );
+    it.db.exec("INSERT INTO notes VALUES ('n', 'a')");
+    expect(() => it.manager.migrate("DELETE FROM items WHERE id = 'a'")).toThrow(
+      /rows of "notes" would refer to rows of "items"/,
+    );
+    expect(exactRows(it.db, 'items')).toHaveLength(3);
+  });
+});
+
+test('a table that a migration creates is synced when it is named', async () => {
+  const it = await filled();
+  const create =
+    "CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT, updated_at INTEGER); INSERT INTO notes VALUES ('n', 'b', 5)";
+  expect(() => it.manager.migrate('', { addTables: ['notes'] })).toThrow(/"notes" does not exist/);
+  it.manager.migrate(create, { addTables: ['notes'] });
+  it.db.exec("UPDATE notes SET body = 'c', updated_at = 6");
+  expect(captured(it.db).at(-1)?.row).toMatchObject({ id: 'n', body: 'c' });
+  expect(it.manager.health()).toMatchObject({ ok: true, item_count: 4 });
+});
