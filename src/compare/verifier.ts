@@ -66,7 +66,7 @@ export class Verifier {
     if (this.#underWay || Math.abs(now - this.#lookedAt) < LOOK_MS) return;
     this.#lookedAt = now;
     this.#underWay = true;
-    void this.#inTurn(() => this.#whoIsDue(now))
+    void this.#inTurn(() => this.#whoIsDue())
       .catch((error) => {
         if (!this.#o.stopped.aborted) this.#o.onError(error);
       })
@@ -80,8 +80,9 @@ export class Verifier {
     await this.#last.catch(() => {});
   }
 
-  async #whoIsDue(now: number): Promise<void> {
-    const { notes, isReady, everyMs, random } = this.#o;
+  async #whoIsDue(): Promise<void> {
+    const { notes, isReady, everyMs, random, clock } = this.#o;
+    const now = clock.now();
     this.#notes = await notes.read();
     for (const peer of this.#o.peers()) {
       const note = this.#notes.get(peer);
@@ -92,8 +93,8 @@ export class Verifier {
         continue;
       }
       const isForced = note.cause !== DAILY;
-      // A clock that was set back by more than that would put it off for as long.
-      const isDue = now >= note.due || note.due - now > everyMs;
+      // A clock that was set back would put it off for as long; a second or an hour does not matter.
+      const isDue = now >= note.due || note.due - now > 2 * everyMs;
       if (!isDue || (everyMs === 0 && !isForced)) continue;
       await this.#compare(peer, note.cause, GENTLE, { repair: isForced || this.#o.repair });
       return;

@@ -7,7 +7,7 @@ import type { Outgoing } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import type { Edges } from '../../src/hub/roster.ts';
-import { attach, type Manager, type Peers } from '../../src/index.ts';
+import { attach, type Manager, type Peers, type VerifyResult } from '../../src/index.ts';
 import type { Database, Statement } from '../../src/sqlite/connection.ts';
 import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
@@ -337,6 +337,11 @@ export class Process {
   /** A batch that comes to a node out of nowhere; its status. */
   receive(body: string): number | undefined {
     return (this.#replica as Manager | undefined)?.receive(body).status;
+  }
+
+  /** Compares with a peer and puts right what differs. */
+  verify(peer: string): Promise<VerifyResult[]> {
+    return (this.#replica as Manager).verify(peer, { repair: true });
   }
 
   nudge(): void {
