@@ -63,6 +63,20 @@ test('once a day, first within a day, and what differs is put right', async () =
   expect(told[1]).toMatchObject({ differences: 0, equal: true });
 });
 
+test('one on demand neither brings another about nor puts the next one off', async () => {
+  const the = await acquainted();
+  const told = events(the);
+  await the.clock.advance(3_000);
+  await until('it is planned', () => noteOf(the).due !== undefined);
+  const { due } = noteOf(the);
+  silently([the.there], () => the.there.exec(`INSERT INTO items VALUES ('lost', 'x', 1, 1, ${T})`));
+  const [result] = await the.manager.verify(THERE);
+  expect(result).toMatchObject({ differences: 1, repaired: 0 });
+  await the.clock.advance(5_000);
+  expect(told.map(({ cause }) => cause)).toEqual(['asked']);
+  expect(noteOf(the)).toMatchObject({ due, cause: 'daily', last: { equal: false, differences: 1 } });
+});
+
 test('what was found out about all peers is compared at once, is not forgotten by a restart, and is done once', async () => {
   const the = await acquainted({ verify: false });
   the.there.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
