@@ -81,8 +81,8 @@ async function drain(oneWayMs, anyOrder) {
   };
   const shipper = new Shipper({
     ...{ nodeId: 'a', peer: 'http://peer.test', outbox, fetch, get: undefined, clock, events },
-    ...{ untilSent: async () => {}, random: () => 0, batchMs: 50, batchSize: CHANGES, batchBytes: 2 ** 22 },
-    requestTimeoutMs: 10_000,
+    ...{ untilSent: async () => {}, random: () => 0 },
+    pace: { batchMs: 50, batchSize: CHANGES, maxBatchBytes: 2 ** 22, requestTimeoutMs: 10_000 },
   });
   shipper.start();
   const began = clock.now();

@@ -228,6 +228,7 @@ class Attached implements Manager {
       wantLetters: this.#events.has('dead-letter'),
     });
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
+    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
@@ -327,6 +328,7 @@ class Attached implements Manager {
     this.#age.tick();
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
+    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     this.#roster.tick();
     this.#requests.serve();

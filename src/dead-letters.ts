@@ -10,7 +10,9 @@ import { RowcastError } from './errors.ts';
 import { LetterRoom } from './receive/letter-room.ts';
 import type { Connection, Value } from './sqlite/connection.ts';
 import type { RowCounter } from './sqlite/row-counter.ts';
+import { literal } from './sqlite/sql.ts';
 import type { RejectionCode } from './wire/protocol.ts';
+import { contentOfWire } from './wire/values.ts';
 
 export interface DeadLetter {
   id: number;
@@ -112,6 +114,31 @@ export class DeadLetters {
     this.#keep('out', refused, 'refused', reason.slice(0, REASON_MAX), peer, attempts);
   }
 
+  /**
+   * Lists the rows of these tables whose id is NULL, and no others: one that has got an id, or is gone, needs no letter
+   * any more. Inside a transaction.
+   */
+  listNameless(tables: string[], rows: LetterContent[], reason: string): void {
+    for (const row of rows) this.#keep('out', row, 'no-id', reason, '', 0);
+    const kept = rows.map((row) => [row.table, row.row]);
+    this.#db.run(
+      `DELETE FROM main._dead_letter WHERE dead_id IN (SELECT i.dead_id ${NAMELESS} ` +
+        'AND i.table_name IN (SELECT value FROM json_each(?)) AND NOT EXISTS (SELECT 1 FROM json_each(?) AS k ' +
+        "JOIN main._dead_letter AS d ON d.dead_id = i.dead_id AND d.row_data = k.value ->> '$[1]' " +
+        "WHERE k.value ->> '$[0]' = i.table_name))",
+      JSON.stringify(tables),
+      JSON.stringify(kept),
+    );
+    this.#db.run(
+      `DELETE FROM main._dead_letter_info AS i WHERE dead_id IN (SELECT i.dead_id ${NAMELESS}) ` +
+        'AND NOT EXISTS (SELECT 1 FROM main._dead_letter AS d WHERE d.dead_id = i.dead_id)',
+    );
+  }
+
+  hasNameless(): boolean {
+    return this.#db.get(`SELECT 1 AS n ${NAMELESS} LIMIT 1`) !== undefined;
+  }
+
   /** Lists a row that a stronger one hides; it is kept elsewhere, and the letter goes when it does. Inside a transaction. */
   keepHidden(hidden: { table: string; rowId: string; row: string }, reason: string): number {
     this.#db.run(
@@ -171,10 +198,12 @@ export class DeadLetters {
   #replaceOlder(source: string, params: Value[], letter: UnknownColumns, prefix: string): void {
     const columns = JSON.stringify(letter.columns);
     const known =
-      `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, s.* FROM (${source}) AS s ` +
+      `SELECT i.dead_id AS dead_id, i.unknown_columns AS columns, ` +
+      `s.idx AS idx, s.op AS op, s.row_id AS row_id, s.row AS row FROM (${source}) AS s ` +
       'JOIN main._dead_letter_info AS i ON i.fingerprint = ? || s.row_id JOIN main._dead_letter AS d ON d.dead_id = i.dead_id ' +
-      // The same version again is the same letter.
-      'WHERE d.row_data IS NOT s.row';
+      // The same version again is the same letter, and so is a lesser one of the same time.
+      `WHERE d.row_data IS NOT s.row AND NOT (i.unknown_columns = ${literal(columns)} ` +
+      `AND ${timeIn('d.row_data')} = ${timeIn('s.row')} AND ${contentOfWire('d.row_data')} > ${contentOfWire('s.row')})`;
     const others = this.#db.all<{ dead_id: number; row_id: string; row: string }>(
       `SELECT dead_id, row_id, row FROM (${known}) WHERE columns <> ?`,
       ...params,
@@ -352,6 +381,9 @@ export class DeadLetters {
   }
 }
 
+/** The letters of rows without an id; found by an index. */
+const NAMELESS = "FROM main._dead_letter_info AS i WHERE i.code = 'no-id'";
+
 /** Characters of a reason: it may quote what a stranger has sent, thousands of times. */
 const REASON_MAX = 500;
 
@@ -377,6 +409,10 @@ export const LETTER_CHANGE =
   `CASE WHEN NOT ${IS_JSON} THEN NULL WHEN i.dead_id IS NULL THEN NULL WHEN i.change IS NULL THEN ${SPELT} ` +
   "WHEN d.row_data IS NULL OR NOT json_valid(i.change) OR json_type(i.change, '$.row') IS NOT NULL THEN i.change " +
   "ELSE json_set(i.change, '$.row', json(d.row_data)) END";
+
+function timeIn(row: string): string {
+  return `(SELECT e.atom FROM json_each(${row}) AS e WHERE lower(e.key) = 'updated_at')`;
+}
 
 const WAITING =
   'd.dead_id AS id, i.code AS code, i.table_name AS "table", d.row_id AS rowId, ' +

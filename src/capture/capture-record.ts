@@ -44,6 +44,16 @@ export function renamedColumns(db: Connection, table: Table, there: Trigger[]): 
   return record ? pairsOf(record, recordOf(table, there)) : [];
 }
 
+/** The columns that the table had when its triggers were last seen and has no more, and those that it has got since. */
+export function replacedColumns(db: Connection, table: Table): { lost: string[]; got: string[] } {
+  const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
+  const before = (typeof value === 'string' && parsed(value)?.columns) || [];
+  const now = table.columns.map(({ name }) => name);
+  const without = (some: string[], others: string[]): string[] =>
+    some.filter((name) => !others.some((other) => fold(other) === fold(name)));
+  return { lost: without(before, now), got: before.length > 0 ? without(now, before) : [] };
+}
+
 function pairsOf(record: CaptureRecord, now: CaptureRecord): [string, string][] {
   if (!record.names.every((name) => now.names.includes(name))) return [];
   const [before, after] = [record.columns.map(fold), now.columns.map(fold)];

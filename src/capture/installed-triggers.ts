@@ -26,11 +26,33 @@ export function isOn(table: Table): (trigger: OwnTrigger) => boolean {
   return (trigger) => fold(trigger.tbl_name) === fold(table.name);
 }
 
-export function gapIn(table: Table): string {
+export function gapIn(table: Table, { lost, got }: { lost: string[]; got: string[] }): string {
+  const [from, to] = [lost[0], got[0]];
+  const renamed =
+    from === undefined || to === undefined
+      ? ''
+      : `. It has lost "${lost.join('", "')}" and got "${got.join('", "')}": if that is one column under two names, say ` +
+        `so here, migrate('', { rename: { ${table.name}: { ${from}: '${to}' } } }), or what others send of it is not found`;
   return (
     `table "${table.name}" was without its capture triggers for a while (it was rebuilt, or somebody dropped or changed ` +
     'them): they are in place again, all its rows are sent to every peer, and the peers are asked for theirs. A row that ' +
-    'was deleted meanwhile comes back; a peer that is not Rowcast cannot be asked, so compare with it'
+    `was deleted meanwhile comes back; a peer that is not Rowcast cannot be asked, so compare with it${renamed}`
+  );
+}
+
+export function renamedIn(table: Table, [from, to]: [string, string]): string {
+  return (
+    `column "${from}" of "${table.name}" was renamed to "${to}": it still travels as "${from}", for the nodes where ` +
+    'it has that name; when it is renamed on all of them, drop the alias (rowcast aliases -drop)'
+  );
+}
+
+/** `now` is what the table is called, where that can be told. */
+export function lostTable(name: string, now: string | undefined, { message }: Error): string {
+  if (now === undefined) return `${message}; its changes are dead letters until it is back`;
+  return (
+    `table "${name}" was renamed to "${now}" and is no longer captured: say so, ` +
+    `migrate('', { renameTable: { ${name}: '${now}' } }), or give it its name back; until then changes to it are dead letters`
   );
 }
 

@@ -129,7 +129,8 @@ function rebuild(db: Connection, name: InternalTable, called: string, syncedTabl
   const columns = columnsOf(db, name);
   // Dropping the table forgets it.
   const sequence = sequenceOf(db, called);
-  db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT * FROM ${inMain(called)}`);
+  const named = columns.map((column) => `${quote(column)} AS ${quote(column)}`).join(', ');
+  db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT ${named} FROM ${inMain(called)}`);
   db.exec(`DROP TABLE ${inMain(called)}`);
   db.exec(definitionOf(name));
   const list = columnsOf(db, name)

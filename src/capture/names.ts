@@ -96,7 +96,9 @@ export function forgetNames(db: Connection, table: string): void {
 /** The name that `from` has been given: what it was before stays known, and is what it travels as. */
 export function renamed(before: Renamed, to: string): Renamed {
   const was = [...before.was.filter((name) => fold(name) !== fold(to)), before.name];
-  return { name: to, was, sentAs: before.sentAs ?? before.name };
+  const sentAs = before.sentAs ?? before.name;
+  // It may have got back the name that it always travelled under.
+  return { name: to, was, sentAs: fold(sentAs) === fold(to) ? undefined : sentAs };
 }
 
 /** A table's names after some of its columns were renamed; each pair is the old name and the new one. */

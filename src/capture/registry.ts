@@ -6,7 +6,14 @@ import { type Features, featuresOf, requireUtf8, requireVersion } from '../sqlit
 import { isCode } from '../sqlite/result-codes.ts';
 import { describeTable, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
-import { type CaptureState, captureState, noteCapture, noteCaptureOff, renamedColumns } from './capture-record.ts';
+import {
+  type CaptureState,
+  captureState,
+  noteCapture,
+  noteCaptureOff,
+  renamedColumns,
+  replacedColumns,
+} from './capture-record.ts';
 import {
   dropForeignCapture,
   dropTriggers,
@@ -14,8 +21,10 @@ import {
   hasLostColumn,
   hasNewColumn,
   isOn,
+  lostTable,
   type OwnTrigger,
   ownTriggers,
+  renamedIn,
   sameTriggers,
   type Warning,
 } from './installed-triggers.ts';
@@ -247,16 +256,17 @@ export class Registry {
       const own = there.filter(isOn(table));
       states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own));
       if (!intact.has(table)) this.#followRenames(table, own, warnings);
+      if (states.get(table) !== 'gap') continue;
+      warnings.push(['capture-gap', gapIn(table, replacedColumns(this.#db, table))]);
     }
     this.#dropUnwanted(tables, there, warnings, lost);
     this.#installTriggers(tables, there);
     tryRefusedAgain(this.#db);
     tryHiddenAgain(this.#db);
     const unseen = [...states].filter(([, state]) => state !== 'intact');
-    for (const [table, state] of unseen) {
+    for (const [table] of unseen) {
       stampInvalid(this.#db, table);
       liftAboveTombstones(this.#db, table);
-      if (state === 'gap') warnings.push(['capture-gap', gapIn(table)]);
     }
     const those = (...which: CaptureState[]): Table[] =>
       unseen.filter(([, state]) => which.includes(state)).map(([table]) => table);
@@ -271,13 +281,7 @@ export class Registry {
     if (pairs.length === 0) return;
     keepNames(this.#db, withRenamedColumns(Names.read(this.#db).of(table.name), pairs));
     Names.read(this.#db).describe(table);
-    for (const [from, to] of pairs) {
-      warnings.push([
-        'column-renamed',
-        `column "${from}" of "${table.name}" was renamed to "${to}": it still travels as "${from}", for the nodes where ` +
-          'it has that name; when it is renamed on all of them, drop the alias (rowcast aliases -drop)',
-      ]);
-    }
+    for (const pair of pairs) warnings.push(['column-renamed', renamedIn(table, pair)]);
   }
 
   /** From here on these are the tables, as they are now. In the transaction that has brought them up to date. */
@@ -345,13 +349,7 @@ export class Registry {
     }
     for (const [name, error] of lost) {
       if (this.#lost.has(name)) continue;
-      const now = renamed.get(name);
-      const what =
-        now === undefined
-          ? `${error.message}; its changes are dead letters until it is back`
-          : `table "${name}" was renamed to "${now}" and is no longer captured: attach again with "${now}" in the list, ` +
-            'on every node, or give it its name back; until then changes to it are dead letters';
-      warnings.push(['table-lost', what]);
+      warnings.push(['table-lost', lostTable(name, renamed.get(name), error)]);
     }
   }
 

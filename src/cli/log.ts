@@ -5,6 +5,7 @@
 
 import type { Clock } from '../clock.ts';
 import type { EventName, Listener, RowcastEvents } from '../events.ts';
+import { withoutAnswer } from '../send/verdict.ts';
 
 export type Level = 'info' | 'warn' | 'error';
 export type Log = (level: Level, event: string, fields?: Record<string, unknown>) => void;
@@ -78,8 +79,17 @@ function countLetters(log: Log): (event: RowcastEvents['dead-letter']) => void {
     string,
     { direction: 'in'; peer: string | undefined; code: string; table: string; changes: number }
   >();
-  return ({ peer, code, rows: [row] }) => {
-    const table = row?.table ?? '';
+  const columns = new Set<string>();
+  return ({ direction, peer, code, reason, rows }) => {
+    const table = rows[0]?.table ?? '';
+    if (code === 'unknown-column') {
+      // Every row of that sender brings it again, until the schema has caught up: it is said once.
+      if (columns.has(reason)) return;
+      if (columns.size >= REMEMBERED_MAX) columns.clear();
+      columns.add(reason);
+      log('error', 'dead-letter', { direction, peer, code, table, reason: reason.slice(0, 200), changes: rows.length });
+      return;
+    }
     if (counts.size === 0) {
       queueMicrotask(() => {
         for (const count of counts.values()) log('error', 'dead-letter', count);
@@ -88,12 +98,7 @@ function countLetters(log: Log): (event: RowcastEvents['dead-letter']) => void {
     }
     const key = JSON.stringify([peer, code, table]);
     const count = counts.get(key) ?? { direction: 'in' as const, peer, code, table, changes: 0 };
-    count.changes += 1;
+    count.changes += rows.length;
     counts.set(key, count);
   };
-}
-
-/** A peer's answer may quote the rows it was sent. */
-function withoutAnswer(reason: string): string {
-  return (/^HTTP \d+( without JSON)?/.exec(reason)?.[0] ?? reason).slice(0, 200);
 }

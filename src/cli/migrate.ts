@@ -64,6 +64,8 @@ export async function migrate(args: string[], env: Environment): Promise<number>
   const flags = parseFlags(MIGRATE_FLAGS, rest, env);
   if (flags === 'help') return say(MIGRATE_HELP);
   const options = optionsOf(flags);
+  const said = flags.rename.length + flags.renameTable.length + flags.drop.length;
+  if (file === undefined && said === 0) throw new UsageError('there is nothing to do: name a file of SQL');
   const sql = file === undefined ? '' : read(file);
   return on(flags, (subject) => {
     run(subject, sql, options);

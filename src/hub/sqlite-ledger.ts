@@ -13,7 +13,7 @@ import { hashOf, jsonLines, rowLine, tombstoneLines } from '../compare/lines.ts'
 import type { Connection, Value } from '../sqlite/connection.ts';
 import { type Body, batchSql, batchText } from '../wire/body.ts';
 import { exactText } from '../wire/exact-text.ts';
-import { LINE } from './sqlite-merge.ts';
+import { WIRE_LINE } from '../wire/values.ts';
 import { CHANGE } from './sqlite-read.ts';
 import type { HubLedger, Seq } from './store.ts';
 
@@ -152,4 +152,4 @@ function lines(columns: Columns, { where }: Choice): string {
 /** Between two that know no schema: all that a row has, by name. */
 const WHOLE =
   "(SELECT group_concat(line, '') FROM (SELECT json_quote(lower(e.key)) || ':' || " +
-  `${LINE} AS line FROM json_each(r) AS e WHERE e.type <> 'null' ORDER BY lower(e.key), e.id))`;
+  `${WIRE_LINE} AS line FROM json_each(r) AS e WHERE e.type <> 'null' ORDER BY lower(e.key), e.id))`;

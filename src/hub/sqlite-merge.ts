@@ -6,7 +6,7 @@
  */
 
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
-import { contentValue, wireTextContent } from '../wire/values.ts';
+import { contentOfWire, WIRE_LINE } from '../wire/values.ts';
 import { tombstone } from './sqlite-tables.ts';
 
 /**
@@ -25,7 +25,7 @@ export function mergeSql(source: string): string {
     `row_data = ${mergedRow('t.row_data', 'excluded.row_data')} ` +
     'WHERE excluded.updated_at > t.updated_at OR (excluded.updated_at = t.updated_at AND t.op <> ' +
     `'DELETE' AND (excluded.op = 'DELETE' OR (excluded.row_data <> t.row_data AND ` +
-    `${contentOf('excluded.row_data')} > ${contentWithin('t.row_data', 'excluded.row_data')})))`
+    `${contentOfWire('excluded.row_data')} > ${contentWithin('t.row_data', 'excluded.row_data')})))`
   );
 }
 
@@ -38,7 +38,7 @@ export function tallySql(source: string): string {
     'SELECT lower(s.tbl) AS tbl, s.id AS id, count(*) AS n, max(s.idx) AS last, ' +
     'max(coalesce(t.updated_at = s.ua AND ' +
     "iif(s.op = 'DELETE', t.op = 'DELETE', t.op <> 'DELETE' AND (t.row_data = s.row OR " +
-    `${contentOf('s.row')} = ${contentWithin('t.row_data', 's.row')})), 0)) AS placed FROM (${source}) AS s ` +
+    `${contentOfWire('s.row')} = ${contentWithin('t.row_data', 's.row')})), 0)) AS placed FROM (${source}) AS s ` +
     'LEFT JOIN _hub_rows AS t ON t.table_name = s.tbl AND t.row_id = s.id GROUP BY lower(s.tbl), s.id'
   );
 }
@@ -52,7 +52,9 @@ export function changesSql(jsonb: boolean): { regular: string; irregular: string
   const fields =
     "SELECT idx, kind, whole, c, c ->> '$.op' AS op, c ->> '$.table' AS tbl, c ->> '$.old_id' AS old_id, " +
     `iif(json_type(c, '$.row') = 'object', ${extract}(c, '$.row'), NULL) AS r FROM (${change}) LIMIT -1`;
-  const all = `SELECT *, r ->> '$.id' AS id, r ->> '$.updated_at' AS ua, json(r) AS row FROM (${fields}) LIMIT -1`;
+  const all =
+    'SELECT idx, kind, whole, c, op, tbl, old_id, r, ' +
+    `r ->> '$.id' AS id, r ->> '$.updated_at' AS ua, json(r) AS row FROM (${fields}) LIMIT -1`;
   return {
     regular: `SELECT idx, op, tbl, id, ua, row FROM (${all}) WHERE ${REGULAR}`,
     irregular:
@@ -67,7 +69,7 @@ export function changesSql(jsonb: boolean): { regular: string; irregular: string
 
 /** `source` without the changes whose indexes are bound, after all else, as a JSON array. */
 export function exceptSql(source: string): string {
-  return `SELECT * FROM (${source}) WHERE idx NOT IN (SELECT value FROM json_each(?))`;
+  return `SELECT idx, op, tbl, id, ua, row FROM (${source}) WHERE idx NOT IN (SELECT value FROM json_each(?))`;
 }
 
 /** One change that was looked at already: index, op, table, id, updated_at and row are bound. */
@@ -118,24 +120,11 @@ function keysOf(row: string): string {
   return `(SELECT group_concat(key, char(10)) FROM json_each(${row}))`;
 }
 
-/** The keys in the order of their folded names, each as the JSON of its value and a newline; null as nothing. */
-function contentOf(row: string): string {
-  return (
-    `(SELECT group_concat(line, '') FROM (SELECT ${LINE} AS line, min(e.id) FROM json_each(${row}) AS e ` +
-    'GROUP BY lower(e.key) ORDER BY lower(e.key)))'
-  );
-}
-
-/** The same of another row, for the keys of `sent` alone; what it does not have counts as null. */
+/** The content of a row for the keys of `sent` alone; what it does not have counts as null. */
 function contentWithin(row: string, sent: string): string {
   return (
-    `(SELECT group_concat(line, '') FROM (SELECT coalesce((SELECT ${LINE} FROM json_each(${row}) AS e ` +
+    `(SELECT group_concat(line, '') FROM (SELECT coalesce((SELECT ${WIRE_LINE} FROM json_each(${row}) AS e ` +
     `WHERE lower(e.key) = k.name ORDER BY e.id LIMIT 1), char(10)) AS line FROM ` +
     `(SELECT DISTINCT lower(key) AS name FROM json_each(${sent})) AS k ORDER BY k.name))`
   );
 }
-
-/** The value of `e`: numbers as a node would write them; text is on the wire as a node has written it. */
-export const LINE =
-  "CASE WHEN e.type = 'null' THEN '' WHEN typeof(e.value) = 'text' THEN " +
-  `${wireTextContent('e.value')} ELSE ${contentValue('e.value', 'NUMERIC')} END || char(10)`;

@@ -83,7 +83,8 @@ function rebuildEdges(db: Connection): void {
   const columns = (): string[] =>
     db.all<{ name: string }>("SELECT name FROM pragma_table_info('_hub_edges')").map(nameOf);
   const before = columns();
-  db.exec('CREATE TEMP TABLE _rowcast_edges AS SELECT * FROM main._hub_edges');
+  const named = before.map((name) => `"${name}" AS "${name}"`).join(', ');
+  db.exec(`CREATE TEMP TABLE _rowcast_edges AS SELECT ${named} FROM main._hub_edges`);
   db.exec('DROP TABLE main._hub_edges');
   db.exec(DEFINITIONS._hub_edges as string);
   const kept = columns()

@@ -119,6 +119,11 @@ export class Applier {
     );
   }
 
+  /** See UniqueRows. */
+  takeCameBack(): boolean {
+    return this.#unique.takeCameBack();
+  }
+
   /** Once, before the first batch and outside of any transaction. */
   prepare(): void {
     this.#careful.prepare();

@@ -69,7 +69,7 @@ export class CarefulApply {
 
   /** Merges a batch inside the caller's transaction. */
   merge(document: BatchDocument, delivery: Delivery): Merged {
-    const sorted = this.#stage.fill(document.json);
+    const sorted = this.#stage.fill(document);
     if (!delivery.isRowcast) this.#stage.supersede();
     const source = stagedSource(!document.isEncoded);
     const work: Work = { sorted, source, letters: new Map<number, Reason>(sorted.refused), decided: new Map() };
@@ -91,7 +91,7 @@ export class CarefulApply {
 
   /** Sets every change of a batch aside without trying any of them. */
   setAsideAll(document: BatchDocument, delivery: Delivery, reason: Reason): Merged {
-    const sorted = this.#stage.fill(document.json);
+    const sorted = this.#stage.fill(document);
     const work: Work = { sorted, source: stagedSource(true), letters: new Map(), decided: new Map() };
     for (let index = 0; index < document.count; index++) work.letters.set(index, reason);
     sorted.groups = [];

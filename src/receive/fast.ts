@@ -130,6 +130,7 @@ function statementsFor(table: Table, kind: Kind, verbatim: boolean): Statements 
   };
   const source = (shape: Shape, where: string): Source => ({
     sql: `SELECT key AS idx, ${lines(where)} LIMIT -1`,
+    columns: ['idx', 'op', 'r'],
     id: fieldOf(shape, table.id),
     ua: fieldOf(shape, table.updatedAt),
     verbatim,

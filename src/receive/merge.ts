@@ -23,6 +23,8 @@ export interface Shape {
  */
 export interface Source {
   sql: string;
+  /** What it yields: named one by one, because `*` gives other names where the application has asked for long ones. */
+  columns: string[];
   id: string;
   ua: string;
   /** The values are known to need no decoding. */
@@ -176,7 +178,8 @@ export function fieldOf(shape: Shape, column: string): string {
 /** LIMIT -1 keeps SQLite from flattening the subquery, which would extract every value again wherever it is named. */
 function extracted(shape: Shape, source: Source): string {
   const fields = shape.fields.map(({ key }, i) => `${extract('q.r', key)} AS v${i}`);
-  return `SELECT q.*, ${fields.join(', ')} FROM (${source.sql}) AS q LIMIT -1`;
+  const own = source.columns.map((name) => `q.${name} AS ${name}`);
+  return `SELECT ${[...own, ...fields].join(', ')} FROM (${source.sql}) AS q LIMIT -1`;
 }
 
 /** Reads a key of a JSON object as an SQL value; a quote or backslash in the name is more than a JSON path can spell. */

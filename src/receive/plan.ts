@@ -2,6 +2,7 @@
 
 import type { Column, Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
+import { inOneSpelling } from '../wire/exact-text.ts';
 import type { Op, RejectionCode } from '../wire/protocol.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
 import type { Shape } from './merge.ts';
@@ -53,7 +54,7 @@ export function planChange(change: Staged, around: Surroundings): Plan {
       return reject('bad-row', `row must be an object, not ${change.row_type ?? 'missing'}`);
     if (change.old_type !== 'text' || change.old_id === null)
       return reject('bad-id', 'a DELETE without a row needs old_id');
-    return { kind: 'delete-any', table, op, id: change.old_id };
+    return { kind: 'delete-any', table, op, id: inOneSpelling(change.old_id) };
   }
   const cached = around.shapes.get(`${table.name}\n${change.keys}`);
   const { shape, extra } = cached ?? matchKeys(table, JSON.parse(change.keys ?? '[]'));
@@ -68,9 +69,9 @@ export function planChange(change: Staged, around: Surroundings): Plan {
     return reject('bad-timestamp', `${wanted}, not ${shown(time.value ?? time.type)}`);
   }
   const rowId = around.field(change.idx, keyOf(table.id));
-  const own = rowId.type === 'text' ? (rowId.value as string) : undefined;
+  const own = rowId.type === 'text' ? inOneSpelling(rowId.value as string) : undefined;
   if (op === 'DELETE') {
-    const named = change.old_type === 'text' ? (change.old_id as string) : undefined;
+    const named = change.old_type === 'text' ? inOneSpelling(change.old_id as string) : undefined;
     if (own !== undefined && named !== undefined && own !== named) {
       return reject('bad-id', `old_id ${shown(named)} and the id of the row ${shown(own)} differ`);
     }

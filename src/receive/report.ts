@@ -5,8 +5,11 @@
 import type { DeadLetters, LetterContent } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { literal, quote } from '../sqlite/sql.ts';
 import type { Op, Rejection, RejectionCode } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
+import { contentOfWire } from '../wire/values.ts';
 import type { Source } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
 import { type Group, type Sorted, STAGE, type Stage } from './stage.ts';
@@ -63,7 +66,9 @@ export class Report {
 
   /**
    * The known columns were merged with the others. A value of an unknown one is kept where its change is what stands, to be
-   * filled in when the column is there; a change that has lost against another has lost with all its columns.
+   * filled in when the column is there; a change that is older than what stands has lost with all its columns. One of the
+   * same time may have lost here and yet win where the column is known, because it counts there: of several of one time
+   * the greatest is kept, and when the column is there it is decided once more.
    */
   #keepUnknownColumns(
     group: Group,
@@ -81,9 +86,9 @@ export class Report {
       const sql = `UPDATE ${STAGE} SET placed = NULL WHERE idx IN (SELECT value FROM json_each(?)) AND grp = ?`;
       this.#db.run(sql, JSON.stringify(refused), number);
     }
-    this.#keepLatest(number);
-    const standing = `FROM ${STAGE} WHERE grp = ? AND placed = 1`;
-    this.#letters.keepUnknownColumns(`SELECT idx, op, wire AS row_id, json(r) AS row ${standing}`, [number], {
+    const sql = `UPDATE ${STAGE} AS s SET tied = 1 WHERE grp = ? AND ${isOfThePresentTime(table)}`;
+    this.#db.run(`${sql} AND idx NOT IN (SELECT value FROM json_each(?))`, number, JSON.stringify(refused));
+    this.#letters.keepUnknownColumns(greatestOfEach('grp = ? AND tied = 1'), [number], {
       table: table.name,
       columns: extra,
       reason,
@@ -94,20 +99,10 @@ export class Report {
       if (!work.letters.has(index)) rejected.push({ index, code: 'unknown-column', message });
     }
     if (!delivery.wantLetters) return;
-    const rows = this.#db.all<{ op: Op; wire: string }>(`SELECT op, wire ${standing} ORDER BY idx`, number);
+    const kept = `SELECT op, wire FROM ${STAGE} WHERE grp = ? AND tied = 1 ORDER BY idx`;
+    const rows = this.#db.all<{ op: Op; wire: string }>(kept, number);
     const refs = rows.map(({ op, wire }) => ({ op, table: table.name, id: wire }));
     if (refs.length > 0) tell('unknown-column', reason, refs);
-  }
-
-  /** Of several changes of a row that have all won, the last is the one that stands. */
-  #keepLatest(group: number): void {
-    const rows = `FROM ${STAGE} WHERE grp = ? AND placed = 1 GROUP BY wire`;
-    if (!this.#db.get(`SELECT 1 AS n ${rows} HAVING count(*) > 1 LIMIT 1`, group)) return;
-    this.#db.run(
-      `UPDATE ${STAGE} SET placed = NULL WHERE grp = ? AND placed = 1 AND idx NOT IN (SELECT max(idx) ${rows})`,
-      group,
-      group,
-    );
   }
 
   /** As one text: a thousand lines of one number each would cost more than all that is done with them. */
@@ -158,6 +153,24 @@ export class Report {
     const rows = found.sort((a, b) => a.idx - b.idx).map(({ op, table, id }) => ({ op, table, id }));
     return { applied: rows.length, rows };
   }
+}
+
+/** A change `s` whose time is that of the row, wherever the row is. */
+function isOfThePresentTime(table: Table): string {
+  const row = `t.${quote(table.id)} = s.id AND t.${quote(table.updatedAt)} = s.ua`;
+  const hidden = `table_name = ${literal(table.name)} AND row_id = s.id AND version = s.ua`;
+  return (
+    `(EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row}) ` +
+    `OR EXISTS (SELECT 1 FROM main._hidden WHERE ${hidden}))`
+  );
+}
+
+/** One change a row. What they contain is compared only where there are several. */
+function greatestOfEach(where: string): string {
+  const counted = `SELECT idx, op, wire, r, count(*) OVER (PARTITION BY wire) AS several FROM ${STAGE} WHERE ${where}`;
+  const order = `iif(several > 1, ${contentOfWire('r')}, NULL) DESC, idx DESC`;
+  const ranked = `SELECT *, row_number() OVER (PARTITION BY wire ORDER BY ${order}) AS nth FROM (${counted})`;
+  return `SELECT idx, op, wire AS row_id, json(r) AS row FROM (${ranked}) WHERE nth = 1`;
 }
 
 /** Characters of a reason in the answer: the letter has all of it, and the answer must stay one that a sender reads. */

@@ -9,6 +9,7 @@ import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { BOUND_ID, decode, storedId } from '../wire/values.ts';
 import type { Applied, Applier } from './apply.ts';
+import { fieldOf, type Shape, type Source, settledUpsertsSql } from './merge.ts';
 import { columnFor, matchKeys } from './plan.ts';
 
 /** What came of a retry. `queued`: on its way to the peers again. `kept`: it failed again and stays a letter. */
@@ -147,10 +148,11 @@ export class Retry {
   }
 
   /**
-   * Fills in columns that are here now. The change of such a letter was the version that stood when it came, and no later
-   * one spoke of the column. So the value is the row's where nobody who knows the column has written it since: it still has
-   * what ALTER TABLE gave it, and the row has not been deleted in between. A row that still is this version becomes it in
-   * full; one that has moved on has been sent without the value, so the value goes out as a write of its own.
+   * Fills in columns that are here now. No later change than that of such a letter spoke of the column. So the value is the
+   * row's where nobody who knows the column has written it since: it still has what ALTER TABLE gave it, and the row has not
+   * been deleted in between. A row that still is this version becomes it in full. One that is another of the same time was
+   * chosen without the column, so the two are compared once more. One that has moved on has been sent without the value,
+   * so the value goes out as a write of its own.
    *
    * A column that has been here all the time under another name is another matter: see `#overwrite`.
    */
@@ -159,15 +161,22 @@ export class Retry {
     const due = plans.filter(({ columns }) => columns.length > 0);
     if (due.length > 0) {
       this.#applier.syncing(() => {
-        for (const plan of due) this.#fill(plan, '=');
+        for (const plan of due) if (this.#stands(plan, 'all')) this.#fill(plan, '=');
       });
+      const tied = due.filter((plan) => this.#stands(plan, 'time') && !this.#stands(plan, 'all'));
+      if (tied.length > 0)
+        this.#applier.apply(batchText(0, tied.map(({ letter }) => letter.change).join(',')), {
+          ...AGAIN,
+          from: undefined,
+          wantRows: false,
+        });
     }
     return this.#db.transaction(() =>
       plans.map((plan): RetryResult => {
         const { letter, left } = plan;
         if (this.#isHidden(plan))
           return { outcome: 'kept', reason: 'its row is hidden by another; it waits until that changes' };
-        this.#overwrite(plan);
+        if (this.#stands(plan, 'all')) this.#overwrite(plan);
         this.#fill(plan, '>');
         if (left.length === 0) {
           this.#letters.remove(letter.id);
@@ -204,6 +213,24 @@ export class Retry {
     return { letter, table, columns, left };
   }
 
+  /** Is the row what the letter's change says in all columns but the new ones, or at least of its time? */
+  #stands({ letter, table, columns }: Fill, what: 'all' | 'time'): boolean {
+    if (!table || letter.change === null) return false;
+    const { shape } = matchKeys(table, Object.keys((JSON.parse(letter.change) as { row: object }).row));
+    const isKey = ({ column: { name } }: Shape['fields'][number]): boolean =>
+      name === table.id || name === table.updatedAt;
+    const isNew = ({ column }: Shape['fields'][number]): boolean => columns.some((one) => one.column === column);
+    const fields = shape.fields.filter((field) => (what === 'time' ? isKey(field) : !isNew(field)));
+    const known: Shape = { fields };
+    const source: Source = {
+      sql: "SELECT 0 AS idx, json_extract(?, '$.row') AS r",
+      columns: ['idx', 'r'],
+      id: storedId(fieldOf(known, table.id)),
+      ua: fieldOf(known, table.updatedAt),
+    };
+    return this.#db.get(settledUpsertsSql(table, known, source), letter.change) !== undefined;
+  }
+
   /** A row may have a column under two of its names: see matchKeys. */
   #countingKeys({ change }: Waiting, table: Table): Set<string> {
     const keys = this.#db.all<{ key: string }>("SELECT key FROM json_each(?, '$.row')", change);
@@ -233,20 +260,26 @@ export class Retry {
 
   /**
    * The letter spoke of a renamed column by the name that it did not have here. What stands in the column is from before
-   * that change, wherever the row is still at its version; so the value is written, as a write of this node's.
+   * that change, wherever the row is still at its version; so the value is written, as a write of this node's, just above it.
    */
   #overwrite({ letter, table, columns }: Fill): void {
     if (!table) return;
     const renamed = new Set(table.aliases.values());
+    const time = quote(table.updatedAt);
+    let above = 0;
     for (const { key, column } of columns.filter((one) => renamed.has(one.column))) {
       const name = quote(column.name);
       this.#db.run(
-        `UPDATE ${table.target} AS t SET ${name} = f.value FROM (${wantedSql(table)}) AS f WHERE t.${quote(table.id)} = f.row_id ` +
-          `AND t.${quote(table.updatedAt)} = f.time AND t.${name} COLLATE BINARY IS NOT f.value`,
+        `UPDATE ${table.target} AS t SET ${name} = f.value, ${time} = min(${TIMESTAMP_MAX}, t.${time} + 1) ` +
+          `FROM (${wantedSql(table)}) AS f WHERE t.${quote(table.id)} = f.row_id ` +
+          `AND t.${time} = f.time + ? AND t.${name} COLLATE BINARY IS NOT f.value`,
         letter.change,
         key,
         letter.rowId,
+        above,
       );
+      // Another column of the same letter finds the row there.
+      above += Math.min(1, this.#db.changes());
     }
   }
 }
@@ -278,7 +311,7 @@ function wantedSql(table: Table): string {
     `SELECT ${decode('v')} FROM ` +
     "(SELECT e.atom AS v FROM json_each(w.change, '$.row') AS e WHERE e.key = w.key LIMIT 1)";
   return (
-    `SELECT (${value}) AS value, row_id, time FROM (SELECT w.*, ${time} AS time FROM ` +
+    `SELECT (${value}) AS value, row_id, time FROM (SELECT w.change AS change, w.key AS key, w.row_id AS row_id, ${time} AS time FROM ` +
     `(SELECT ? AS change, ? AS key, ${BOUND_ID} AS row_id LIMIT -1) AS w LIMIT -1) AS w ` +
     `WHERE NOT ${deleted} LIMIT -1`
   );

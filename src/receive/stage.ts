@@ -11,7 +11,9 @@ import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
+import { inOneSpelling } from '../wire/exact-text.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
+import type { BatchDocument } from '../wire/read-batch.ts';
 import { canonicalId, storedId } from '../wire/values.ts';
 import type { Shape, Source } from './merge.ts';
 import { matchKeys, type Plan, planChange, type Staged } from './plan.ts';
@@ -51,6 +53,7 @@ export function stagedSource(verbatim: boolean, apart = false): Source {
   const those = apart ? '' : 'AND apart IS NULL ';
   return {
     sql: `SELECT idx, id, ua, r FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ? ${those}ORDER BY idx LIMIT -1`,
+    columns: ['idx', 'id', 'ua', 'r'],
     id: 's.id',
     ua: 's.ua',
     verbatim,
@@ -66,14 +69,25 @@ export class Stage {
     this.#registry = registry;
   }
 
-  /** Reads a body, as text or JSONB, and sorts its changes. Inside a transaction. */
-  fill(json: string | Uint8Array): Sorted {
+  /** Reads a body and sorts its changes. Inside a transaction. */
+  fill({ json, isEncoded }: BatchDocument): Sorted {
     this.#create();
     this.#db.run(this.#insertSql(), json);
+    if (isEncoded) this.#spellOut();
     const sorted: Sorted = { groups: [], refused: new Map(), rowless: [] };
     this.#settleDoubts(json, sorted);
     this.#group(sorted);
     return sorted;
+  }
+
+  /** Ids of bytes are the one thing that SQL cannot bring into one spelling. */
+  #spellOut(): void {
+    const bytes = this.#db.all<{ idx: number; wire: string }>(
+      `SELECT idx, wire FROM ${STAGE} WHERE wire GLOB '$bytes:*'`,
+    );
+    for (const { idx, wire } of bytes) {
+      this.#db.run(`UPDATE ${STAGE} SET wire = ? WHERE idx = ?`, inOneSpelling(wire), idx);
+    }
   }
 
   empty(): void {
@@ -110,9 +124,10 @@ export class Stage {
     if (there) this.empty();
     else
       this.#db.exec(
-        // `wire` is the id as it travels, `id` as it is stored; `placed`: it is what stands; `was`: it was before as well.
+        // `wire` is the id as it travels, `id` as it is stored; `placed`: it is what stands; `was`: it was before as well;
+        // `tied`: its time is that of what stands.
         // `apart`: its row is hidden by another, and it was merged by itself.
-        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, letter, apart)`,
+        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, tied, letter, apart)`,
       );
   }
 
@@ -124,12 +139,12 @@ export class Stage {
     const parts =
       "SELECT idx, c ->> '$.op' AS op, c ->> '$.table' AS tbl, c ->> '$.old_id' AS old, " +
       `iif(json_type(c, '$.row') = 'object', ${b}_extract(c, '$.row'), NULL) AS r FROM (${changes}) LIMIT -1`;
-    const fields = `SELECT *, r ->> '$.${idKey}' AS own, r ->> '$.${timeKey}' AS time FROM (${parts}) LIMIT -1`;
+    const fields = `SELECT idx, op, tbl, old, r, r ->> '$.${idKey}' AS own, r ->> '$.${timeKey}' AS time FROM (${parts}) LIMIT -1`;
     const regular =
       `${isText('tbl')} AND ${isText('own')} AND typeof(time) = 'integer' ` +
       `AND (time BETWEEN 2 AND ${TIMESTAMP_MAX} OR time BETWEEN ${TIMESTAMP_MIN} AND -1) ` +
       "AND (op IN ('INSERT', 'UPDATE') OR (op = 'DELETE' AND typeof(old) = 'text' AND old = own))";
-    const checked = `SELECT *, coalesce(${regular}, 0) AS regular FROM (${fields}) LIMIT -1`;
+    const checked = `SELECT idx, op, tbl, old, r, own, time, coalesce(${regular}, 0) AS regular FROM (${fields}) LIMIT -1`;
     const keys =
       "CASE WHEN NOT regular THEN NULL WHEN op = 'DELETE' THEN '' ELSE (SELECT json_group_array(key) FROM json_each(r)) END";
     return (

@@ -41,6 +41,7 @@ export class UniqueRows {
   readonly #db: Connection;
   readonly #letters: DeadLetters;
   readonly #mirrors = new WeakMap<Table, Mirror>();
+  #cameBack = false;
 
   constructor(db: Connection, letters: DeadLetters) {
     this.#db = db;
@@ -85,6 +86,13 @@ export class UniqueRows {
     );
   }
 
+  /** Has any row come back since this was last asked? What is kept of its columns can be filled in now. */
+  takeCameBack(): boolean {
+    const before = this.#cameBack;
+    this.#cameBack = false;
+    return before;
+  }
+
   /** Would settling change anything? Without a transaction, so that an idle tick writes nothing. */
   isUnsettled(table: Table): boolean {
     return (
@@ -121,6 +129,7 @@ export class UniqueRows {
         mirror.insert();
         this.#keepUnknown(table, row.id);
         this.#forget(table, row.id);
+        this.#cameBack = true;
         return again.filter(({ id }) => id !== row.id);
       });
     } catch (error) {

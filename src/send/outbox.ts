@@ -93,8 +93,9 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     });
   }
 
-  single(shipment: PeerShipment, index: number): PeerShipment {
-    return singleChange(this.#db, shipment, index);
+  single(shipment: PeerShipment, index: number): PeerShipment | undefined {
+    const isJson = this.#db.get<{ ok: number }>('SELECT json_valid(CAST(? AS TEXT)) AS ok', shipment.body)?.ok === 1;
+    return isJson ? singleChange(this.#db, shipment, index) : undefined;
   }
 
   #readDurably(
@@ -146,7 +147,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     }
     // The end of the snapshot counts as reached only when its last page is acknowledged.
     if (previous) return undefined;
-    for (const { op, tbl, r } of namelessRows(this.#db, tables)) this.#setAsideRow(op, tbl, r);
+    this.#listNameless();
     endSnapshot(this.#db, this.#peer);
     pruneChanges(this.#db, this.#attachment.peers);
     return this.#readTail(stateOf(this.#db, this.#peer).lastAcked, limit);
@@ -165,7 +166,9 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   #readTail(after: number, limit: BatchLimit): PeerShipment | undefined {
-    const alike = this.#readAlike(after, limit);
+    // A row that was listed for having none may have got an id by one of these.
+    if (this.#letters.hasNameless()) this.#listNameless();
+    const alike = limit.suspect ? undefined : this.#readAlike(after, limit);
     if (alike) return alike;
     const found = this.#db.get<Serialised>(SERIALISE, after, fitting(this.#db, { ...LINE, params: [after] }, limit));
     if (!found || found.n === 0) return undefined;
@@ -221,20 +224,18 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   /** A row whose id is NULL has no identity on another node; the application's write stands, and a letter says so. */
   #setAsideNameless(after: number, last: number): void {
-    const where = 'WHERE change_id > ? AND change_id <= ? AND row_id IS NULL';
-    const rows = this.#db.all<{ op: string; tbl: string; r: Uint8Array }>(
-      `SELECT op, table_name AS tbl, CAST(row_data AS BLOB) AS r FROM main._changes ${where}`,
-      after,
-      last,
-    );
-    for (const { op, tbl, r } of rows) this.#setAsideRow(op, tbl, r);
-    this.#db.run(`DELETE FROM main._changes ${where}`, after, last);
+    this.#db.run('DELETE FROM main._changes WHERE change_id > ? AND change_id <= ? AND row_id IS NULL', after, last);
+    this.#listNameless();
   }
 
-  #setAsideRow(op: string, table: string, bytes: Uint8Array): void {
-    const row = exactJson(bytes);
-    const letter = { op, table, rowId: null, row, change: writeText(op, table, row) };
-    this.#letters.keepRefused(letter, '', 'the row has no id (NULL): give it one', 0);
+  #listNameless(): void {
+    const tables = this.#registry.list();
+    const rows = namelessRows(this.#db, tables).map(({ tbl, r }) => {
+      const row = exactJson(r);
+      return { op: 'INSERT', table: tbl, rowId: null, row, change: writeText('INSERT', tbl, row) };
+    });
+    const names = tables.map(({ name }) => name);
+    this.#letters.listNameless(names, rows, 'the row has no id (NULL): give it one');
   }
 
   #advance({ end, asks }: PeerShipment): void {

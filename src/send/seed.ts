@@ -94,7 +94,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     return this.#inner.setAside(shipment, reason, attempts);
   }
 
-  single(shipment: PeerShipment, index: number): PeerShipment | Promise<PeerShipment> {
+  single(shipment: PeerShipment, index: number): ReturnType<Outbox<PeerPosition>['single']> {
     return this.#inner.single(shipment, index);
   }
 

@@ -33,6 +33,6 @@ export interface Outbox<P> {
   ack(shipment: Shipment<P>): Eventually<void>;
   /** The peer will not have it: make dead letters of its changes, and go on after it. */
   setAside(shipment: Shipment<P>, reason: string, attempts: number): Eventually<RowRef[]>;
-  /** The same shipment reduced to its change number `index`. */
-  single(shipment: Shipment<P>, index: number): Eventually<Shipment<P>>;
+  /** The same shipment reduced to its change number `index`; undefined where it cannot be taken apart. */
+  single(shipment: Shipment<P>, index: number): Eventually<Shipment<P> | undefined>;
 }

@@ -82,11 +82,11 @@ export function remainingRows(db: Connection, tables: Table[], position: Snapsho
   return total;
 }
 
-/** Rows that no snapshot can send, because their id is NULL; a bounded number of them. */
-export function namelessRows(db: Connection, tables: Table[]): { op: string; tbl: string; r: Uint8Array }[] {
+/** Rows that nobody can be sent, because their id is NULL; a bounded number of them. */
+export function namelessRows(db: Connection, tables: Table[]): { tbl: string; r: Uint8Array }[] {
   return tables.flatMap((table) =>
-    db.all<{ op: string; tbl: string; r: Uint8Array }>(
-      `SELECT 'INSERT' AS op, ${literal(table.wireName)} AS tbl, CAST(${rowJson(table, 't')} AS BLOB) AS r ` +
+    db.all<{ tbl: string; r: Uint8Array }>(
+      `SELECT ${literal(table.name)} AS tbl, CAST(${rowJson(table, 't')} AS BLOB) AS r ` +
         `FROM ${table.target} AS t WHERE t.${quote(table.id)} IS NULL LIMIT 1000`,
     ),
   );

@@ -59,6 +59,11 @@ function milliseconds(text: string | null | undefined): { applyMs?: number } {
   return text && /^\d{1,9}(\.\d{1,9})?$/.test(text) ? { applyMs: Number(text) } : {};
 }
 
+/** A reason without what the peer has said, which may quote the rows that it was sent. */
+export function withoutAnswer(reason: string): string {
+  return (/^HTTP \d+[^:]*(?=: )/.exec(reason)?.[0] ?? reason).slice(0, 200);
+}
+
 function excerpt(body: string): string {
   const text = body.slice(0, 200).replace(/\s+/g, ' ').trim();
   return text === '' ? '' : `: ${text}`;

@@ -58,7 +58,10 @@ export class Connection {
 
   run(sql: string, ...params: Value[]): void {
     try {
-      this.#statement(sql).run(...params);
+      const statement = this.#statement(sql);
+      // With PRAGMA count_changes every write returns a row, and one binding does not run what returns rows.
+      if ((statement as { reader?: boolean }).reader) statement.all(...params);
+      else statement.run(...params);
     } catch (error) {
       throw explained(error);
     }
@@ -67,7 +70,8 @@ export class Connection {
   get<T = Row>(sql: string, ...params: Value[]): T | undefined {
     try {
       // bun:sqlite says null where the others say undefined.
-      return (this.#statement(sql).get(...params) as T | null | undefined) ?? undefined;
+      const row = this.#statement(sql).get(...params) as T | null | undefined;
+      return row == null ? undefined : (named(row as object, isQualified(row as object)) as T);
     } catch (error) {
       throw explained(error);
     }
@@ -75,7 +79,9 @@ export class Connection {
 
   all<T = Row>(sql: string, ...params: Value[]): T[] {
     try {
-      return this.#statement(sql).all(...params) as T[];
+      const rows = this.#statement(sql).all(...params) as object[];
+      const qualified = rows.length > 0 && isQualified(rows[0] as object);
+      return (qualified ? rows.map((row) => named(row, true)) : rows) as T[];
     } catch (error) {
       throw explained(error);
     }
@@ -269,6 +275,22 @@ function plainNumbers(statement: Statement): void {
   const settings = statement as { safeIntegers?: (on: boolean) => void; setReadBigInts?: (on: boolean) => void };
   settings.safeIntegers?.(false);
   settings.setReadBigInts?.(false);
+}
+
+/**
+ * Whether the application's `PRAGMA short_column_names = OFF` has made `items.id` of the column `id`. (It also does so
+ * where a subquery says `*`: no statement of ours does.)
+ */
+function isQualified(row: object): boolean {
+  for (const name in row) if (name.includes('.') || name.startsWith('"')) return true;
+  return false;
+}
+
+/** No column that is read here has a dot in its name. */
+function named(row: object, qualified: boolean): object {
+  if (!qualified) return row;
+  const plain = (name: string): string => name.slice(name.lastIndexOf('.') + 1).replace(/^"(.*)"$/, '$1');
+  return Object.fromEntries(Object.entries(row).map(([name, value]) => [plain(name), value]));
 }
 
 function finalize(statement: Statement): void {

@@ -10,6 +10,8 @@ export type Body = Uint8Array<ArrayBuffer>;
 export interface BatchLimit {
   changes: number;
   bytes: number;
+  /** Something among these was refused: each is looked at before it is sent. */
+  suspect?: true;
 }
 
 /** What a batch has around its changes, with the longest id. */

@@ -18,7 +18,7 @@ export function exactText(json: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer
   if (isUtf8(json)) return json;
   const text = Buffer.from(json.buffer, json.byteOffset, json.byteLength).toString('latin1');
   return Buffer.from(
-    replaceStrings(text, '"', (token, isKey) => {
+    replaceStrings(text, (token, isKey) => {
       if (isUtf8(Buffer.from(token, 'latin1'))) return token;
       // No column has such a name; a key is only ever kept for a person to look at.
       if (isKey) return Buffer.from(Buffer.from(token, 'latin1').toString()).toString('latin1');
@@ -47,23 +47,11 @@ export function idBytes(wire: string): { isBlob: boolean; bytes: Buffer } {
 }
 
 /**
- * A received body in which each value that says `$bytes:` is one in its only spelling: bytes that are UTF-8 are the text
- * that they spell, what is not hexadecimal is the text that it is. Two ids are one row exactly if they are spelt alike.
- * `text` is the body with one character per byte.
+ * A received id in its only spelling: bytes that are UTF-8 are the text that they spell, what is not hexadecimal is the
+ * text that it is. Two ids are one row exactly if they are spelt alike.
  */
-export function inOneSpelling(text: string): string {
-  // The beginning may be spelt with escapes; then there is one.
-  if (!text.includes(`"${BYTES}`) && !text.includes('\\u00')) return text;
-  return ['"$', '"\\u0024'].reduce(
-    (all, start) =>
-      replaceStrings(all, start, (token, isKey) => {
-        if (isKey) return token;
-        const value = unescaped(token).toString();
-        if (!value.startsWith(BYTES)) return token;
-        return Buffer.from(JSON.stringify(canonical(value))).toString('latin1');
-      }),
-    text,
-  );
+export function inOneSpelling(wire: string): string {
+  return wire.startsWith(BYTES) ? canonical(wire) : wire;
 }
 
 function canonical(value: string): string {
@@ -87,23 +75,17 @@ function spelt(encoded: Buffer): string {
   );
 }
 
-/** Puts others in the place of the string tokens that begin with `start`, in JSON with one character per byte. */
-function replaceStrings(text: string, start: string, replace: (token: string, isKey: boolean) => string): string {
+/** Puts others in the place of the string tokens of JSON with one character per byte. */
+function replaceStrings(text: string, replace: (token: string, isKey: boolean) => string): string {
   const parts: string[] = [];
   let done = 0;
-  for (let at = text.indexOf(start); at >= 0; ) {
-    if (isEscaped(text, at)) {
-      // A quote within a string: it begins nothing.
-      at = text.indexOf(start, at + 1);
-      continue;
-    }
+  for (let at = text.indexOf('"'); at >= 0; at = text.indexOf('"', done)) {
     const end = endOfString(text, at);
     if (end < 0) break;
     parts.push(text.slice(done, at), replace(text.slice(at, end), isKeyAt(text, end)));
     done = end;
-    at = text.indexOf(start, end);
   }
-  return parts.length === 0 ? text : parts.join('') + text.slice(done);
+  return parts.join('') + text.slice(done);
 }
 
 /** Behind the closing quote of the string that opens at `at`; -1 where there is none. */
@@ -139,7 +121,7 @@ function unescaped(token: string): Buffer {
 /** Each escape in turn, a pair of surrogates as one. */
 const ESCAPE = /\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)/gs;
 
-/** The text may not be JSON at all, which is for SQLite to say. */
+/** Somebody else may have recorded what is no JSON at all. */
 function meaning(found: string): string {
   try {
     return JSON.parse(`"${found}"`) as string;

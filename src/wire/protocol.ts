@@ -41,7 +41,7 @@ export type RejectionCode =
   | 'constraint';
 
 /** Why a change became a dead letter, in either direction. */
-export type LetterCode = RejectionCode | 'refused' | 'unique';
+export type LetterCode = RejectionCode | 'refused' | 'unique' | 'no-id';
 
 /** The specification's ceiling for one batch, on both sides of the wire. */
 export const BATCH_CHANGES_MAX = 10_000;

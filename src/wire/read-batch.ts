@@ -4,7 +4,6 @@
 import { isUtf8 } from 'node:buffer';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { inOneSpelling } from './exact-text.ts';
 
 export interface BatchLimits {
   bodyBytes: number;
@@ -43,10 +42,8 @@ export function readBatch(
   }
   if (!isUtf8(bytes)) throw invalid('the body is not valid UTF-8');
   if (bytes.includes(0)) throw invalid('the body is not JSON: it holds a NUL byte');
-  const came = bytes.toString('latin1');
-  const isEncoded = came.includes('"$') || came.includes('"\\u0024');
-  const text = isEncoded ? inOneSpelling(came) : came;
-  const json = parse(db, jsonb, withoutHalfPairs(text === came ? bytes : Buffer.from(text, 'latin1'), text));
+  const text = bytes.toString('latin1');
+  const json = parse(db, jsonb, withoutHalfPairs(bytes, text));
   const head = db.get<Record<string, string | number | null>>(
     `SELECT json_type(d) AS top, json_type(d, '$.batch_id') AS id_type, typeof(d ->> '$.batch_id') AS id_class, ` +
       `CAST(d ->> '$.batch_id' AS TEXT) AS id, json_type(d, '$.changes') AS changes_type, ` +
@@ -63,6 +60,7 @@ export function readBatch(
     throw invalid(`the batch has ${count} changes in ${bytes.byteLength} bytes: most of them cannot be changes`);
   }
   const id = String(head.id);
+  const isEncoded = text.includes('"$') || text.includes('"\\u0024');
   return { json, text, count, isEncoded, batchId: Number.isSafeInteger(Number(id)) ? Number(id) : id };
 }
 

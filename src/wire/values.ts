@@ -52,8 +52,8 @@ export function decode(x: string): string {
     `CASE WHEN ${dollar(x)} THEN CASE ` +
     // By way of bytes: substr of text would stop at a NUL character.
     `WHEN ${x} GLOB '$text:*' THEN CAST(substr(CAST(${x} AS BLOB), 7) AS TEXT) ` +
-    `WHEN ${x} GLOB '$blob:*' AND ${isHex(`substr(${x}, 7)`)} THEN unhex(substr(${x}, 7)) ` +
-    `WHEN ${isBytes(x)} THEN ${ofBytes(x)} ` +
+    `WHEN ${x} GLOB '$blob:*' AND ${isWhole(x)} THEN coalesce(unhex(substr(${x}, 7)), ${x}) ` +
+    `WHEN ${x} GLOB '$bytes:*' AND ${isWhole(x)} THEN coalesce(${ofBytes(x)}, ${x}) ` +
     `WHEN ${x} GLOB '$int:*' THEN CAST(substr(${x}, 6) AS INTEGER) ` +
     `WHEN ${x} GLOB '$real:*' THEN CAST(substr(${x}, 7) AS REAL) ` +
     `ELSE ${x} END ELSE ${x} END`
@@ -71,7 +71,7 @@ export const BOUND_ID = `(SELECT ${storedId('v')} FROM (SELECT ? AS v LIMIT -1))
 
 /**
  * An id in the one form in which every node would write it; only those that begin with `$` have several, and of these
- * the ones that are bytes have been brought into it when the body was read.
+ * the ones that are bytes are left to `inOneSpelling`.
  */
 export function canonicalId(wire: string): string {
   const anew = `(SELECT ${encode('x', 'TEXT')} FROM (SELECT ${storedId(wire)} AS x LIMIT -1))`;
@@ -125,6 +125,19 @@ export function content(columns: Column[], expression: (column: Column) => strin
     });
   return shallow(parts, ' || ');
 }
+
+/** The same of a row as it travels, with all its keys; of several spellings of one the first. Null is nothing there too. */
+export function contentOfWire(row: string): string {
+  return (
+    `(SELECT group_concat(line, '') FROM (SELECT ${WIRE_LINE} AS line, min(e.id) FROM json_each(${row}) AS e ` +
+    'GROUP BY lower(e.key) ORDER BY lower(e.key)))'
+  );
+}
+
+/** A line of that, given `e` of json_each: numbers as a node would write them; text is on the wire as it was written. */
+export const WIRE_LINE =
+  "CASE WHEN e.type = 'null' THEN '' WHEN typeof(e.value) = 'text' THEN " +
+  `${wireTextContent('e.value')} ELSE ${contentValue('e.value', 'NUMERIC')} END || char(10)`;
 
 /**
  * One value in the content of a row. A finite REAL stands there as `<m>p<e>`, which is m * 1024^e with 2^52 <= |m| < 2^62:
@@ -213,13 +226,15 @@ function plainText(x: string): string {
 }
 
 function isBytes(x: string): string {
-  return `(${x} GLOB '$bytes:*' AND ${isHex(`substr(${x}, 8)`)})`;
+  return `(${x} GLOB '$bytes:*' AND ${isWhole(x)} AND ${ofBytes(x)} IS NOT NULL)`;
 }
 
+/** NULL where it is not hexadecimal. */
 function ofBytes(x: string): string {
   return `CAST(unhex(substr(${x}, 8)) AS TEXT)`;
 }
 
-function isHex(x: string): string {
-  return `(${x} NOT GLOB '*[^0-9A-Fa-f]*' AND length(${x}) % 2 = 0)`;
+/** ASCII without a NUL character: unhex would stop there, and take what it has read for all. */
+function isWhole(x: string): string {
+  return `length(${x}) = octet_length(${x})`;
 }

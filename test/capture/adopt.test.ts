@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { attach, type Config, type Manager } from '../../src/index.ts';
 import type { TestDatabase } from '../support/lane.ts';
-import { captured, cleanUp, database, ITEMS, node, rowsOf, serveManager } from '../support/nodes.ts';
+import { captured, cleanUp, database, ITEMS, node, rowsOf, serveManager, until } from '../support/nodes.ts';
 
 /** The specification's tables with its known columns and nothing else. `_meta.value` is TEXT, as many would write it. */
 const PLAIN_TABLES = `
@@ -192,6 +192,24 @@ describe('a database of the plain tables, with changes pending', () => {
     expect(manager.health().ok).toBe(true);
     expect(rowsOf(db, 'SELECT count(*) AS n FROM notes')).toEqual([{ n: 0 }]);
   });
+
+  test.each([1, 3, 20])(
+    'of %i changes one that is no JSON, with a table, becomes a letter and holds nobody up',
+    async (n) => {
+      const receiver = await node({ id: 'receiver' });
+      const db = await database();
+      const manager = attached(db, ['items'], { peers: [await serveManager(receiver.manager)] });
+      for (let i = 1; i < n; i++) db.exec(`INSERT INTO items VALUES ('a${i}', 'n', 1, 10, 1000)`);
+      db.exec("INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ('INSERT', 'items', 'x', '{nonsense')");
+      await until('nothing is pending', () => manager.health().pending_changes === 0);
+      expect(rowsOf(receiver.db, 'SELECT count(*) AS n FROM items')).toEqual([{ n: n - 1 }]);
+      expect(manager.deadLetters.list()).toMatchObject([
+        { op: 'INSERT', rowId: 'x', row: '{nonsense', direction: 'out' },
+      ]);
+      db.exec("INSERT INTO items VALUES ('later', 'n', 1, 10, 1000)");
+      await until('it goes on', () => rowsOf(receiver.db, "SELECT 1 FROM items WHERE id = 'later'").length === 1);
+    },
+  );
 
   test('what the triggers of an unsynced table record does not hold up the synced ones', async () => {
     const receiver = await node({ id: 'receiver' });

@@ -238,7 +238,7 @@ describe('a table that goes away', () => {
     expect(it.warnings).toEqual([
       { code: 'table-lost', message: expect.stringContaining('"items" was renamed to "things"') },
     ]);
-    expect(it.warnings[0]?.message).toContain('attach again with "things"');
+    expect(it.warnings[0]?.message).toContain("migrate('', { renameTable: { items: 'things' } })");
   });
 
   test('taken off the list: one warning', async () => {

@@ -2,8 +2,6 @@
  * JSON as its specification has it (RFC 8259), read so that nothing is lost: keys that come twice, integers of any
  * length, the text of every number, half surrogate pairs. Written from the grammar, to judge those who read it otherwise.
  */
-import { isUtf8 } from 'node:buffer';
-
 export type Json =
   | { kind: 'null' | 'true' | 'false' }
   /** The number as it is written. */
@@ -184,26 +182,5 @@ class Reader {
 
   #space(): void {
     this.#match(/[ \t\r\n]*/y);
-  }
-}
-
-/** Every value that says `$bytes:` in the one spelling that it has. */
-export function inOneSpelling(json: Json): Json {
-  switch (json.kind) {
-    case 'array':
-      return { ...json, items: json.items.map(inOneSpelling) };
-    case 'object':
-      return { ...json, fields: json.fields.map(([key, value]) => [key, inOneSpelling(value)]) };
-    case 'string': {
-      const [, hex] = /^\$bytes:([\s\S]*)$/.exec(json.value) ?? [];
-      if (hex === undefined) return json;
-      if (!/^(?:[0-9A-Fa-f]{2})*$/.test(hex)) return { ...json, value: `$text:${json.value}` };
-      const bytes = Buffer.from(hex, 'hex');
-      if (!isUtf8(bytes)) return { ...json, value: `$bytes:${hex.toUpperCase()}` };
-      const isEscaped = /^\$(?:blob|text|int|real|bytes):/.test(bytes.toString());
-      return { ...json, value: `${isEscaped ? '$text:' : ''}${bytes}` };
-    }
-    default:
-      return json;
   }
 }

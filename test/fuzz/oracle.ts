@@ -7,10 +7,10 @@
  * UNIQUE constraint) the row is `loose`: it is held to weaker rules from then on.
  */
 
-import { Buffer } from 'node:buffer';
+import { Buffer, isUtf8 } from 'node:buffer';
 import type { TestDatabase } from '../support/lane.ts';
 import { scaledReal } from '../support/model.ts';
-import { field, inOneSpelling, type Json, type Read, readJson } from './json.ts';
+import { field, type Json, type Read, readJson } from './json.ts';
 
 type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | '';
 
@@ -216,6 +216,16 @@ function decoded(value: Json, read: Read): string {
   }
 }
 
+/** An id that says `$bytes:` in the one spelling that it has. */
+function inOneSpelling(id: string): string {
+  const [, hex] = /^\$bytes:([\s\S]*)$/.exec(id) ?? [];
+  if (hex === undefined) return id;
+  if (!/^(?:[0-9A-Fa-f]{2})*$/.test(hex)) return `$text:${id}`;
+  const bytes = Buffer.from(hex, 'hex');
+  if (!isUtf8(bytes)) return `$bytes:${hex.toUpperCase()}`;
+  return `${/^\$(?:blob|text|int|real|bytes):/.test(bytes.toString()) ? '$text:' : ''}${bytes}`;
+}
+
 const fold = (name: string): string => name.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
 
 /** How a body is to be answered, before anything is known of the state. */
@@ -245,10 +255,8 @@ export function expectation(body: string | Uint8Array, values: Values): Expected
 
 function planOf(change: Json, read: Read, values: Values): Plan {
   const park = (code: string): Plan => ({ kind: 'park', code });
-  const textOf = (json: Json | undefined): string | undefined => {
-    const spelt = json && inOneSpelling(json);
-    return spelt?.kind === 'string' ? spelt.value : undefined;
-  };
+  const textOf = (json: Json | undefined): string | undefined =>
+    json?.kind === 'string' ? inOneSpelling(json.value) : undefined;
   if (change.kind !== 'object') return park('bad-change');
   const op = textOf(field(change, 'op'));
   if (op !== 'INSERT' && op !== 'UPDATE' && op !== 'DELETE') return park('bad-op');

@@ -10,7 +10,7 @@ import { openDatabase, type TestDatabase } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
 import { cleanUp, node, rowsOf } from '../support/nodes.ts';
 import { FUZZ_SCHEMA, FUZZ_TABLES, type Input, write } from './inputs.ts';
-import { field, inOneSpelling, type Json, readJson } from './json.ts';
+import { field, type Json, readJson } from './json.ts';
 import { cellSql, type Expected, expectation, Oracle, type Outcome, Values } from './oracle.ts';
 
 /** An answer, from whichever way it came. */
@@ -416,10 +416,9 @@ export function show(what: unknown): string {
 /**
  * The same for the same change, however its white space and its escapes are spelt, and wherever its row stands: a letter
  * has the row behind what surrounds it. Nothing else is the same for two changes: numbers are taken as they are written.
- * What says `$bytes:` is kept in the one spelling that it has.
  */
 function normal(change: string): string {
-  const json = inOneSpelling(readJson(change)?.json as Json);
+  const json = readJson(change)?.json as Json;
   if (json.kind !== 'object') return write(json);
   const fields = json.fields.toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
   return write({ kind: 'object', fields });

@@ -1,7 +1,7 @@
 INSERT INTO main._tombstones (table_name, row_id, version)
 SELECT 'items', s.v0, s.v1
 FROM (
-  SELECT q.*, q.r ->> '$."id"' AS v0, q.r ->> '$."updated_at"' AS v1
+  SELECT q.idx AS idx, q.op AS op, q.r AS r, q.r ->> '$."id"' AS v0, q.r ->> '$."updated_at"' AS v1
   FROM (
     SELECT key AS idx, value ->> '$.op' AS op, jsonb_extract(value, '$.row') AS r
     FROM jsonb_each(?, '$.changes')
@@ -18,7 +18,7 @@ FROM main."items"
 WHERE "id" IN (
   SELECT t."id"
   FROM (
-    SELECT q.*, q.r ->> '$."id"' AS v0, q.r ->> '$."updated_at"' AS v1
+    SELECT q.idx AS idx, q.op AS op, q.r AS r, q.r ->> '$."id"' AS v0, q.r ->> '$."updated_at"' AS v1
     FROM (
       SELECT key AS idx, value ->> '$.op' AS op, jsonb_extract(value, '$.row') AS r
       FROM jsonb_each(?, '$.changes')
@@ -34,7 +34,7 @@ INSERT
   OR ABORT INTO main."items" AS _present ("id", "name", "value", "created_at", "updated_at")
 SELECT s.v0, s.v1, s.v2, s.v3, s.v4
 FROM (
-  SELECT q.*, q.r ->> '$."id"' AS v0, q.r ->> '$."name"' AS v1, q.r ->> '$."value"' AS v2, q.r ->> '$."created_at"' AS v3, q.r ->> '$."updated_at"' AS v4
+  SELECT q.idx AS idx, q.op AS op, q.r AS r, q.r ->> '$."id"' AS v0, q.r ->> '$."name"' AS v1, q.r ->> '$."value"' AS v2, q.r ->> '$."created_at"' AS v3, q.r ->> '$."updated_at"' AS v4
   FROM (
     SELECT key AS idx, value ->> '$.op' AS op, jsonb_extract(value, '$.row') AS r
     FROM jsonb_each(?, '$.changes')

@@ -2,7 +2,7 @@ INSERT
   OR ABORT INTO main."items" AS _present ("id", "name", "value", "created_at", "updated_at")
 SELECT s.v0, s.v1, s.v2, s.v3, s.v4
 FROM (
-  SELECT q.*, q.r ->> '$."id"' AS v0, q.r ->> '$."name"' AS v1, q.r ->> '$."value"' AS v2, q.r ->> '$."created_at"' AS v3, q.r ->> '$."updated_at"' AS v4
+  SELECT q.idx AS idx, q.op AS op, q.r AS r, q.r ->> '$."id"' AS v0, q.r ->> '$."name"' AS v1, q.r ->> '$."value"' AS v2, q.r ->> '$."created_at"' AS v3, q.r ->> '$."updated_at"' AS v4
   FROM (
     SELECT key AS idx, 'INSERT' AS op, jsonb_extract(value, '$.row') AS r
     FROM jsonb_each(?, '$.changes') LIMIT -1

@@ -162,6 +162,7 @@ describe('the direction of imports', () => {
     ['sqlite', /^(errors|clock)\.ts$/],
     ['wire', /^(sqlite\/.*|errors\.ts)$/],
     ['compare', /^((sqlite|wire)\/.*|(errors|clock)\.ts)$/],
+    ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
     ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
   ];
   test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {

@@ -209,6 +209,17 @@ test('docs/operations.md: the loop over dead letters runs', async () => {
   expect(printed).toEqual([[1, 'unknown-table', expect.stringContaining('nowhere')]]);
 });
 
+test('docs/operations.md: the verbs on peers do what they say', async () => {
+  const code = blocks('docs/operations.md', 'js').find((block) => block.includes('peers.add')) as string;
+  const peers = ['http://10.0.0.2:9001', 'http://10.0.0.3:9001'];
+  const { manager } = await node({ peers, fetch: () => new Promise(() => {}) });
+  await evaluate(`return (async () => { ${code} })()`, { rowcast: manager as Manager });
+  expect(manager.peers.list()).toMatchObject([
+    { url: peers[0], paused: false },
+    { url: 'http://10.0.0.4:9001', paused: false },
+  ]);
+});
+
 test('every script, file and heading that is referred to exists', () => {
   const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
   for (const page of pages) {

@@ -188,5 +188,6 @@ test('its settings are changed while it runs', async () => {
   hub.configure({ batchSize: 2 });
   await write(hub, 'p', 'q', 'r', 's', 't');
   await has(a, 'p', 'q', 'r', 's', 't');
+  await hub.flush();
   expect(sizes).toEqual([2, 2, 1]);
 });

@@ -419,6 +419,34 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect((await edgeOf(next, 'http://a')).position).toBe(0);
     });
 
+    test('are paused durably, and forgotten with their pause', async () => {
+      const { store, flushes, reopen } = await make();
+      await store.addEdges(URLS);
+      const before = flushes();
+      await store.pauseEdge('http://a', true);
+      expect(flushes()).toBeGreaterThan(before);
+      const next = await reopen();
+      expect((await next.edges()).map(({ paused }) => paused)).toEqual([true, false]);
+      await next.pauseEdge('http://a', false);
+      expect(await edgeOf(next, 'http://a')).toMatchObject({ paused: false });
+      await next.pauseEdge('http://a', true);
+      await next.forgetEdges(['http://a']);
+      await next.addEdges(['http://a']);
+      expect(await edgeOf(next, 'http://a')).toMatchObject({ paused: false });
+    });
+
+    test('I6: one that is given everything once more begins at 0, and what was under way does not move it', async () => {
+      const { store } = await make();
+      await store.addEdges(URLS);
+      const a = await edgeOf(store, 'http://a');
+      await store.advance([{ url: a.url, generation: a.generation, position: 5 }]);
+      const again = await store.reseedEdge(a.url);
+      expect(again).toMatchObject({ url: a.url, position: 0 });
+      expect(again.generation).not.toBe(a.generation);
+      await store.advance([{ url: a.url, generation: a.generation, position: 9 }]);
+      expect(await edgeOf(store, 'http://a')).toEqual(again);
+    });
+
     test('I6: a position moves forward, and by its own generation alone', async () => {
       const { store } = await make();
       await store.addEdges(URLS);

@@ -1,22 +1,19 @@
 /** A process that is killed in the middle of a migration: the database is as it was before it, or as it is after it. */
-import { spawn } from 'node:child_process';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { attach } from '../../src/index.ts';
+import { startChild } from '../crash/kill-children.ts';
 import { compileInto } from '../support/build.ts';
-import { lane } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
-import { cleanUp, database, rowsOf, scratchFolder } from '../support/nodes.ts';
+import { database, rowsOf, scratchFolder } from '../support/nodes.ts';
 
-const CHILD = fileURLToPath(new URL('crash-child.mjs', import.meta.url));
 const ROWS = 2_000;
 const ROUNDS = 6;
 const T = 1_700_000_000_000;
 
 test.each(['rename', 'table', 'drop', 'rebuild'])('%s', { timeout: 300_000 }, async (kind) => {
-  const build = compileInto(scratchFolder());
+  const folder = scratchFolder();
+  compileInto(folder);
   const random = new Random(kind.length);
   for (let round = 0; round < ROUNDS; round++) {
     const path = join(scratchFolder(), 'killed.db');
@@ -28,7 +25,11 @@ test.each(['rename', 'table', 'drop', 'rebuild'])('%s', { timeout: 300_000 }, as
         `INSERT INTO items SELECT 'r' || i, 'n', i, ${T} FROM n`,
     );
     await manager.stop();
-    await killed(build, path, kind, 1 + random.below(4), random.below(40));
+    // A few milliseconds into one of its migrations.
+    const child = startChild(join(folder, 'src'), 'migrate-loop.mjs', [path, kind]);
+    await child.line(1 + random.below(4));
+    await new Promise((resolve) => setTimeout(resolve, random.below(40)));
+    await child.kill();
 
     const db = await database('SELECT 1', path);
     const columns = (table: string): string[] =>
@@ -54,23 +55,3 @@ test.each(['rename', 'table', 'drop', 'rebuild'])('%s', { timeout: 300_000 }, as
     await after.stop();
   }
 });
-
-/** Starts the child and kills it a few milliseconds into one of its migrations. */
-async function killed(build: string, path: string, kind: string, nth: number, delayMs: number): Promise<void> {
-  const binding = lane === 'better-sqlite3' ? createRequire(import.meta.url).resolve('better-sqlite3') : '';
-  const env = { ...process.env, ROWCAST_BUILD: build, ROWCAST_LANE: lane, ROWCAST_BETTER_SQLITE3: binding };
-  const child = spawn(process.execPath, [CHILD, path, kind], { env, stdio: ['ignore', 'pipe', 'inherit'] });
-  cleanUp(() => child.kill('SIGKILL'));
-  let begun = 0;
-  const ended = new Promise((resolve) => child.on('close', resolve));
-  await new Promise<void>((resolve, reject) => {
-    child.on('close', () => reject(new Error('it ended by itself')));
-    child.stdout.on('data', (text) => {
-      begun += String(text).split('\n').length - 1;
-      if (begun >= nth) resolve();
-    });
-  });
-  await new Promise((resolve) => setTimeout(resolve, delayMs));
-  child.kill('SIGKILL');
-  await ended;
-}

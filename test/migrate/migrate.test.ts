@@ -1,7 +1,20 @@
 /** Migrations on one node: all or nothing, every row that they change is recorded, and what waits is still understood. */
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { systemClock } from '../../src/clock.ts';
 import type { MigrateOptions, Migration } from '../../src/index.ts';
-import { captured, exactRows, node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
+import { detached } from '../../src/migrate/detached.ts';
+import { migrate, sendNewNames } from '../../src/migrate/migrate.ts';
+import {
+  captured,
+  database,
+  exactRows,
+  node,
+  rowsOf,
+  scratchFolder,
+  type TestNode,
+  writeStamps,
+} from '../support/nodes.ts';
 
 const T = 1_700_000_000_000;
 
@@ -194,6 +207,61 @@ describe('a column that was renamed', () => {
     expect(it.manager.health().ok).toBe(true);
   });
 
+  test('by rebuilding the table, and told afterwards: what came under the old name meanwhile is not lost', async () => {
+    const it = await filled();
+    const warnings: string[] = [];
+    it.manager.on('warning', ({ message }) => warnings.push(message));
+    it.db.exec(
+      'CREATE TABLE made (id TEXT PRIMARY KEY, title TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER); ' +
+        'INSERT INTO made SELECT * FROM items; DROP TABLE items; ALTER TABLE made RENAME TO items',
+    );
+    const row = { id: 'a', name: 'from a node that has it', value: 5, created_at: null, updated_at: T + 5 };
+    const change = { op: 'UPDATE' as const, table: 'items', row, old_id: null };
+    it.manager.applyChanges([change, { ...change, row: { ...row, id: 'b' } }]);
+    await Promise.resolve();
+    expect(warnings).toEqual([expect.stringContaining("migrate('', { rename: { items: { name: 'title' } } })")]);
+    expect(it.manager.health().dead_letter).toBe(2);
+    // This one has moved on: a newer write of the whole row stands.
+    it.db.exec(`UPDATE items SET title = 'newer', updated_at = ${T + 9} WHERE id = 'b'`);
+    it.manager.migrate('', RENAMED);
+    await it.manager.flush();
+    expect(it.all('SELECT id, title, value, updated_at FROM items WHERE id < ? ORDER BY id', 'p')).toEqual([
+      { id: 'a', title: 'from a node that has it', value: 5, updated_at: T + 6 },
+      { id: 'b', title: 'newer', value: 5, updated_at: T + 9 },
+    ]);
+    expect(it.manager.health().dead_letter).toBe(0);
+    expect(captured(it.db).at(-1)?.row).toEqual({ ...row, updated_at: T + 6 });
+  });
+
+  test('on a node that is not migrated yet, under the new name: it is kept, and lands with the migration', async () => {
+    const it = await filled();
+    const row = { id: 'a', title: 'new', value: 5, created_at: null, updated_at: T + 5 };
+    it.manager.applyChanges([{ op: 'UPDATE', table: 'items', row, old_id: null }]);
+    // As a hub would put it together: what the node itself has written since comes first, and counts.
+    const merged = { id: 'b', name: 'its own', updated_at: T + 7, title: 'stale' };
+    it.manager.applyChanges([{ op: 'UPDATE', table: 'items', row: merged, old_id: null }]);
+    expect(it.manager.health().dead_letter).toBe(2);
+    it.manager.migrate(RENAME, RENAMED);
+    await it.manager.flush();
+    expect(it.all('SELECT id, title, updated_at FROM items WHERE id < ? ORDER BY id', 'p')).toEqual([
+      { id: 'a', title: 'new', updated_at: T + 6 },
+      { id: 'b', title: 'its own', updated_at: T + 7 },
+    ]);
+    expect(it.manager.health().dead_letter).toBe(0);
+  });
+
+  test('two of them in one letter', async () => {
+    const it = await filled();
+    const row = { id: 'a', title: 'new', amount: 5, created_at: null, updated_at: T + 5 };
+    it.manager.applyChanges([{ op: 'UPDATE', table: 'items', row, old_id: null }]);
+    it.manager.migrate(`${RENAME}; ALTER TABLE items RENAME COLUMN value TO amount`, {
+      rename: { items: { name: 'title', value: 'amount' } },
+    });
+    await it.manager.flush();
+    expect(it.all("SELECT title, amount FROM items WHERE id = 'a'")).toEqual([{ title: 'new', amount: 5 }]);
+    expect(it.manager.health().dead_letter).toBe(0);
+  });
+
   test('hidden rows and their letters go along', async () => {
     const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT UNIQUE, updated_at INTEGER)';
     const it = await node({ schema });
@@ -348,6 +416,38 @@ describe('what is refused, with nothing changed', () => {
     );
     expect(exactRows(it.db, 'items')).toHaveLength(3);
   });
+});
+
+test('by another connection, while a node runs on the file: it goes on with the new names', async () => {
+  const path = join(scratchFolder(), 'shared.db');
+  const it = await node({ path, batchMs: 3_600_000 });
+  const warnings: string[] = [];
+  it.manager.on('warning', ({ message }) => warnings.push(message));
+  it.db.exec(`INSERT INTO items (id, name, updated_at) VALUES ('a', 'one', ${T})`);
+  const elsewhere = detached(await database('SELECT 1', path), systemClock, (message) => warnings.push(message));
+  migrate(elsewhere, 'ALTER TABLE items RENAME TO things; ALTER TABLE things RENAME COLUMN name TO title', {
+    renameTable: { items: 'things' },
+    rename: { things: { name: 'title' } },
+  });
+  it.db.exec(`UPDATE things SET title = 'two', updated_at = ${T + 1}`);
+  const changes = (): unknown[] =>
+    rowsOf(
+      it.db,
+      "SELECT table_name AS t, row_data ->> '$.name' AS name, row_data ->> '$.title' AS title FROM _changes",
+    );
+  expect(changes()).toEqual([
+    { t: 'items', name: 'one', title: null },
+    { t: 'items', name: 'two', title: null },
+  ]);
+  const row = { id: 'a', name: 'three', value: 1, created_at: 1, updated_at: T + 2 };
+  expect(it.manager.applyChanges([{ op: 'UPDATE', table: 'items', row, old_id: null }])).toBe(1);
+  expect(it.all('SELECT title FROM things')).toEqual([{ title: 'three' }]);
+  expect(it.manager.health()).toMatchObject({ ok: true, item_count: 1, dead_letter: 0 });
+  sendNewNames(elsewhere);
+  it.db.exec(`UPDATE things SET title = 'four', updated_at = ${T + 3}`);
+  expect(changes().at(-1)).toEqual({ t: 'things', name: null, title: 'four' });
+  await it.manager.flush();
+  expect(warnings).toEqual([]);
 });
 
 test('a table that a migration creates is synced when it is named', async () => {

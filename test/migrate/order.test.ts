@@ -20,6 +20,8 @@ interface Kind {
   /** The table, and what its columns are called after the migration. */
   table: string;
   columns: Record<string, string>;
+  /** A column that is new: what is said of it waits in letters where it is not there yet. */
+  added?: string;
 }
 
 const KINDS: Record<string, Kind> = {
@@ -48,6 +50,13 @@ const KINDS: Record<string, Kind> = {
     options: {},
     table: 'items',
     columns: { a: 'a', name: 'name' },
+  },
+  'a column is added and filled in': {
+    sql: "ALTER TABLE items ADD COLUMN slug TEXT; UPDATE items SET slug = 'slug of ' || name",
+    options: {},
+    table: 'items',
+    columns: { a: 'a', name: 'name', value: 'value' },
+    added: 'slug',
   },
   'rows are rewritten': {
     sql: "UPDATE items SET name = upper(name) WHERE id LIKE 'common%'",
@@ -104,8 +113,8 @@ class Node {
   }
 
   /** The rows in the words of the old schema; a column that some node has dropped is not compared. */
-  rows(): unknown[] {
-    const columns = Object.keys(this.kind.columns).map((name) => `${this.column(name)} AS ${name}`);
+  rows(more: string[]): unknown[] {
+    const columns = [...Object.keys(this.kind.columns).map((name) => `${this.column(name)} AS ${name}`), ...more];
     return rowsOf(this.db, `SELECT id, ${columns.join(', ')}, updated_at FROM ${this.table} ORDER BY id`);
   }
 }
@@ -177,9 +186,12 @@ describe.each(cases)('%s: %s', (shape, kind) => {
     const check = async (stage: string): Promise<void> => {
       await converge();
       const [first, ...others] = nodes;
-      for (const other of others) expect(other.rows(), `${stage}: ${other.id}`).toEqual(first?.rows());
+      const { added } = KINDS[kind] as Kind;
+      const everywhere = nodes.every(({ migrated }) => migrated);
+      const more = added !== undefined && everywhere ? [added] : [];
+      for (const other of others) expect(other.rows(more), `${stage}: ${other.id}`).toEqual(first?.rows(more));
       const letters = nodes.flatMap(({ id, manager }) => manager.deadLetters.list().map((one) => ({ ...one, id })));
-      expect(letters, stage).toEqual([]);
+      if (added === undefined || everywhere) expect(letters, stage).toEqual([]);
     };
     let stage = 0;
     const step = async (what: string, action: () => void, ties = true): Promise<void> => {

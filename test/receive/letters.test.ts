@@ -29,8 +29,11 @@ describe('a value of an unknown column is filled in', () => {
     ['where its change stands', [[put('x', 1, { c: 9 })]], 9],
     ['where a later write did not know the column', [[put('x', 1, { c: 9 })], [put('x', 2, { name: 'b' })]], 9],
     ['where a tie was won by a change without the column', [[put('x', 1, { c: 9 })], [put('x', 1, { name: 'z' })]], 9],
-    ['never of a change that lost a tie', [[put('x', 1, { name: 'z' })], [put('x', 1, { name: 'a', c: 9 })]], null],
-    ['of the winner of a tie', [[put('x', 1, { name: 'z', c: 8 })], [put('x', 1, { name: 'a', c: 9 })]], 8],
+    // Where the column is known, it comes before the name in the content.
+    ['of a change that wins a tie by it', [[put('x', 1, { name: 'z' })], [put('x', 1, { name: 'a', c: 9 })]], 9],
+    ['of the one that does', [[put('x', 1, { name: 'z', c: 8 })], [put('x', 1, { name: 'a', c: 9 })]], 9],
+    ['never of a change that lost a tie', [[put('x', 1, { name: 'z', c: 9 })], [put('x', 1, { name: 'a', c: 8 })]], 9],
+    ['not by arrival', [[put('x', 1, { c: 9 })], [put('x', 1, { c: 8 })]], 9],
     ['never of an older change', [[put('x', 5)], [put('x', 1, { c: 9 })]], null],
     ['of the newest change in a batch', [[put('x', 2, { c: 2 }), put('x', 3, { c: 3 }), put('x', 1, { c: 1 })]], 3],
     ['of the last of several that have won in turn', [[put('x', 1, { c: 1 }), put('x', 2, { c: 2 })]], 2],
@@ -239,4 +242,21 @@ test('every batch is told, with what came of it', async () => {
     { from: 'a', changes: 2, applied: 1, bytes: body.length, ms: 0, status: 200 },
     { from: undefined, changes: 0, applied: 0, bytes: 1, ms: 0, status: 400 },
   ]);
+});
+
+test.each(['before', 'after'])('a hidden row has what was said of a column that came %s it did', async (when) => {
+  const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT UNIQUE, updated_at INTEGER)';
+  const { db, manager } = await node({ schema });
+  manager.receive(batch(put('strong', 5), put('weak', 1, { c: 9 })), SAID);
+  const codes = (): unknown[] => manager.deadLetters.list().map(({ code }) => code);
+  expect(codes().sort()).toEqual(['unique', 'unknown-column']);
+  const alter = (): void => {
+    db.exec('ALTER TABLE items ADD COLUMN c');
+    manager.receive(batch(), SAID);
+  };
+  if (when === 'before') alter();
+  manager.receive(batch(remove('strong', 5)), SAID);
+  if (when === 'after') alter();
+  expect(rowsOf(db, 'SELECT id, c FROM items')).toEqual([{ id: 'weak', c: 9 }]);
+  expect(codes()).toEqual([]);
 });

@@ -36,6 +36,11 @@ function items(...more: string[]): string {
   return `CREATE TABLE items (${['id TEXT PRIMARY KEY', 'name TEXT', 'updated_at INTEGER', ...more].join(', ')})`;
 }
 
+function permutations<V>(values: V[]): V[][] {
+  if (values.length <= 1) return [values];
+  return values.flatMap((value, i) => permutations(values.toSpliced(i, 1)).map((rest) => [value, ...rest]));
+}
+
 /** A handle that fails where a test says so: before an exec, or instead of a statement's run. */
 function faulty(db: TestDatabase, faults: { exec?: (sql: string) => void; run?: (sql: string) => void }): Database {
   return {
@@ -162,6 +167,40 @@ describe('a node whose schema lags behind', () => {
     const all = 'SELECT id, name, updated_at, c FROM items';
     expect(a.all(all)).toEqual([{ id: 'x', name: 'b', updated_at: T + 2, c: 9 }]);
     expect(b.all(all)).toEqual(a.all(all));
+  });
+
+  describe('decides between versions of one time as those do that have the column', () => {
+    const version = (name: string, more: Row): Row => put({ id: 'x', name, updated_at: T, ...more });
+    const cases: [string, Row[]][] = [
+      ['two that differ in it alone', [version('n', { c: 'x' }), version('n', { c: 'y' })]],
+      ['two that it decides otherwise', [version('a', { c: 'y' }), version('b', { c: 'x' })]],
+      ['two, one of them without a value', [version('a', { c: 'y' }), version('b', { c: null })]],
+      ['with one that was written without it', [version('a', { c: 'y' }), version('b', { c: 'x' }), version('d', {})]],
+      ['with a lesser one that was written without it', [version('d', { c: 'x' }), version('b', {})]],
+    ];
+    test.each(cases)('%s', async (_name, versions) => {
+      for (const order of permutations(versions)) {
+        for (let migrates = 0; migrates <= order.length; migrates++) {
+          const a = await node({ id: 'a', schema: items('c') });
+          const b = await node({ id: 'b', schema: items() });
+          const said = { from: 'z', said: 'id=z' };
+          for (const change of versions) a.manager.receive(batch(change), said);
+          for (const [i, change] of [...order, undefined].entries()) {
+            if (i === migrates) b.db.exec('ALTER TABLE items ADD COLUMN c');
+            b.manager.receive(change ? batch(change) : batch(), said);
+          }
+          await b.manager.flush();
+          for (let round = 0; round < 2; round++) {
+            b.manager.receive(wire(a.db), said);
+            a.manager.receive(wire(b.db), said);
+          }
+          const all = 'SELECT id, name, updated_at, c FROM items';
+          const told = `${JSON.stringify(order)}, migrates at ${migrates}`;
+          expect({ told, rows: b.all(all) }).toEqual({ told, rows: a.all(all) });
+          expect(b.manager.health().dead_letter).toBe(0);
+        }
+      }
+    });
   });
 
   test('fills a parked value in where the key is spelled ID', async () => {

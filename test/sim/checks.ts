@@ -1,5 +1,5 @@
 /** What must be true at every moment, and what must be true in the end. The first violation stands. */
-import { versionOf, type WireRow } from '../support/model.ts';
+import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
@@ -23,6 +23,12 @@ interface Seen {
   cuts: number;
 }
 
+/** A state of a row that some machine was told. */
+interface Told {
+  key: Key;
+  version: Version;
+}
+
 const NODE_STATE =
   "SELECT (SELECT value FROM _meta WHERE key = 'syncing') AS syncing, (SELECT min(change_id) FROM _changes) AS low, " +
   "coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_changes'), 0) AS sequence, " +
@@ -40,6 +46,9 @@ export class Checks {
   readonly #seen = new Map<Machine, Seen>();
   /** Rows of which more than one outcome is right, because somebody has written to them where no trigger was. */
   readonly #loose = new Map<Key, 'deleted' | 'lowered'>();
+
+  /** Everything that was received, by what it says; only where schemas are mixed. */
+  readonly #told = new Map<string, Told>();
 
   constructor(world: Surroundings) {
     this.#world = world;
@@ -106,7 +115,6 @@ export class Checks {
   }
 
   notAdvanced(machine: Machine, index: number, key: Key, had: Version | undefined, has: Version): void {
-    if (this.#mixedSchemas) return;
     this.fail(
       `${machine.name} write ${index}: ${key} is not above its last version: ${describe(had)}, now ${describe(has)}`,
     );
@@ -175,8 +183,8 @@ export class Checks {
   #letters(machine: Machine): void {
     for (const { direction, peer, code, reason } of machine.disk.all('SELECT * FROM _dead_letter_info')) {
       if (direction === 'in') {
-        if (!this.#mixedSchemas && code !== 'unique')
-          this.fail(`${machine.name} has parked a change (${code}): ${reason}`);
+        const behind = this.#mixedSchemas && code === 'unknown-column';
+        if (code !== 'unique' && !behind) this.fail(`${machine.name} has parked a change (${code}): ${reason}`);
       } else if (!this.#world.network.refusals.has(`${machine.name} ${String(peer).replace('http://', '')}`)) {
         this.fail(`${machine.name} has given up a change that ${peer} never refused: ${reason}`);
       }
@@ -260,10 +268,26 @@ export class Checks {
     return seen;
   }
 
+  /**
+   * Where schemas are mixed, a row may be put together from two writes, by a node or a hub that knows a column which the
+   * sender of the newer one does not. Whoever does that tells everybody, so it counts like a write from then on.
+   */
+  received(changes: WireChange[]): void {
+    if (!this.#mixedSchemas) return;
+    for (const change of changes) {
+      const key = keyOf(change.table, String(change.op === 'DELETE' ? change.old_id : change.row.id));
+      this.#told.set(`${change.op === 'DELETE'} ${key} ${canonical(change.row)}`, { key, version: versionOf(change) });
+    }
+  }
+
   /** In the end: every machine has exactly what the version order says, in the same storage classes. */
   final(machines: Machine[], writes: Write[]): void {
     const expected = new Versions();
-    for (const { key, version, lost } of writes) if (!lost) expected.merge(key, version);
+    for (const { key, version, lost } of writes) if (!lost) expected.merge(key, this.#whole(version));
+    for (const told of this.#told.values()) {
+      this.#putTogether(told, writes);
+      expected.merge(told.key, this.#whole(told.version));
+    }
     const nodes = machines.filter(({ kind, counts }) => kind === 'node' && counts);
     const [first, ...others] = nodes as [Machine, ...Machine[]];
     for (const { name, disk } of nodes) {
@@ -279,17 +303,13 @@ export class Checks {
       const verdict = Object.values(machine.disk.all('PRAGMA integrity_check')[0] ?? {})[0];
       if (verdict !== 'ok') this.fail(`${machine.name}: integrity_check says ${verdict}`);
     }
-    if (this.#mixedSchemas) {
-      this.#fromSomeWrite(first, writes);
-      return;
-    }
     this.#settleLoose(expected, first, writes);
     for (const node of nodes) this.#asExpected(node, expected);
     for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
       const rows = live.map((line): [Key, WireRow] => [
         keyOf(line.table_name as string, line.row_id as string),
-        JSON.parse(line.row_data as string),
+        this.#whole(versionOf({ op: 'UPDATE', table: '', row: JSON.parse(line.row_data as string), old_id: null })).row,
       ]);
       const difference = differenceOf(expected.rows(), new Map(rows));
       if (difference) this.fail(`${hub.name} is not what was written: ${difference}`);
@@ -301,7 +321,7 @@ export class Checks {
    * that somebody has written, or nothing where it was deleted. Which one is taken from the first node.
    */
   #settleLoose(expected: Versions, node: Machine, writes: Write[]): void {
-    const found = rowsOn(node.disk, false);
+    const found = rowsOn(node.disk, node.migrated);
     for (const [key, how] of this.#loose) {
       const row = found.get(key);
       const newest = expected.get(key);
@@ -318,30 +338,55 @@ export class Checks {
   }
 
   #asExpected(node: Machine, expected: Versions): void {
-    const difference = differenceOf(expected.visible(), rowsOn(node.disk, false));
+    const difference = differenceOf(expected.visible(), rowsOn(node.disk, node.migrated));
     if (difference) {
       this.fail(`${node.name} is not what was written: ${difference}`);
       return;
     }
-    const living = differenceOf(expected.rows(), new Map([...rowsOn(node.disk, false), ...hiddenOn(node.disk)]));
+    const living = differenceOf(
+      expected.rows(),
+      new Map([...rowsOn(node.disk, node.migrated), ...hiddenOn(node.disk)]),
+    );
     if (living) this.fail(`${node.name} does not keep what it hides: ${living}`);
     for (const [key, version] of expected.entries()) {
       if (!version.isDelete) continue;
       const id = key.slice(key.indexOf('/') + 1);
-      const has = versionOn(node.disk, tableIn(key), id, false);
+      const has = versionOn(node.disk, tableIn(key), id, node.migrated);
       if (has?.updatedAt !== version.updatedAt) {
         this.fail(`${node.name} does not know that ${key} was ${describe(version)}: ${describe(has)}`);
       }
     }
   }
 
-  /** Where schemas were mixed, columns of several versions may have come together; but nothing comes from nowhere. */
-  #fromSomeWrite(node: Machine, writes: Write[]): void {
-    const known = new Set(writes.flatMap(({ key, version }) => values(key, version.row)));
-    for (const [key, row] of rowsOn(node.disk, node.migrated)) {
-      const invented = values(key, row).find((value) => !known.has(value));
-      if (invented) this.fail(`${node.name} has ${invented}, which nobody has written`);
-    }
+  /** A row of a node whose schema is behind: NULL in the column that it does not have, which is below everything. */
+  #whole(version: Version): Version {
+    if (!this.#mixedSchemas || version.isDelete || tableOfRow(version.row) !== 'items') return version;
+    return { ...version, row: { [NEW_COLUMN]: null, ...version.row } };
+  }
+
+  /**
+   * The columns that all nodes know are those of one write, and the version is that write's, or above it by the steps in
+   * which nodes fill in what they had kept; the new column is that write's own or, where its writer did not have the column,
+   * one that somebody has written to that row.
+   */
+  #putTogether({ key, version }: Told, writes: Write[]): void {
+    if (version.isDelete) return;
+    const of = writes.filter((write) => write.key === key && !write.lost);
+    const { [NEW_COLUMN]: extra = null, ...known } = version.row;
+    const steps = this.#world.plan.nodes;
+    const from = of.find(({ version: { isDelete, updatedAt, row } }) => {
+      const { [NEW_COLUMN]: own, ...written } = row;
+      // One that is below was recorded in the same transaction before it got its version, and loses to it everywhere.
+      const near = version.updatedAt <= updatedAt + steps;
+      // NULL is what a migration leaves, until the value is filled in.
+      const fits = extra === null || own === undefined || own === extra;
+      return (
+        !isDelete && near && fits && canonical({ ...written, updated_at: 0 }) === canonical({ ...known, updated_at: 0 })
+      );
+    });
+    if (!from) this.fail(`somebody has told ${key} as ${describe(version)}, which nobody has written`);
+    if (extra !== null && !of.some((write) => write.version.row[NEW_COLUMN] === extra))
+      this.fail(`somebody has told ${key} with ${NEW_COLUMN} ${JSON.stringify(extra)}, which nobody has written`);
   }
 }
 
@@ -361,12 +406,6 @@ function sameVersion(a: Version, b: Version): boolean {
 
 function withoutTime(rows: Map<Key, WireRow>): Map<Key, WireRow> {
   return new Map([...rows].map(([key, { updated_at: _, ...row }]) => [key, row]));
-}
-
-function values(key: Key, row: WireRow): string[] {
-  return Object.entries(row)
-    .filter(([column, value]) => column !== 'updated_at' && !(column === NEW_COLUMN && value === null))
-    .map(([column, value]) => `${key}.${column} = ${JSON.stringify(value)}`);
 }
 
 /** Undefined where both are the same. */

@@ -196,6 +196,12 @@ export class Disk {
     }
   }
 
+  /** The temporary tables that an earlier schedule has left, empty, go as well. */
+  dropTemporary(): void {
+    for (const { name } of this.all("SELECT name FROM sqlite_temp_schema WHERE type = 'table'"))
+      this.#raw.exec(`DROP TABLE temp."${name}"`);
+  }
+
   /** From now on it is known what a power cut would leave. */
   keepImages(): void {
     this.#keepsImages = true;

@@ -80,6 +80,8 @@ export class Machine {
   #durableVersions = new Versions();
   readonly #world: Surroundings;
   readonly #random: Random;
+  /** Decides which of its commits fail, where some do. */
+  readonly #commits: Random;
 
   constructor(kind: 'node' | 'hub', name: string, disk: Disk, world: Surroundings) {
     this.kind = kind;
@@ -88,6 +90,7 @@ export class Machine {
     this.disk = disk;
     this.#world = world;
     this.#random = stream(world.plan.seed, 'machine', name);
+    this.#commits = stream(world.plan.seed, 'commits', name);
     const { skew } = world.plan.faults;
     if (skew !== undefined) this.offsetMs = Math.round((this.#random.next() * 2 - 1) * skew);
     if (world.plan.faults['power-cut'] !== undefined) disk.keepImages();
@@ -163,6 +166,16 @@ export class Machine {
     const { coarse } = this.#world.plan.faults;
     const exact = EPOCH + Math.floor(this.#world.timeline.now) + this.offsetMs;
     return coarse === undefined ? exact : exact - (exact % coarse);
+  }
+
+  /**
+   * The last page of a transaction finds no room: it is taken back whole, whatever it has made. For a while after the other
+   * trouble, too: most of what comes in comes then.
+   */
+  isCommitFailing(): boolean {
+    const { plan, timeline } = this.#world;
+    const rate = timeline.now < plan.troubleMs + 2_000 ? plan.faults.commit : undefined;
+    return rate !== undefined && this.#commits.next() < rate;
   }
 
   /** Starts the process. Where the disk does not allow it, tries again later, as whoever supervises a process would. */
@@ -439,6 +452,10 @@ export class Handle implements Database {
     if (fuse) fuse.calls -= 1;
     if (fuse?.calls === 0 && !fuse.after) this.#burn(fuse);
     if (sql === 'BEGIN IMMEDIATE') this.#others(machine);
+    if (sql === 'COMMIT' && machine.isCommitFailing()) {
+      this.#disk.exec('ROLLBACK');
+      throw Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
+    }
     if (sql.startsWith('COMMIT') || sql.startsWith('INSERT') || sql.startsWith('DELETE')) machine.touched = true;
     machine.commitsItself = true;
     let result: T;

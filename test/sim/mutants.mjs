@@ -333,7 +333,7 @@ export const MUTANTS = [
   {
     name: 'gap-not-noticed',
     what: 'a table that was without its triggers gets them back, and that is all',
-    edits: [['capture/capture-record.js', "complete && renamed ? 'intact' : 'gap'", "'intact'"]],
+    edits: [['capture/capture-record.js', "length > 0 ? 'intact' : 'gap'", "length >= 0 ? 'intact' : 'gap'"]],
   },
   {
     name: 'gap-not-asked-for',
@@ -341,8 +341,8 @@ export const MUTANTS = [
     edits: [
       [
         'capture/registry.js',
-        "this.#options.onUnseen(named('returned', 'gap'), true)",
-        "this.#options.onUnseen(named('returned', 'gap'), false)",
+        "this.#options.onUnseen(those('returned', 'gap'), true)",
+        "this.#options.onUnseen(those('returned', 'gap'), false)",
       ],
     ],
   },
@@ -439,7 +439,9 @@ export const MUTANTS = [
   {
     name: 'letter-fills-a-losing-version',
     what: 'what is kept of a column that is not here yet may be of a version that has lost',
-    edits: [['receive/report.js', 'WHERE grp = ? AND placed = 1 GROUP BY wire', 'WHERE grp = ? GROUP BY wire']],
+    edits: [
+      ['receive/report.js', '`(EXISTS (SELECT 1 FROM ${table.target}', '`(1 OR EXISTS (SELECT 1 FROM ${table.target}'],
+    ],
   },
   {
     name: 'mirror-not-rolled-back',

@@ -252,6 +252,8 @@ class World implements Surroundings {
       this.#pool.take(kind === 'hub' ? 'hub' : nodeKind, this.#usesUpDisks),
       this,
     );
+    // What is missing after a failed transaction would be there again from the schedule before.
+    if (this.plan.faults.commit !== undefined) machine.disk.dropTemporary();
     this.#machines.push(machine);
     this.network.add(machine);
     return machine;
@@ -386,7 +388,9 @@ class World implements Surroundings {
         this.timeline.in(100, migrate);
       }
     };
-    if (random.chance(0.7)) this.timeline.in(random.next() * this.plan.troubleMs, migrate);
+    // Mostly one of them is behind the others for long.
+    const early = machine === this.#machines[0] ? 0.3 : 0.8;
+    if (random.chance(early)) this.timeline.in(random.next() * random.next() * this.plan.troubleMs, migrate);
     this.#unfinished.push(migrate);
   }
 
@@ -476,6 +480,7 @@ class World implements Surroundings {
     const text = new TextDecoder().decode(body);
     this.#trace.add(text);
     this.#bodies.set(text, changes);
+    this.#checks.received(changes);
   }
 
   /** Everything that was ever received, once more and in another order: nothing changes, and a newcomer ends up the same. */

@@ -1,5 +1,5 @@
 /** Migrates a database over and over, there and back, until it is killed. Says each time that it has begun. */
-import { attach, openDatabase } from '../crash/kill-library.mjs';
+import { attach, openDatabase } from './kill-library.mjs';
 
 const [path, kind] = process.argv.slice(2);
 const db = await openDatabase(path, { table: false });

@@ -1,0 +1,59 @@
+/** The log of a program: few lines, and none of what a peer has quoted. */
+import { expect, test } from 'vitest';
+import { createLog, logEvents } from '../../src/cli/log.ts';
+import { Emitter, type RowcastEvents } from '../../src/events.ts';
+import { judge } from '../../src/send/verdict.ts';
+
+function logged(tell: (events: Emitter) => void): Promise<Record<string, unknown>[]> {
+  const lines: Record<string, unknown>[] = [];
+  const events = new Emitter();
+  const clock = { now: () => 0, sleep: async () => {} };
+  logEvents(
+    events,
+    createLog('n', clock, (line) => lines.push(JSON.parse(line))),
+    clock,
+  );
+  tell(events);
+  return Promise.resolve().then(() => lines);
+}
+
+test('a column that is not here is told once, however many rows and batches bring it', async () => {
+  const letter = (column: string): RowcastEvents['dead-letter'] => ({
+    direction: 'in',
+    peer: 'b',
+    code: 'unknown-column',
+    reason: `table "items" has no column "${column}" here; the others were applied`,
+    rows: [1, 2, 3].map((id) => ({ op: 'INSERT', table: 'items', id: String(id) })),
+  });
+  const lines = await logged((events) => {
+    for (let i = 0; i < 5; i++) for (const column of ['node_id', 'colour']) events.emit('dead-letter', letter(column));
+  });
+  expect(lines).toMatchObject([
+    {
+      event: 'dead-letter',
+      code: 'unknown-column',
+      table: 'items',
+      changes: 3,
+      reason: expect.stringContaining('node_id'),
+    },
+    {
+      event: 'dead-letter',
+      code: 'unknown-column',
+      table: 'items',
+      changes: 3,
+      reason: expect.stringContaining('colour'),
+    },
+  ]);
+});
+
+test.each([
+  [{ status: 503, body: 'secret' }, 'HTTP 503'],
+  [{ status: 200, body: '<html>secret</html>' }, 'HTTP 200 without an acknowledgement'],
+  [{ status: 200, body: '{"secret":1}' }, 'HTTP 200 without an acknowledgement'],
+  [{ status: 502, body: '' }, 'HTTP 502'],
+])('of the answer %j the log has %s', async (answer, said) => {
+  const verdict = judge(answer, 5);
+  const reason = 'reason' in verdict ? verdict.reason : '';
+  const [line] = await logged((events) => events.emit('peer-down', { peer: 'http://b', reason }));
+  expect(line).toMatchObject({ event: 'peer-down', reason: said });
+});
