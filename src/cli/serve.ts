@@ -71,7 +71,8 @@ ${FLAGS_HELP}
 
 ${describeFlags(SERVE_FLAGS)}
 
-Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, GET and POST /api/items, POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, GET and POST /api/items,
+POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
