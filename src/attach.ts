@@ -3,6 +3,8 @@
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
+import type { Answered, AnswerOptions } from './compare/answer.ts';
+import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
 import {
   type CheckedConfig,
   type CheckedSettings,
@@ -12,11 +14,12 @@ import {
   checkTables,
   type Settings,
 } from './config.ts';
-import { type DeadLetter, DeadLetters } from './dead-letters.ts';
+import { DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
 import { type Health, health } from './health.ts';
-import { type Alias, listAliases } from './migrate/aliases.ts';
+import type { FlushResult, Manager } from './manager.ts';
+import { listAliases } from './migrate/aliases.ts';
 import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
@@ -27,68 +30,17 @@ import type { Attachment } from './send/attachment.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
 import { NodeCompany } from './send/company.ts';
+import { Comparisons } from './send/comparisons.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
-import { type Transport, transportFor } from './send/transport.ts';
+import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
-
-export interface FlushResult {
-  /** Peers that have acknowledged everything that was pending. */
-  delivered: string[];
-  /** Peers that could not be reached, or are paused; the changes stay for them. */
-  unreachable: string[];
-}
-
-export interface Manager {
-  /** Applies received changes, last write wins. Returns how many won or were already in place. */
-  applyChanges(changes: Change[]): number;
-  /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
-  receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
-  health(): Health;
-  /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
-  hello(said: string): Record<string, string>;
-  /**
-   * Ships now; resolves when every reachable peer has acknowledged what was pending, and every dead letter that a change of
-   * the schema has made possible has been tried again.
-   */
-  flush(): Promise<FlushResult>;
-  /** Wakes the loops without waiting for the next tick. */
-  nudge(): void;
-  /** Ends the loops; when it resolves, no timer, socket or statement is left. Capture goes on. */
-  stop(): Promise<void>;
-  /** Stops, and removes the triggers: writes are no longer captured. */
-  detach(): Promise<void>;
-  on<E extends EventName>(event: E, listener: Listener<E>): () => void;
-  /** Changes settings at once; those that are not given stay as they are. */
-  configure(settings: Settings): void;
-  /** Adding and removing peers, and pausing them, while the node runs. */
-  readonly peers: Peers;
-  readonly deadLetters: {
-    list(options?: { limit?: number; after?: number }): DeadLetter[];
-    retry(id: number): RetryResult;
-    discard(id: number): void;
-  };
-  /**
-   * Changes the schema: runs SQL, or a function, and does all that Rowcast has to do about it, in one transaction. Whatever
-   * is thrown takes all of it back.
-   */
-  migrate(migration: Migration, options?: MigrateOptions): void;
-  readonly aliases: {
-    /** The names that tables and columns had before. */
-    list(): Alias[];
-    /** From now on changes travel under the new names alone; the old ones are still understood. Once every node is migrated. */
-    drop(): void;
-  };
-  readonly id: string;
-  /** The largest body that it takes; `rowcast/http` reads no further. */
-  readonly maxBodyBytes: number;
-}
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -122,6 +74,7 @@ class Attached implements Manager {
   readonly #watching: Promise<void>;
   readonly #requests: Requests;
   readonly #company: NodeCompany;
+  readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
@@ -170,6 +123,19 @@ class Attached implements Manager {
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
+    this.#comparisons = new Comparisons(db, {
+      registry: this.#registry,
+      config,
+      clock: this.#clock,
+      events: this.#events,
+      stopped: this.#stopped.signal,
+      random: this.#random,
+      fetch: (peer, ...request) => this.#fetch(peer, ...request),
+      peers: () => this.#roster.urls,
+      shippers: () => this.#roster.shippers,
+      introduction: (peer) => this.#company.introduction(peer),
+      take: (body) => void this.#apply(body, {}, true),
+    });
     this.peers = this.#peers();
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
@@ -217,6 +183,7 @@ class Attached implements Manager {
       shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
+      verified: (peer) => this.#comparisons.summaryOf(peer),
       now: this.#clock.now(),
     });
   }
@@ -225,6 +192,16 @@ class Attached implements Manager {
     this.#refuseIfStopped();
     await this.#retrying.caughtUp();
     return this.#roster.flush();
+  }
+
+  async verify(peer?: string | undefined, options: VerifyOptions = {}): Promise<VerifyResult[]> {
+    this.#refuseIfStopped();
+    return this.#comparisons.verify(peer, options);
+  }
+
+  async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
+    this.#refuseIfStopped();
+    return this.#comparisons.answer(path, body, options);
   }
 
   nudge(): void {
@@ -313,16 +290,13 @@ class Attached implements Manager {
   }
 
   #shipper(peer: string, attachment: Attachment): Shipper {
+    const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company);
     return new Shipper({
       nodeId: this.id,
       peer,
-      outbox: new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company),
+      outbox: this.#comparisons.seeding(peer, outbox),
       company: this.#company.of(peer),
-      fetch: async (url, init) => {
-        const answer = await this.#transport.fetch(url, init);
-        this.#oneWay.heard(peer, answer.headers?.get(NODE_ID_HEADER));
-        return answer;
-      },
+      fetch: (...request) => this.#fetch(peer, ...request),
       get: this.#transport.get,
       untilSent: this.#transport.untilSent,
       clock: this.#clock,
@@ -330,6 +304,14 @@ class Attached implements Manager {
       events: this.#events,
       pace: this.#settings,
     });
+  }
+
+  async #fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post> {
+    const answer = await this.#transport.fetch(...request);
+    const id = answer.headers?.get(NODE_ID_HEADER);
+    this.#oneWay.heard(peer, id);
+    if (id) this.#comparisons.heard(peer, id);
+    return answer;
   }
 
   /** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
@@ -365,12 +347,13 @@ class Attached implements Manager {
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     this.#roster.tick();
     this.#requests.serve();
+    this.#comparisons.tick();
   }
 
   async #end(): Promise<void> {
     this.#counter.stop();
     this.#stopped.abort();
-    await Promise.all([this.#watching, this.#retrying.stop(), this.#roster.stop()]);
+    await Promise.all([this.#watching, this.#retrying.stop(), this.#comparisons.stop(), this.#roster.stop()]);
     this.#transport.close();
     try {
       this.#roster.leave();

@@ -19,6 +19,11 @@ export interface Config {
   maxBodyBytes?: number;
   /** How long a peer may take to answer, in milliseconds. Default 30,000. */
   requestTimeoutMs?: number;
+  /**
+   * Compare with every peer by itself, so often, and put right what differs. Default every 24 hours, with repair; false:
+   * only where something has been found out, or on demand.
+   */
+  verify?: { every?: string | number; repair?: boolean } | false;
   /** How much is kept for a peer that is away; one that is further behind is given the whole state when it is back. */
   maxBacklog?: MaxBacklog;
   /** Seams for tests and simulations: time, network and chance come from outside. */
@@ -45,8 +50,14 @@ export interface BacklogLimits {
 export type Settings = Pick<Config, 'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs' | 'maxBacklog'>;
 
 type Seam = 'clock' | 'fetch' | 'get' | 'random';
-export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog'>> &
-  Pick<Config, Seam> & { maxBacklog: BacklogLimits };
+export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify'>> &
+  Pick<Config, Seam> & { maxBacklog: BacklogLimits; verify: CheckedVerify };
+
+export interface CheckedVerify {
+  /** 0: never by itself. */
+  everyMs: number;
+  repair: boolean;
+}
 
 /** What the loops and the bound on the backlog go by; the same object for as long as the node runs. */
 export type CheckedSettings = Pick<CheckedConfig, keyof Settings>;
@@ -77,6 +88,17 @@ export const SETTINGS = {
   maxBodyBytes: { default: 64 * MIB, min: 1_024, max: 512 * MIB, help: 'Largest body that /sync reads.' },
   requestTimeoutMs: { default: 30_000, min: 1, max: HOUR_MS, help: 'How long a peer may take to answer.' },
 } as const satisfies Record<string, Setting>;
+
+const DAY_MS = 24 * HOUR_MS;
+
+/** How a node and a hub compare by themselves; likewise for both programs. */
+export const VERIFY = {
+  every: {
+    default: '24h',
+    help: 'How often to compare with every peer and put right what differs, such as 90m, 24h or 7d; off: never.',
+  },
+  repair: { default: true, help: 'Whether that puts right what differs, or only tells.' },
+} as const;
 
 type SettingName = keyof typeof SETTINGS;
 const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
@@ -115,7 +137,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   if (typeof config !== 'object' || config === null) throw wrong(`config must be an object {id, ${peersName}, ...}`);
   const given = config as Record<string, unknown>;
   const backlog = kind === 'node' ? ['maxBacklog'] : [];
-  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...backlog, 'clock', ...SEAMS]);
+  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...backlog, 'verify', 'clock', ...SEAMS]);
   const id = checkId(given.id);
   const peers = given[peersName];
   if (!Array.isArray(peers)) throw wrong(`option "${peersName}" must be an array of URLs`);
@@ -133,6 +155,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
     peers: [...new Set(peers.map(normalisePeer))],
     ...(numbers as Record<SettingName, number>),
     maxBacklog: checkBacklog(given.maxBacklog),
+    verify: checkVerify(given.verify),
     ...(clock && { clock }),
     ...(fetch && { fetch }),
     ...(get && { get }),
@@ -186,6 +209,32 @@ function checkLimit(name: BacklogSetting, value: unknown): unknown {
   if (Number.isSafeInteger(value) && (value as number) >= 1) return value;
   const allowed = words.map((word) => `"${word}"`).join(' or ');
   throw wrong(`option "maxBacklog.${name}" must be an integer from 1, or ${allowed}, not ${JSON.stringify(value)}`);
+}
+
+function checkVerify(given: unknown): CheckedVerify {
+  if (given === false) return { everyMs: 0, repair: VERIFY.repair.default };
+  if (given !== undefined && (typeof given !== 'object' || given === null)) {
+    throw wrong('option "verify" must be an object {every, repair}, or false');
+  }
+  const known = Object.keys(VERIFY);
+  for (const key of Object.keys(given ?? {})) {
+    if (!known.includes(key)) throw wrong(`option "verify" has no "${key}"${suggest(key, known)}`);
+  }
+  const { every = VERIFY.every.default, repair = VERIFY.repair.default } = (given ?? {}) as Record<string, unknown>;
+  if (typeof repair !== 'boolean') throw wrong('option "verify.repair" must be true or false');
+  const everyMs = parseEvery(every);
+  if (everyMs === undefined) throw wrong(`option "verify.every" ${EVERY_RULE}, not ${JSON.stringify(every)}`);
+  return { everyMs, repair };
+}
+
+export const EVERY_RULE = 'must be a time from 1s to 365d, such as 90m, 24h or 7d, or milliseconds';
+const UNITS = { ms: 1, s: 1_000, m: 60_000, h: HOUR_MS, d: DAY_MS };
+
+/** `24h` in milliseconds; undefined where it is no such time. */
+export function parseEvery(every: unknown): number | undefined {
+  const [, digits, unit] = typeof every === 'string' ? (/^(\d{1,9})(ms|s|m|h|d)$/.exec(every) ?? []) : [];
+  const ms = typeof every === 'number' ? every : Number(digits) * UNITS[unit as keyof typeof UNITS];
+  return Number.isInteger(ms) && ms >= 1_000 && ms <= 365 * DAY_MS ? ms : undefined;
 }
 
 /** An id travels as an HTTP header. */

@@ -62,6 +62,22 @@ export interface RowcastEvents {
     reason: string;
     rows: RowRef[];
   };
+  /**
+   * A comparison with a peer is over, on demand or by itself; `cause` says why it was made. `error` says why it could not be
+   * finished. The rows are in what verify() returns, and no content of them anywhere.
+   */
+  'verify-done': {
+    peer: string;
+    cause: string;
+    equal: boolean;
+    differences: number;
+    repaired: number;
+    pending: number;
+    /** How many rows differed, by table. */
+    tables: Record<string, number>;
+    ms: number;
+    error?: string;
+  };
   warning: { code: string; message: string };
   /** Something failed in the background; the loop goes on. */
   error: RowcastError;
@@ -81,6 +97,7 @@ const EVENTS: Record<EventName, true> = {
   'peer-down': true,
   'peer-stale': true,
   'dead-letter': true,
+  'verify-done': true,
   warning: true,
   error: true,
 };

@@ -4,6 +4,7 @@
  */
 
 import type { Registry } from './capture/registry.ts';
+import type { VerifySummary } from './compare/notes.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
@@ -29,6 +30,8 @@ export interface PeerHealth {
   lag_ms: number;
   last_acked_at: number | null;
   last_error: string | null;
+  /** What the latest comparison with it has found; null before the first. */
+  verified: VerifySummary | null;
 }
 
 export interface Health {
@@ -58,6 +61,8 @@ export interface Subject {
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
+  /** What the latest comparison with a peer has found. */
+  verified(peer: string): VerifySummary | undefined;
   now: number;
 }
 
@@ -138,7 +143,7 @@ function captureProblems(registry: Registry): string[] {
   return lost.map((name) => `the synced table "${name}" is gone: its changes are dead letters until it is back`);
 }
 
-function peerHealth({ db, registry, age, now }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
+function peerHealth({ db, registry, age, now, verified }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
   const progress = peerProgress(db, registry.list(), shipper.peer);
   const { pending, snapshot, lastAcked, snapshotSince } = progress;
   if (progress.toBeAsked) {
@@ -158,6 +163,7 @@ function peerHealth({ db, registry, age, now }: Subject, shipper: Shipper, probl
     lag_ms: pending === 0 ? 0 : lag,
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,
+    verified: verified(shipper.peer) ?? null,
   };
 }
 

@@ -1,10 +1,14 @@
-export { attach, type FlushResult, type Manager } from './attach.ts';
+export { attach } from './attach.ts';
 export type { Clock } from './clock.ts';
+export type { Answered, AnswerOptions } from './compare/answer.ts';
+export type { VerifySummary } from './compare/notes.ts';
+export type { Difference, RowVersion, VerifiedTable, VerifyOptions, VerifyResult } from './compare/verify.ts';
 export type { BacklogLimits, Config, MaxBacklog, PeerOptions, Settings } from './config.ts';
 export type { DeadLetter } from './dead-letters.ts';
 export { type ErrorCode, RowcastError } from './errors.ts';
 export type { EventName, Listener, RowcastEvents, RowRef } from './events.ts';
 export type { Health, PeerHealth } from './health.ts';
+export type { FlushResult, Manager } from './manager.ts';
 export type { Alias } from './migrate/aliases.ts';
 export type { MigrateOptions, Migration } from './migrate/options.ts';
 export type { Received } from './receive/answer.ts';

@@ -20,6 +20,7 @@ import {
   processFlags,
   RELOADABLE,
   settingFlags,
+  verifyOption,
 } from './shared-flags.ts';
 
 export const HUB_FLAGS = {
@@ -51,7 +52,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(HUB_FLAGS)}
 
-Routes: POST /sync, GET /health.
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
@@ -69,7 +70,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    relay = await createHub(opened.db, { id, edges, maxBodyBytes, ...settingsOf(flags) });
+    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) });
   } catch (error) {
     server.cut();
     opened?.close();

@@ -48,6 +48,13 @@ export function logEvents(manager: Subscribable, log: Log, clock: Clock): void {
       changes: rows.length,
     });
   });
+  manager.on('verify-done', ({ equal, ...found }) =>
+    log(equal ? 'info' : 'warn', 'verify-done', {
+      equal,
+      ...found,
+      ...(found.error && { error: withoutAnswer(found.error) }),
+    }),
+  );
   manager.on('warning', ({ code, message }) => sparing('warn', 'warning', { code, message }));
   manager.on('error', ({ code, message }) => sparing('error', 'error', { code, message }));
 }

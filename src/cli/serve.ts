@@ -27,6 +27,7 @@ import {
   processFlags,
   RELOADABLE,
   settingFlags,
+  verifyOption,
 } from './shared-flags.ts';
 
 export const SERVE_FLAGS = {
@@ -70,7 +71,8 @@ ${FLAGS_HELP}
 
 ${describeFlags(SERVE_FLAGS)}
 
-Routes: POST /sync, GET /health, GET and POST /api/items, POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, GET and POST /api/items,
+POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
@@ -90,7 +92,11 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
-    manager = attach(opened.db, { id: flags.id, peers, maxBodyBytes, ...settingsOf(flags) }, tables);
+    manager = attach(
+      opened.db,
+      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) },
+      tables,
+    );
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;

@@ -1,6 +1,17 @@
 /** The flags that both programs have. The numbers of the library come from its own table of settings. */
 
-import { BACKLOG_SETTINGS, type BacklogLimits, ID_RULE, isId, normalisePeer, SETTINGS } from '../config.ts';
+import {
+  BACKLOG_SETTINGS,
+  type BacklogLimits,
+  type Config,
+  EVERY_RULE,
+  ID_RULE,
+  isId,
+  normalisePeer,
+  parseEvery,
+  SETTINGS,
+  VERIFY,
+} from '../config.ts';
 import { messageOf } from '../errors.ts';
 import { choice, file, integer, limit, text, UsageError } from './flags.ts';
 import { parseListen } from './listen.ts';
@@ -46,7 +57,24 @@ export function settingFlags(more: { batchMs: string; requestTimeoutMs?: string 
     maxBatchBytes: integer(maxBatchBytes.help, maxBatchBytes),
     maxBodyBytes: integer(maxBodyBytes.help, maxBodyBytes),
     requestTimeoutMs: integer(more.requestTimeoutMs ?? requestTimeoutMs.help, requestTimeoutMs),
+    verifyEvery: { ...text('time', VERIFY.every.help), parse: parseVerifyEvery, default: VERIFY.every.default },
+    verifyRepair: {
+      ...choice(['true', 'false'], VERIFY.repair.help),
+      parse: (value: string): boolean => choice(['true', 'false'], '').parse(value) === 'true',
+    },
   };
+}
+
+const OFF = 'off';
+
+function parseVerifyEvery(value: string): string {
+  if (value === OFF || parseEvery(value) !== undefined) return value;
+  throw new UsageError(`${EVERY_RULE.replace(', or milliseconds', '')}, or ${OFF}, not ${JSON.stringify(value)}`);
+}
+
+/** The two flags as the option of attach and createHub. */
+export function verifyOption(flags: { verifyEvery: string; verifyRepair: boolean }): NonNullable<Config['verify']> {
+  return flags.verifyEvery === OFF ? false : { every: flags.verifyEvery, repair: flags.verifyRepair };
 }
 
 /** Of these, and of the peers, the program takes another value while it runs. */

@@ -5,7 +5,9 @@ import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/ans
 import { unpack, unpackedMax } from '../wire/gzip.ts';
 
 import {
+  COMPARE_PATH,
   encodeAck,
+  FETCH_PATH,
   HEALTH_PATH,
   NODE_ID_HEADER,
   ROWCAST_HEADER,
@@ -18,6 +20,8 @@ import type { Incoming, Outgoing } from './bridge.ts';
 export interface Replica {
   receive(body: Uint8Array, options: ReceiveOptions): Received | Promise<Received>;
   health(): { ok: boolean } | Promise<{ ok: boolean }>;
+  /** What `/sync/compare` and `/sync/fetch` answer; without it there is nothing at either. */
+  answer?(path: string, body: Uint8Array, options: { from?: string | undefined }): Promise<Outgoing>;
   /** Told to whoever sends to it. */
   readonly id?: string;
   /** Who has asked for `/health` says who it is, in the header `x-rowcast`: the headers that the answer has besides. */
@@ -39,6 +43,8 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
     if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
     return await healthOf(manager, incoming.header(ROWCAST_HEADER));
   }
+  const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
+  if (answerTo) return await question(manager, answerTo, incoming);
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
   const { headers, ...answer } = await sync(manager, incoming);
   const self = manager.id === undefined ? {} : { [NODE_ID_HEADER]: manager.id };
@@ -46,6 +52,38 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
 }
 
 async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
+  const body = await bodyOf(manager, incoming);
+  if (!(body instanceof Uint8Array)) return body;
+  const {
+    status,
+    body: answer,
+    headers,
+  } = await manager.receive(body, {
+    from: incoming.header(NODE_ID_HEADER) ?? undefined,
+    sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
+    said: incoming.header(ROWCAST_HEADER) ?? undefined,
+  });
+  const text = 'ack' in answer ? encodeAck(answer) : JSON.stringify(answer);
+  return { status, headers: { ...JSON_TYPE, ...headers }, body: text };
+}
+
+async function question(
+  manager: Replica,
+  answerTo: (body: Uint8Array, options: { from?: string | undefined }) => Promise<Outgoing>,
+  incoming: Incoming,
+): Promise<Outgoing> {
+  const body = await bodyOf(manager, incoming);
+  if (!(body instanceof Uint8Array)) return body;
+  try {
+    const { headers, ...answer } = await answerTo(body, { from: incoming.header(NODE_ID_HEADER) ?? undefined });
+    return { ...answer, headers: { ...JSON_TYPE, ...headers } };
+  } catch (error) {
+    return refused(503, messageOf(error));
+  }
+}
+
+/** The body of a POST with JSON, or the answer that says what is wrong with it. */
+async function bodyOf(manager: Replica, incoming: Incoming): Promise<Uint8Array | Outgoing> {
   const max = manager.maxBodyBytes;
   if (incoming.method !== 'POST') return notAllowed('POST');
   const type = incoming.header('content-type')?.split(';')[0]?.trim().toLowerCase();
@@ -61,17 +99,7 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
   if (body === 'too-large') return tooLarge(typeof read === 'string' ? max : unpackedMax(read.byteLength, max));
   if (body === 'garbage') return refused(400, 'the body is not gzip, or breaks off');
   if (body === 'no-room' || (body !== read && !incoming.hold(body.byteLength))) return noRoom();
-  const {
-    status,
-    body: answer,
-    headers,
-  } = await manager.receive(body, {
-    from: incoming.header(NODE_ID_HEADER) ?? undefined,
-    sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
-    said: incoming.header(ROWCAST_HEADER) ?? undefined,
-  });
-  const text = 'ack' in answer ? encodeAck(answer) : JSON.stringify(answer);
-  return { status, headers: { ...JSON_TYPE, ...headers }, body: text };
+  return body;
 }
 
 /** A stopped manager has no health to report; a load balancer reads 503 as "not here". */

@@ -1,5 +1,6 @@
 /** The hub's health: the specification's six fields, where the peers are the edges, and how far each edge is. */
 
+import type { VerifySummary } from '../compare/notes.ts';
 import { messageOf } from '../errors.ts';
 import type { Loop } from '../send/loop.ts';
 import type { PeerCondition } from '../send/shipper.ts';
@@ -20,6 +21,8 @@ export interface EdgeHealth {
   lag_ms: number;
   last_acked_at: number | null;
   last_error: string | null;
+  /** What the latest comparison with it has found; null before the first. */
+  verified: VerifySummary | null;
 }
 
 export interface HubHealth {
@@ -41,6 +44,7 @@ export async function hubHealth(
   store: HubStore,
   links: { edge: Edge; loop: Loop }[],
   now: number,
+  verified: (url: string) => VerifySummary | undefined,
 ): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
   const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
@@ -64,6 +68,7 @@ export async function hubHealth(
       lag_ms: oldest === undefined ? 0 : Math.max(0, now - oldest),
       last_acked_at: shipper.lastAckedAt ?? null,
       last_error: shipper.lastError ?? null,
+      verified: verified(edge.url) ?? null,
     };
   });
   return {

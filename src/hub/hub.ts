@@ -2,6 +2,9 @@
 
 import { randomInt } from 'node:crypto';
 import { type Clock, systemClock } from '../clock.ts';
+import type { Answered, AnswerOptions } from '../compare/answer.ts';
+import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
+import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import { type CheckedConfig, type Config, checkConfig, checkSettings, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
@@ -15,6 +18,7 @@ import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
+import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
 import { type HubHealth, hubHealth } from './health.ts';
@@ -51,6 +55,10 @@ export interface Hub {
   hello(said: string): Promise<Record<string, string>>;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
   flush(): Promise<FlushResult>;
+  /** Compares with an edge, or with all of them, and tells what differs; with `repair`, puts it right. */
+  verify(edge?: string | undefined, options?: VerifyOptions): Promise<VerifyResult[]>;
+  /** For the caller's own routes `/sync/compare` and `/sync/fetch`. */
+  answer(path: string, body: string | Uint8Array, options?: AnswerOptions): Promise<Answered>;
   /** Ends the loops; when it resolves, no timer, socket or statement is left. */
   stop(): Promise<void>;
   on<E extends HubEventName>(event: E, listener: Listener<E>): () => void;
@@ -82,11 +90,18 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   try {
     await store.open();
     const edges = await enrolEdges(store, config.peers);
-    return new Relay(store, edges, await store.askedFor(), { ...config, clock });
+    const kept = { askedFor: await store.askedFor(), verified: await notesOf(store).read() };
+    return new Relay(store, edges, kept, { ...config, clock });
   } catch (error) {
     await store.close();
     throw error;
   }
+}
+
+/** What an earlier process has left to be done. */
+interface Kept {
+  askedFor: string[];
+  verified: Map<string, VerifyNote>;
 }
 
 class Relay implements Hub {
@@ -105,10 +120,11 @@ class Relay implements Hub {
   readonly #closeTransport: () => void;
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
+  readonly #comparisons: HubComparisons;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(store: HubStore, edges: Edge[], askedFor: string[], config: CheckedConfig & { clock: Clock }) {
+  constructor(store: HubStore, edges: Edge[], kept: Kept, config: CheckedConfig & { clock: Clock }) {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
@@ -154,6 +170,16 @@ class Relay implements Hub {
     const refuseIfStopped = (): void => this.#refuseIfStopped();
     this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, refuseIfStopped });
     this.edges = this.#roster;
+    this.#comparisons = new HubComparisons(store, {
+      config,
+      clock: this.#clock,
+      events: this.#events,
+      random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
+      stopped: this.#stopped.signal,
+      fetch: sending.fetch,
+      links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
+      remembered: kept.verified,
+    });
     this.deadLetters = {
       list: (options) => store.letters.list(options),
       retry: (id) => retryLetter(store, id),
@@ -169,7 +195,8 @@ class Relay implements Hub {
     this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
     this.#roster.start();
     this.#identities.start();
-    this.#resends.start(askedFor);
+    this.#resends.start(kept.askedFor);
+    this.#comparisons.start();
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -222,7 +249,8 @@ class Relay implements Hub {
 
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
-    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now());
+    const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
+    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified);
   }
 
   async flush(): Promise<FlushResult> {
@@ -234,6 +262,16 @@ class Relay implements Hub {
     this.#refuseIfStopped();
     Object.assign(this.#pace, checkSettings(settings, 'hub'));
     this.#roster.nudge();
+  }
+
+  async verify(edge?: string | undefined, options: VerifyOptions = {}): Promise<VerifyResult[]> {
+    this.#refuseIfStopped();
+    return this.#comparisons.verify(edge, options);
+  }
+
+  async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
+    this.#refuseIfStopped();
+    return this.#comparisons.answer(path, body, options);
   }
 
   stop(): Promise<void> {
@@ -253,7 +291,7 @@ class Relay implements Hub {
 
   async #end(): Promise<void> {
     this.#stopped.abort();
-    await Promise.all([this.#waking, this.#identities.stop(), this.#roster.stop()]);
+    await Promise.all([this.#waking, this.#identities.stop(), this.#comparisons.stop(), this.#roster.stop()]);
     this.#closeTransport();
     await this.#store.close();
   }

@@ -83,7 +83,7 @@ export class SegmentReader {
 }
 
 /** A stored row as the change it came as. */
-const CHANGE = changeSql({
+export const CHANGE = changeSql({
   op: 'op',
   table: 'table_name',
   row: 'row_data',

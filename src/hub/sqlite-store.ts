@@ -8,6 +8,7 @@ import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
 import type { BatchLimit } from '../wire/body.ts';
 import { LATEST, SqliteHubCompany } from './sqlite-company.ts';
+import { SqliteHubLedger } from './sqlite-ledger.ts';
 import { SegmentReader } from './sqlite-read.ts';
 import { BatchMerger } from './sqlite-receive.ts';
 import { prepareHubDatabase } from './sqlite-tables.ts';
@@ -30,6 +31,7 @@ export interface SqliteStoreOptions {
 export class SqliteHubStore implements HubStore {
   readonly letters: HubLetters;
   readonly company: SqliteHubCompany;
+  readonly ledger: SqliteHubLedger;
   readonly #db: Connection;
   readonly #letters: DeadLetters;
   readonly #merger: BatchMerger;
@@ -59,6 +61,7 @@ export class SqliteHubStore implements HubStore {
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);
     this.letters = lettersOf(db, this.#letters);
+    this.ledger = new SqliteHubLedger(db, () => this.tables());
   }
 
   async open(): Promise<void> {
@@ -168,7 +171,10 @@ export class SqliteHubStore implements HubStore {
 
   async forgetEdges(urls: string[]): Promise<void> {
     this.#db.transaction(() => {
-      for (const url of urls) this.#db.run('DELETE FROM _hub_edges WHERE url = ?', url);
+      for (const url of urls) {
+        this.#db.run('DELETE FROM _hub_edges WHERE url = ?', url);
+        this.#db.run('DELETE FROM _hub_verified WHERE url = ?', url);
+      }
     });
     for (const url of urls) this.#generations.delete(url);
   }
@@ -212,6 +218,16 @@ export class SqliteHubStore implements HubStore {
         );
       }
     });
+  }
+
+  async verified(): Promise<Map<string, string>> {
+    const rows = this.#db.all<{ url: string; note: string }>('SELECT url, note FROM _hub_verified');
+    return new Map(rows.map(({ url, note }) => [url, note]));
+  }
+
+  async noteVerified(url: string, note: string): Promise<void> {
+    const sql = 'INSERT INTO _hub_verified (url, note) VALUES (?, ?) ON CONFLICT DO UPDATE SET note = excluded.note';
+    this.#db.transaction(() => this.#db.run(sql, url, note));
   }
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {

@@ -21,10 +21,11 @@ const DEFINITIONS: Record<string, string> = {
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
     'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0)',
   _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
+  _hub_verified: 'CREATE TABLE _hub_verified (url TEXT PRIMARY KEY, note TEXT NOT NULL) WITHOUT ROWID',
 };
 
 /** Those that have few rows, however many the hub has. */
-const SMALL = new Set(['_hub_edges', '_hub_asked']);
+const SMALL = new Set(['_hub_edges', '_hub_asked', '_hub_verified']);
 
 /** Those that a node has, too. */
 const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TABLES };

@@ -17,6 +17,8 @@
  * A store that several hubs share also has to say who else is alive, and when it may have gone back (a failover that
  * lost the latest commits). Both are further methods beside these; none of these would change.
  */
+import type { Id } from '../compare/ids.ts';
+import type { Columns, Entry, Ledger } from '../compare/ledger.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
 import type { Shipment } from '../send/shipment.ts';
@@ -83,6 +85,12 @@ export interface HubStore {
   identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow>;
   /** Moves positions forward, of the generations named and no others (I6). Not flushed. */
   advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void>;
+
+  /** What it holds by ranges of ids, for comparisons: the state that I2 speaks of. */
+  readonly ledger: HubLedger;
+  /** What was noted of each edge by `noteVerified`, as it was. An edge that is forgotten is forgotten here, too. */
+  verified(): Promise<Map<string, string>>;
+  noteVerified(url: string, note: string): Promise<void>;
 
   readonly letters: HubLetters;
   /** For `/health`, with bounded work. Rejects where the store cannot be read. */
@@ -170,6 +178,14 @@ export interface EdgeRow {
   paused: boolean;
   /** Tells apart the nodes that were at this URL one after the other. */
   generation: number;
+}
+
+/** A ledger as every side of a comparison has it, and what a hub can say of single ids. */
+export interface HubLedger extends Omit<Ledger, 'look' | 'flushed'> {
+  /** What is known of these ids, in their order. */
+  entries(table: string, columns: Columns, ids: Id[]): Promise<Entry[]>;
+  /** Those of these ids whose row has its place after a position. */
+  after(table: string, ids: Id[], position: Seq): Promise<Id[]>;
 }
 
 export interface HubLetters {

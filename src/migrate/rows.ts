@@ -8,12 +8,11 @@
  */
 import { qualified } from '../capture/stamps.ts';
 import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from '../capture/versions.ts';
-import { affine } from '../receive/merge.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
-import { encode, rowJson } from '../wire/values.ts';
+import { affine, encode, rowJson } from '../wire/values.ts';
 
 /** A table before the migration and after it, and which column became which. */
 export interface Pair {

@@ -6,10 +6,10 @@
  * change by change, and the outcome is the same.
  */
 
-import type { Affinity, Column, Table } from '../sqlite/schema.ts';
+import type { Column, Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
 
-import { content, decode } from '../wire/values.ts';
+import { affine, content, decode } from '../wire/values.ts';
 
 /** Which key of the wire row goes into which column. */
 export interface Shape {
@@ -221,26 +221,6 @@ function upsertInPlace(table: Table, shape: Shape): string {
 /** A comparison does not round an integer beyond 2^53 as storing it in a REAL column does. */
 function asStored(column: Column, x: string): string {
   return column.affinity === 'REAL' ? affine(x, 'REAL') : x;
-}
-
-/** What a column of that affinity holds after `x` was written to it, where there is no column at hand to write it to. */
-export function affine(x: string, affinity: Affinity): string {
-  // Text is equal to itself as a number only where all of it is one.
-  const number = (as: string): string => `iif(${x} = CAST(${x} AS NUMERIC), CAST(${x} AS ${as}), ${x})`;
-  switch (affinity) {
-    case 'TEXT':
-      return `iif(typeof(${x}) IN ('integer', 'real'), CAST(${x} AS TEXT), ${x})`;
-    case 'REAL':
-      return `CASE typeof(${x}) WHEN 'integer' THEN CAST(${x} AS REAL) WHEN 'text' THEN ${number('REAL')} ELSE ${x} END`;
-    case 'INTEGER':
-    case 'NUMERIC':
-      return (
-        `CASE typeof(${x}) WHEN 'real' THEN iif(${x} = CAST(${x} AS INTEGER), CAST(${x} AS INTEGER), ${x}) ` +
-        `WHEN 'text' THEN ${number('NUMERIC')} ELSE ${x} END`
-      );
-    case 'BLOB':
-      return x;
-  }
 }
 
 function deleteInPlace(table: Table): string {

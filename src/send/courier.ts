@@ -105,6 +105,11 @@ export class Courier<P> {
     return (this.#isRowcast || this.#o.company.isKnown) && !this.#withoutHealth && this.#o.get !== undefined;
   }
 
+  /** Its latest acknowledgement has shown that it is a Rowcast: it may be asked more than to take a batch. */
+  get isRowcast(): boolean {
+    return this.#isRowcast;
+  }
+
   /** Resolves when the request is on its way: what comes next may keep the event loop for some milliseconds. */
   async begin(shipment: Shipment<P>, attempt: number, place: 'first' | 'second'): Promise<Sent<P>> {
     const packed = await this.#link.pack(shipment.body, attempt);

@@ -183,6 +183,12 @@ export function stateOf(db: Connection, peer: string): PeerState {
   return state;
 }
 
+/** What is in `_changes` after it is on its way to the peer; -1 where all rows are, undefined where nothing is sent there. */
+export function deliveredUpTo(db: Connection, peer: string): number | undefined {
+  const state = findState(db, peer);
+  return state?.tailFrom == null ? state?.lastAcked : -1;
+}
+
 /** The peer has everything up to there. Inside a transaction. */
 export function advancePeer(db: Connection, peer: string, end: PeerPosition): void {
   if (end.kind === 'snapshot') {

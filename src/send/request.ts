@@ -56,6 +56,23 @@ export function postBatch(
   );
 }
 
+/** What a comparison may answer: some thousand ids, or as many rows as one batch has. */
+const ANSWER_BYTES_COMPARED = 16 * 1024 * 1024;
+
+/** Asks for something at one of a peer's addresses. Throws NoAnswer. */
+export function postQuestion(
+  post: Post,
+  url: string,
+  { nodeId, introduction, body }: { nodeId: string; introduction: string; body: Body },
+  options: RequestOptions,
+): Promise<PeerAnswer> {
+  const identity = { [NODE_ID_HEADER]: nodeId, [ROWCAST_HEADER]: introduction };
+  const headers = { 'content-type': 'application/json', ...identity };
+  return exchange(options, ANSWER_BYTES_COMPARED, (signal) =>
+    post(url, { method: 'POST', headers, body, redirect: 'manual', signal }),
+  );
+}
+
 /** Asks a peer how it is. Throws NoAnswer. */
 export function askHealth(get: Ask, peer: string, introduction: string, options: RequestOptions): Promise<PeerAnswer> {
   const headers = { [ROWCAST_HEADER]: introduction };

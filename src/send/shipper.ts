@@ -98,6 +98,11 @@ export class Shipper<P = unknown> {
     };
   }
 
+  /** The peer has shown by its answers that it is one; a plain peer is never sent anything but batches. */
+  get isRowcast(): boolean {
+    return this.#courier.isRowcast;
+  }
+
   start(): void {
     this.#running ??= this.#run();
   }

@@ -15,10 +15,20 @@ import { exactString } from '../wire/exact-text.ts';
 import { BOUND_ID, encode, idForWire, rowJson } from '../wire/values.ts';
 
 export interface SnapshotPosition {
-  /** `rows:<table>` or `tombstones:<table>`; null before the first. */
+  /** `rows:<table>`, `hidden:<table>`, `tombstones:<table>` or `compare:<table>`; null before the first, `end` after all. */
   section: string | null;
-  /** The last id sent in that section, as it travels; null before the first. */
+  /** The last id of that section that the peer has, as it travels; null before the first. */
   after: string | null;
+}
+
+/** A table that is compared with the peer's, all of it by id; see seed.ts. */
+export const COMPARED = 'compare:';
+/** Everything has been given. */
+export const WALKED = 'end';
+
+/** By name, whatever the order of the configuration: a position must mean the same after a restart. */
+export function inOrder<T extends { name: string }>(tables: T[]): T[] {
+  return tables.toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 interface Page {
@@ -88,10 +98,11 @@ function ahead(
   position: SnapshotPosition,
   anyStamps = false,
 ): (Section & { params: Value[]; resumed: boolean })[] {
-  // By name, whatever the order of the configuration: a position must mean the same after a restart.
-  const ordered = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1));
-  const sections = ordered.flatMap((table) => [rowsOf(table, anyStamps), hiddenOf(table), tombstonesOf(table)]);
-  const known = sections.findIndex(({ name }) => name === position.section);
+  if (position.section === WALKED) return [];
+  const sections = inOrder(tables).flatMap((table) => [rowsOf(table, anyStamps), hiddenOf(table), tombstonesOf(table)]);
+  // A comparison goes by another order: as a snapshot its table begins anew.
+  const begun = position.section?.replace(COMPARED, 'rows:');
+  const known = sections.findIndex(({ name }) => name === begun);
   return sections.slice(Math.max(0, known)).map((section) => {
     const resumed = section.name === position.section && position.after !== null;
     return { ...section, params: resumed ? [position.after] : [], resumed };

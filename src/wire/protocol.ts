@@ -47,6 +47,9 @@ export type LetterCode = RejectionCode | 'refused' | 'unique' | 'no-id';
 export const BATCH_CHANGES_MAX = 10_000;
 
 export const SYNC_PATH = '/sync';
+/** Beside it, at a Rowcast node or hub: what is there by ranges of ids, and rows that are asked for; see compare/. */
+export const COMPARE_PATH = '/sync/compare';
+export const FETCH_PATH = '/sync/fetch';
 export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';
 /** Of a request: the sender is Rowcast, and what it says of itself, as `id=<node id>; ...`. Unknown keys are ignored. */

@@ -149,6 +149,26 @@ export function contentValue(x: string, affinity: Affinity): string {
   return `CASE WHEN typeof(${x}) = 'real' AND ${finite(x)} AND ${x} <> 0 THEN ${scaled(x)} ELSE ${json} END`;
 }
 
+/** What a column of that affinity holds after `x` was written to it, where there is no column at hand to write it to. */
+export function affine(x: string, affinity: Affinity): string {
+  // Text is equal to itself as a number only where all of it is one.
+  const number = (as: string): string => `iif(${x} = CAST(${x} AS NUMERIC), CAST(${x} AS ${as}), ${x})`;
+  switch (affinity) {
+    case 'TEXT':
+      return `iif(typeof(${x}) IN ('integer', 'real'), CAST(${x} AS TEXT), ${x})`;
+    case 'REAL':
+      return `CASE typeof(${x}) WHEN 'integer' THEN CAST(${x} AS REAL) WHEN 'text' THEN ${number('REAL')} ELSE ${x} END`;
+    case 'INTEGER':
+    case 'NUMERIC':
+      return (
+        `CASE typeof(${x}) WHEN 'real' THEN iif(${x} = CAST(${x} AS INTEGER), CAST(${x} AS INTEGER), ${x}) ` +
+        `WHEN 'text' THEN ${number('NUMERIC')} ELSE ${x} END`
+      );
+    case 'BLOB':
+      return x;
+  }
+}
+
 function scaled(x: string): string {
   const [low, high] = [2n ** 52n, 2n ** 62n];
   return (

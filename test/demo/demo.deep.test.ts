@@ -155,7 +155,7 @@ describe('the view', () => {
   it('tells a peer that is up, down, tried again, or not yet heard of', () => {
     const peer = (url: string, state: 'up' | 'down' | 'unknown', pending: number, last_error: string | null) => ({
       ...{ url, state, pending, last_error, last_acked: 0, snapshot: false, last_acked_at: null, lag_ms: 0 },
-      ...{ paused: false, stale: false },
+      ...{ paused: false, stale: false, verified: null },
     });
     const states = [
       peer('u', 'up', 3, null),

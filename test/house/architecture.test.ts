@@ -164,6 +164,7 @@ describe('the direction of imports', () => {
     ['sqlite', /^(errors|clock)\.ts$/],
     ['wire', /^(sqlite\/.*|errors\.ts)$/],
     ['identity', /^(wire\/.*|sqlite\/.*|(errors|clock)\.ts)$/],
+    ['compare', /^((sqlite|wire)\/.*|(errors|clock)\.ts)$/],
     ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
     ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
   ];

@@ -3,6 +3,7 @@
  * methods say of themselves. A store runs through it by calling `storeConformance` with a way to make one.
  */
 import { describe, expect, test } from 'vitest';
+import type { Columns, Portion } from '../../src/compare/ledger.ts';
 import type { EdgeRow, HubStore, Segment, Sender, Stored } from '../../src/hub/store.ts';
 import type { BatchLimit } from '../../src/wire/body.ts';
 import { Random } from '../support/model.ts';
@@ -29,6 +30,96 @@ interface WireChange {
 }
 
 export function storeConformance(name: string, make: () => Promise<StoreUnderTest>): void {
+  describe(`${name}: what it holds, for comparisons`, () => {
+    const columns = { id: 'TEXT', name: 'TEXT', updated_at: 'INTEGER' } as const;
+    const many: Portion = { rows: 1_000, bytes: 1_000_000 };
+
+    test('every id once, in the order of its bytes, with its version', async () => {
+      const { store } = await make();
+      await receive(store, [
+        live('b', T),
+        live('a', T + 1),
+        gone('c', T),
+        live('B', T),
+        live('\u00e9', T),
+        live('', T),
+      ]);
+      const listed = await store.ledger.list('items', columns, { after: null, upTo: null });
+      expect(listed.map(({ id, version, deleted }) => [id, version, deleted])).toEqual([
+        ['', T, false],
+        ['B', T, false],
+        ['a', T + 1, false],
+        ['b', T, false],
+        ['c', T, true],
+        ['\u00e9', T, false],
+      ]);
+      expect(await store.ledger.list('ITEMS', columns, { after: 'B', upTo: 'b' })).toEqual(listed.slice(2, 4));
+      expect(await store.ledger.entries('items', columns, ['c', 'nobody', 'a'])).toEqual([listed[2], listed[4]]);
+      expect(await store.ledger.outline()).toEqual([{ name: 'items', columns: null, last: '\u00e9' }]);
+    });
+
+    test('a range is cut after so many rows, or bytes, and at least one', async () => {
+      const { store } = await make();
+      const rows = ['a', 'b', 'c', 'd'].map((id) => live(id, T, { name: 'x'.repeat(1_000) }));
+      await receive(store, rows);
+      const all = { after: null, upTo: null };
+      expect(await store.ledger.cut('items', all, many)).toBeNull();
+      expect(await store.ledger.cut('items', all, { ...many, rows: 3 })).toBe('c');
+      expect(await store.ledger.cut('items', { after: 'b', upTo: 'd' }, { ...many, rows: 1 })).toBe('c');
+      expect(await store.ledger.cut('items', all, { ...many, bytes: 2_500 })).toBe('b');
+      expect(await store.ledger.cut('items', all, { ...many, bytes: 1 })).toBe('a');
+      expect(await store.ledger.cut('nothing', all, many)).toBeNull();
+    });
+
+    test('what is spelt says everything of the columns that are asked for, and nothing of others', async () => {
+      const [one, two] = [(await make()).store, (await make()).store];
+      const text = async (store: HubStore, of: Columns = columns): Promise<string> => {
+        const { texts } = await store.ledger.spell('items', of, { after: null, upTo: null });
+        return texts.map((part) => new TextDecoder().decode(part)).join('');
+      };
+      await receive(one, [live('x', T, { name: 'a', more: 1 }), gone('y', T)]);
+      // Other keys, in another order and another case.
+      await receive(two, [
+        { op: 'UPDATE', table: 'ITEMS', row: { NAME: 'a', updated_at: T, id: 'x' }, old_id: null },
+        gone('y', T),
+      ]);
+      expect(await text(one)).toBe(await text(two));
+      expect(await text(one, null)).not.toBe(await text(two, null));
+      await receive(two, [live('x', T, { name: 'b' })]);
+      expect(await text(one)).not.toBe(await text(two));
+      expect((await one.ledger.spell('items', columns, { after: 'x', upTo: null })).rows).toBe(1);
+    });
+
+    test('rows are handed out as the first that fit', async () => {
+      const { store } = await make();
+      await receive(store, [live('a', T), live('b', T), gone('c', T)]);
+      const { body, count, rest } = await store.ledger.changes('items', ['c', 'b', 'a', 'x'], 5, { ...many, rows: 2 });
+      expect(count).toBe(2);
+      expect(rest).toEqual(['c']);
+      const batch = JSON.parse(new TextDecoder().decode(body));
+      expect(batch).toMatchObject({ batch_id: 5, changes: [{ row: { id: 'a' } }, { row: { id: 'b' } }] });
+      expect((await store.ledger.changes('items', ['x'], 5, many)).count).toBe(0);
+    });
+
+    test('which rows an edge has not been given yet', async () => {
+      const { store } = await make();
+      await receive(store, [live('a', T), live('b', T)]);
+      const { end } = (await store.read(0, ALL)) as Segment;
+      await receive(store, [live('a', T + 1)]);
+      expect(await store.ledger.after('items', ['a', 'b', 'c'], end)).toEqual(['a']);
+    });
+
+    test('what was noted of a comparison is there for the next process, until the edge is forgotten', async () => {
+      const { store, reopen } = await make();
+      await store.addEdges(['http://e', 'http://f']);
+      await store.noteVerified('http://e', '{"due":1}');
+      await store.noteVerified('http://e', '{"due":2}');
+      await store.noteVerified('http://f', '{}');
+      await store.forgetEdges(['http://f']);
+      expect([...(await (await reopen()).verified())]).toEqual([['http://e', '{"due":2}']]);
+    });
+  });
+
   describe(`${name}: what is received`, () => {
     test('I1: it is flushed before it is acknowledged; positions are not', async () => {
       const { store, flushes } = await make();

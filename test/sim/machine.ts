@@ -7,7 +7,7 @@ import type { Outgoing } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import type { Edges } from '../../src/hub/roster.ts';
-import { attach, type Manager, type Peers } from '../../src/index.ts';
+import { attach, type Manager, type Peers, type VerifyResult } from '../../src/index.ts';
 import type { Database, Statement } from '../../src/sqlite/connection.ts';
 import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
@@ -116,6 +116,8 @@ export class Machine {
 
   /** The changes of the request that it is working on. */
   receiving: WireChange[] = [];
+  /** The changes that it was sent for the asking. */
+  fetched: WireChange[] = [];
   /** It is its own process that commits, and not another one. */
   commitsItself = false;
   /** What the application has committed and a power cut may still take back. */
@@ -148,7 +150,7 @@ export class Machine {
 
   /** What of the present request is there by now; it may have committed something else, and die before it comes to that. */
   #noteReceived(): void {
-    for (const change of this.receiving) {
+    for (const change of [...this.receiving, ...this.fetched]) {
       const id = String(change.op === 'DELETE' ? change.old_id : change.row.id);
       const table = change.table as TableName;
       const has =
@@ -373,6 +375,11 @@ export class Process {
   /** A batch that comes to a node out of nowhere; its status. */
   receive(body: string): number | undefined {
     return (this.#replica as Manager | undefined)?.receive(body).status;
+  }
+
+  /** Compares with a peer and puts right what differs. */
+  verify(peer: string): Promise<VerifyResult[]> {
+    return (this.#replica as Manager).verify(peer, { repair: true });
   }
 
   nudge(): void {

@@ -94,6 +94,22 @@ export const MUTANTS = [
     ],
   },
   {
+    name: 'compare-without-recheck',
+    what: 'what two sides have not the same of at the first look counts as different',
+    edits: [
+      ['compare/verify.js', "return isWaiting ? 'pending' : 'differs';", "return 'differs';"],
+      ['compare/verify.js', 'if (hasReached(now.here, before) && hasReached(now.there, before))', 'if (false)'],
+    ],
+  },
+  {
+    name: 'repair-with-the-older',
+    what: 'a comparison sends what is older here, and fetches what is older there',
+    edits: [
+      ['compare/verify.js', "newerSide(one) !== 'there').map(", "newerSide(one) === 'there').map("],
+      ['compare/verify.js', "newerSide(one) !== 'here');", "newerSide(one) === 'here');"],
+    ],
+  },
+  {
     name: 'plain-greater',
     what: 'of two versions at the same time, the one that is there stays',
     edits: [['receive/merge.js', "AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`", 'AND 0)`']],

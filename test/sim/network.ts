@@ -1,6 +1,13 @@
 /** The network between the machines: it delivers late, twice, one way only, or not at all, and what comes back may be anything. */
 import type { Fetch, Get } from '../../src/send/transport.ts';
-import { ANY_ORDER_HEADER, APPLY_MS_HEADER, HEALTH_PATH, ROWCAST_HEADER, SYNC_PATH } from '../../src/wire/protocol.ts';
+import {
+  ANY_ORDER_HEADER,
+  APPLY_MS_HEADER,
+  FETCH_PATH,
+  HEALTH_PATH,
+  ROWCAST_HEADER,
+  SYNC_PATH,
+} from '../../src/wire/protocol.ts';
 import type { WireChange } from '../support/model.ts';
 import type { Machine, Process } from './machine.ts';
 import type { Fault, Plan } from './plan.ts';
@@ -76,7 +83,10 @@ export class Network {
   }
 
   fetchOf(from: Process): Fetch {
-    return (url, { body, headers, signal }) => this.#send(from, url, SYNC_PATH, { body, headers, signal });
+    return (url, { body, headers, signal }) => {
+      const path = url.slice(url.indexOf(SYNC_PATH));
+      return this.#send(from, url, path, { body, headers, signal });
+    };
   }
 
   getOf(from: Process): Get {
@@ -89,7 +99,8 @@ export class Network {
     const count = (this.#counts.get(link) ?? 0) + 1;
     this.#counts.set(link, count);
     const random = stream(this.#o.plan.seed, 'request', link, count);
-    const batch = body ? JSON.parse(new TextDecoder().decode(body)) : { batch_id: 0, changes: [] };
+    const isBatch = body !== undefined && path === SYNC_PATH;
+    const batch = isBatch ? JSON.parse(new TextDecoder().decode(body)) : { batch_id: 0, changes: [] };
     const request: Request = { from, to, path, body, headers, batch, random };
     return new Promise((resolve, reject) => {
       const back = (answer: Answer | Error | undefined): void => {
@@ -150,7 +161,10 @@ export class Network {
   ): Promise<void> {
     const { from, to, body, headers, path, batch, random } = request;
     const reply = await process.answer(path, body, batch.changes, headers);
-    if (body && reply.committed) this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
+    if (body && reply.committed && path === SYNC_PATH)
+      this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
+    // What it has asked for it applies as what it is sent.
+    if (path === FETCH_PATH && reply.status === 200) from.machine.fetched.push(...JSON.parse(reply.body).changes);
     const lost = this.#happens('lost-answer', random);
     const torn = this.#happens('torn', random);
     const emptied = body !== undefined && this.#happens('empty', random);
@@ -159,7 +173,7 @@ export class Network {
     else if (torn) answer(`${reply.status}, answer torn`, { status: reply.status, text: tornText });
     else {
       const refused = reply.status >= 400 && reply.status < 500 && reply.status !== 413;
-      if (refused && !emptied) this.#refused(link);
+      if (refused && !emptied && path === SYNC_PATH) this.#refused(link);
       // Not all of them: compressed bodies would be made by other threads, in no order that a seed decides.
       const told = (name: string): boolean =>
         name === APPLY_MS_HEADER || name === ROWCAST_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs);

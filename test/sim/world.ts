@@ -13,6 +13,7 @@ import { changeRoster, MINUTE_MS, rosterLeft, tellPeers } from './roster.ts';
 import { NEW_COLUMN, rowsOn } from './rows.ts';
 import { Timeline } from './timeline.ts';
 import { Trace } from './trace.ts';
+import { verifyInTheEnd } from './verifying.ts';
 
 export interface Outcome {
   seed: number;
@@ -131,6 +132,15 @@ class World implements Surroundings {
       this.#checks.fail(`not everything has arrived after ${HEALED_MS} ms without trouble: ${this.#whatIsLeft()}`);
     if (!this.#checks.violation) this.#checks.final(this.#machines, this.#application.writes);
     if (!this.#checks.violation && !this.plan.lives) this.#inAnotherOrder();
+    if (!this.#checks.violation) {
+      await verifyInTheEnd({
+        seed: this.plan.seed,
+        machines: this.#machines,
+        until: (done) => this.timeline.run(this.timeline.now + HEALED_MS, done, () => {}),
+        trace: (line) => this.trace(line),
+        fail: (what) => this.#checks.fail(what),
+      });
+    }
     this.#trace.add(`ends with ${this.#checks.violation ? 'a violation' : 'all the same'}`);
     this.#clear();
   }

@@ -1,0 +1,119 @@
+/**
+ * The answers of `/sync/compare` and `/sync/fetch`: what is here, as hashes of ranges, as versions of rows, and as rows.
+ * Everything that an answer speaks of is on disk before it is given, because the asker may rely on it.
+ */
+import type { Clock } from '../clock.ts';
+import { messageOf, RowcastError } from '../errors.ts';
+import { APPLY_MS_HEADER, COMPARE_PATH, FETCH_PATH } from '../wire/protocol.ts';
+import { hashRange } from './hashing.ts';
+import type { Id, Range } from './ids.ts';
+import { type Columns, type Entry, type Ledger, LIST_PIECE, type Portion } from './ledger.ts';
+import { Pace } from './pace.ts';
+import { readFetch, readQuestion } from './question.ts';
+
+/** For the caller's own routes: send `body` as JSON, with these headers. */
+export interface Answered {
+  status: 200 | 400 | 404 | 413 | 503;
+  body: string;
+  headers: Record<string, string>;
+}
+
+export interface AnswerOptions {
+  /** The asker's node id, from the header `x-node-id`. */
+  from?: string | undefined;
+}
+
+/** Entries in one answer; what is left is asked for again. */
+const ENTRIES_MAX = 5_000;
+/** Of one fetch: as much as an ordinary batch. */
+const FETCHED: Portion = { rows: 1_000, bytes: 4 * 1024 * 1024 };
+
+export class Answers {
+  readonly #ledger: Ledger;
+  readonly #clock: Clock;
+  readonly #pace: Pace;
+  /** One question after the other: several at once would only keep each other waiting, and everybody else longer. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(ledger: Ledger, clock: Clock, stopped: AbortSignal) {
+    this.#ledger = ledger;
+    this.#clock = clock;
+    this.#pace = new Pace(clock, 1, stopped);
+  }
+
+  to(path: string, body: string | Uint8Array, { from }: AnswerOptions = {}): Promise<Answered> {
+    const answer = this.#last.then(() => this.#answer(path, body, from));
+    this.#last = answer;
+    return answer;
+  }
+
+  async #answer(path: string, body: string | Uint8Array, from: string | undefined): Promise<Answered> {
+    const began = this.#clock.now();
+    const done = (status: Answered['status'], text: string): Answered => {
+      const ms = Math.max(0, this.#clock.now() - began);
+      return { status, body: text, headers: { [APPLY_MS_HEADER]: String(ms) } };
+    };
+    const refused = (status: Answered['status'], error: unknown): Answered =>
+      done(status, JSON.stringify({ error: messageOf(error) }));
+    try {
+      if (path === COMPARE_PATH) return done(200, JSON.stringify(await this.#compare(body, from)));
+      if (path === FETCH_PATH) return done(200, await this.#fetch(body));
+      return refused(404, `there is nothing at ${path}`);
+    } catch (error) {
+      const code = error instanceof RowcastError ? error.code : undefined;
+      if (code === 'INVALID_BATCH' || code === 'INVALID_TABLE') return refused(400, error);
+      return refused(code === 'BODY_TOO_LARGE' ? 413 : 503, error);
+    }
+  }
+
+  async #compare(body: string | Uint8Array, from: string | undefined): Promise<object> {
+    const asked = readQuestion(body);
+    if (asked.want === 'tables') return { tables: await this.#pace.turn(() => this.#ledger.outline()) };
+    const { table, columns } = asked;
+    let answer: object;
+    if ('ids' in asked) {
+      const look = () => this.#ledger.look(table, columns, asked.ids, from);
+      const { entries, ...more } = await this.#pace.turn(look);
+      answer = { rows: entries.map(tuple), ...more };
+    } else if (asked.want === 'rows') {
+      answer = await this.#rows(table, columns, asked.ranges);
+    } else {
+      const hashes: string[] = [];
+      for (const range of asked.ranges) {
+        hashes.push(await hashRange(this.#ledger, this.#pace, table, columns, range));
+      }
+      answer = { hashes };
+    }
+    await this.#pace.turn(() => this.#ledger.flushed());
+    return answer;
+  }
+
+  /** `upTo` is where it breaks off because there is too much. */
+  async #rows(table: string, columns: Columns, ranges: Range[]): Promise<object> {
+    const rows: Tuple[] = [];
+    for (const { after: begin, upTo } of ranges) {
+      for (let after = begin; ; ) {
+        const end: Id | null = await this.#pace.turn(() => this.#ledger.cut(table, { after, upTo }, LIST_PIECE));
+        const piece = { after, upTo: end ?? upTo };
+        rows.push(...(await this.#pace.turn(() => this.#ledger.list(table, columns, piece))).map(tuple));
+        if (end === null) break;
+        if (rows.length >= ENTRIES_MAX) return { rows, upTo: end };
+        after = end;
+      }
+    }
+    return { rows };
+  }
+
+  async #fetch(body: string | Uint8Array): Promise<string> {
+    const { table, ids } = readFetch(body);
+    const batch = await this.#pace.turn(() => this.#ledger.changes(table, ids, 0, FETCHED));
+    return new TextDecoder().decode(batch.body);
+  }
+}
+
+/** An entry as it travels: id, version, 1 for a deletion, hash. */
+export type Tuple = [Id, number, 0 | 1, string?];
+
+function tuple({ id, version, deleted, hash }: Entry): Tuple {
+  return deleted ? [id, version, 1] : [id, version, 0, hash];
+}

@@ -1,0 +1,84 @@
+/** When each peer is to be compared with next, why, and what the last time has found. It outlives the process. */
+import type { Connection } from '../sqlite/connection.ts';
+import type { Eventually } from './ledger.ts';
+import type { VerifyResult } from './verify.ts';
+
+/** What is remembered of the latest comparison with a peer. */
+export interface VerifySummary extends Omit<VerifyResult, 'peer' | 'tables' | 'requests' | 'bytes' | 'ms'> {
+  /** When it ended. */
+  at: number;
+  /** Per table that differed: how many rows. */
+  tables: Record<string, number>;
+}
+
+export interface VerifyNote {
+  /** Due from this moment on; 0 is at once. */
+  due: number;
+  /** Why: `daily`, or what somebody has found out. */
+  cause: string;
+  /** Counts how often somebody has found out something: what is found out during a comparison is not settled by it. */
+  found?: number;
+  last?: VerifySummary;
+}
+
+export interface VerifyNotes {
+  read(): Eventually<Map<string, VerifyNote>>;
+  write(peer: string, note: VerifyNote): Eventually<void>;
+}
+
+const KEY = 'verify ';
+
+/** In `_meta` of a node, a key for each peer. */
+export class NodeNotes implements VerifyNotes {
+  readonly #db: Connection;
+
+  constructor(db: Connection) {
+    this.#db = db;
+  }
+
+  read(): Map<string, VerifyNote> {
+    const rows = this.#db.all<{ key: string; value: string }>(
+      `SELECT key, value FROM main._meta WHERE key >= '${KEY}' AND key < 'verify!'`,
+    );
+    const notes = rows.map(({ key, value }): [string, VerifyNote | undefined] => [
+      key.slice(KEY.length),
+      noteIn(value),
+    ]);
+    return new Map(notes.filter((entry): entry is [string, VerifyNote] => entry[1] !== undefined));
+  }
+
+  write(peer: string, note: VerifyNote): void {
+    this.#db.transaction(() =>
+      this.#db.run(
+        'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value',
+        KEY + peer,
+        JSON.stringify(note),
+      ),
+    );
+  }
+}
+
+/**
+ * Somebody has found out that peers may differ from this node in ways that replication will not mend: every one of them is
+ * compared with, and repaired, as soon as it can be, after a restart as well. Inside a transaction.
+ */
+export function compareWithAll(db: Connection, cause: string): void {
+  db.run(
+    `INSERT INTO main._meta (key, value) SELECT '${KEY}' || peer_url, json_object('due', 0, 'cause', ?, 'found', 1) ` +
+      'FROM main._peer_state WHERE true ON CONFLICT DO UPDATE SET value = ' +
+      "json_set(iif(json_valid(value), value, '{}'), '$.due', 0, '$.cause', excluded.value ->> '$.cause', '$.found', " +
+      "1 + iif(json_valid(value), coalesce(value ->> '$.found', 0), 0))",
+    cause,
+  );
+}
+
+/** Written by us; of anything else, nothing. */
+export function noteIn(json: unknown): VerifyNote | undefined {
+  try {
+    const note = JSON.parse(String(json)) as Partial<VerifyNote> | null;
+    if (typeof note?.due !== 'number' || typeof note.cause !== 'string') return undefined;
+    return note as VerifyNote;
+  } catch {
+    return undefined;
+  }
+}

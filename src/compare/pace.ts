@@ -1,0 +1,78 @@
+/** How much of the event loop's time a comparison may take, and when it has to end. */
+import type { Clock } from '../clock.ts';
+import { RowcastError } from '../errors.ts';
+import { CannotCompare } from './remote.ts';
+
+/** What takes less than this is followed by more of it before everybody else has a turn. */
+const TURN_MS = 2;
+const TURNS_MAX = 64;
+
+/** While the application has a transaction open, what is there is not known; it is asked so often, after so long. */
+const BUSY_MS = 20;
+const BUSY_MAX = 250;
+
+export class Pace {
+  readonly #clock: Clock;
+  readonly #share: number;
+  readonly #stopped: AbortSignal;
+  readonly #given: AbortSignal | undefined;
+  /** Worked since the last rest, and what of it has been rested for. */
+  #busyMs = 0;
+  #turns = 0;
+
+  /**
+   * `share` is the part of the time that is worked: 1 is without a rest, 0.1 rests nine times as long as it works. It ends
+   * when `stopped` is aborted, or the signal that the caller has given.
+   */
+  constructor(clock: Clock, share: number, stopped: AbortSignal, given?: AbortSignal) {
+    this.#clock = clock;
+    this.#share = share;
+    this.#stopped = stopped;
+    this.#given = given;
+  }
+
+  /** Works, and lets everybody else have their turn when that has taken a while. */
+  async turn<T>(work: () => T | Promise<T>): Promise<T> {
+    this.check();
+    const began = this.#clock.now();
+    const result = await this.#patiently(work);
+    this.#busyMs += Math.max(0, this.#clock.now() - began);
+    this.#turns += 1;
+    if (this.#busyMs >= TURN_MS || this.#turns >= TURNS_MAX) await this.#rest();
+    return result;
+  }
+
+  /** The peer was kept busy for so long. */
+  async afterPeer(busyMs: number): Promise<void> {
+    this.#busyMs += busyMs;
+    await this.#rest();
+  }
+
+  async sleep(ms: number): Promise<void> {
+    await this.#clock.sleep(ms, this.#stopped);
+    this.check();
+  }
+
+  check(): void {
+    if (this.#stopped.aborted || this.#given?.aborted) throw new CannotCompare('stopped');
+  }
+
+  async #patiently<T>(work: () => T | Promise<T>): Promise<T> {
+    for (let tried = 1; ; tried++) {
+      try {
+        return await work();
+      } catch (error) {
+        const code = error instanceof RowcastError ? error.code : undefined;
+        if ((code !== 'IN_TRANSACTION' && code !== 'DATABASE_BUSY') || tried === BUSY_MAX) throw error;
+        await this.sleep(BUSY_MS);
+      }
+    }
+  }
+
+  async #rest(): Promise<void> {
+    const ms = Math.floor(this.#busyMs * (1 / this.#share - 1));
+    this.#busyMs = 0;
+    this.#turns = 0;
+    await this.sleep(ms);
+  }
+}

@@ -1,0 +1,138 @@
+/** What a peer holds, by asking it. Its answers are held to what was asked before anything is done with them. */
+import { messageOf } from '../errors.ts';
+import { APPLY_MS_HEADER, COMPARE_PATH, FETCH_PATH } from '../wire/protocol.ts';
+import type { Tuple } from './answer.ts';
+import type { Id, Range } from './ids.ts';
+import type { Columns, Entry, Outline, Sight } from './ledger.ts';
+
+export interface PeerReply {
+  status: number;
+  body: string;
+  header(name: string): string | null;
+}
+
+/** Asks the peer at one of its paths; rejects where there is no complete answer. */
+export type Ask = (path: string, body: string) => Promise<PeerReply>;
+
+/** The peer cannot be compared with: at the moment, or at all. */
+export class CannotCompare extends Error {
+  /** It has no such page: it is no Rowcast, or an old one. */
+  readonly isPlain: boolean;
+
+  constructor(message: string, isPlain = false) {
+    super(message);
+    this.isPlain = isPlain;
+  }
+}
+
+const NO_SUCH_PAGE = [404, 405, 501];
+
+export class Remote {
+  readonly #ask: Ask;
+  /** Bytes both ways, questions, and the milliseconds that the peer says they took it: since the beginning. */
+  bytes = 0;
+  requests = 0;
+  busyMs = 0;
+
+  constructor(ask: Ask) {
+    this.#ask = ask;
+  }
+
+  async outline(): Promise<Outline[]> {
+    const { tables } = await this.#compare({ want: 'tables' });
+    if (!Array.isArray(tables) || !tables.every(isOutline)) throw notAnAnswer('tables');
+    return tables;
+  }
+
+  async hashes(table: string, columns: Columns, ranges: Range[]): Promise<string[]> {
+    const { hashes } = await this.#compare({ table, columns, ranges: ranges.map(pair), want: 'hash' });
+    const all =
+      Array.isArray(hashes) && hashes.length === ranges.length && hashes.every((one) => typeof one === 'string');
+    if (!all) throw notAnAnswer('hashes');
+    return hashes as string[];
+  }
+
+  /** What is in these ranges; `upTo` where the answer breaks off before their end. */
+  async list(table: string, columns: Columns, ranges: Range[]): Promise<{ entries: Entry[]; upTo: Id | null }> {
+    const { rows, upTo } = await this.#compare({ table, columns, ranges: ranges.map(pair), want: 'rows' });
+    if (upTo !== undefined && typeof upTo !== 'string') throw notAnAnswer('upTo');
+    return { entries: entriesOf(rows), upTo: upTo ?? null };
+  }
+
+  async look(table: string, columns: Columns, ids: Id[]): Promise<Sight> {
+    const { rows, undelivered, parked } = await this.#compare({ table, columns, ids, want: 'rows' });
+    return { entries: entriesOf(rows), undelivered: idsOf(undelivered), parked: idsOf(parked) };
+  }
+
+  /** The first of these rows, as many as fit, as the body of a batch. */
+  async fetch(table: string, ids: Id[]): Promise<string> {
+    return (await this.#post(FETCH_PATH, { table, ids })).body;
+  }
+
+  async #compare(question: object): Promise<Record<string, unknown>> {
+    const { body } = await this.#post(COMPARE_PATH, question);
+    try {
+      const value: unknown = JSON.parse(body);
+      if (typeof value === 'object' && value !== null) return value as Record<string, unknown>;
+    } catch {
+      // Said below, whatever it was.
+    }
+    throw notAnAnswer('JSON');
+  }
+
+  async #post(path: string, question: object): Promise<PeerReply> {
+    const text = JSON.stringify(question);
+    let reply: PeerReply;
+    try {
+      reply = await this.#ask(path, text);
+    } catch (error) {
+      throw new CannotCompare(messageOf(error));
+    }
+    this.requests += 1;
+    this.bytes += Buffer.byteLength(text) + Buffer.byteLength(reply.body);
+    this.busyMs += Number(reply.header(APPLY_MS_HEADER) ?? 0) || 0;
+    if (reply.status === 200) return reply;
+    const said = reply.body.slice(0, 200).replace(/\s+/g, ' ').trim();
+    const plain = NO_SUCH_PAGE.includes(reply.status);
+    throw new CannotCompare(
+      plain ? `the peer cannot be compared with: it has no ${path}` : `HTTP ${reply.status} to ${path}: ${said}`,
+      plain,
+    );
+  }
+}
+
+function pair({ after, upTo }: Range): [Id | null, Id | null] {
+  return [after, upTo];
+}
+
+function entriesOf(rows: unknown): Entry[] {
+  if (!Array.isArray(rows)) throw notAnAnswer('rows');
+  return rows.map((row): Entry => {
+    if (!isTuple(row)) throw notAnAnswer('rows');
+    const [id, version, deleted, hash] = row;
+    return { id, version, deleted: deleted === 1, hash: hash ?? '' };
+  });
+}
+
+function isTuple(row: unknown): row is Tuple {
+  return (
+    Array.isArray(row) &&
+    typeof row[0] === 'string' &&
+    Number.isInteger(row[1]) &&
+    (row[2] === 1 || (row[2] === 0 && typeof row[3] === 'string'))
+  );
+}
+
+function idsOf(ids: unknown): Id[] {
+  if (!Array.isArray(ids) || !ids.every((id) => typeof id === 'string')) throw notAnAnswer('ids');
+  return ids;
+}
+
+function isOutline(value: unknown): value is Outline {
+  const { name, columns, last } = (value ?? {}) as Record<string, unknown>;
+  return typeof name === 'string' && typeof columns === 'object' && (last === null || typeof last === 'string');
+}
+
+function notAnAnswer(what: string): CannotCompare {
+  return new CannotCompare(`the peer's answer has no ${what} that can be read`);
+}

@@ -1,0 +1,183 @@
+/** Comparisons with all peers: one at a time, on demand at full speed, and by themselves once a day, gently. */
+import type { Clock } from '../clock.ts';
+import { RowcastError } from '../errors.ts';
+import type { VerifyNote, VerifyNotes, VerifySummary } from './notes.ts';
+import { Pace } from './pace.ts';
+import { type Comparison, type VerifyOptions, type VerifyResult, verify } from './verify.ts';
+
+export interface VerifierOptions {
+  /** Those that are configured at the moment. */
+  peers(): string[];
+  /** The parts of a comparison with a peer. */
+  with(peer: string, signal: AbortSignal | undefined): Omit<Comparison, 'peer' | 'pace' | 'now'>;
+  /** Can it be compared with now: is it up, known to be Rowcast, and not being given everything anyway? */
+  isReady(peer: string): boolean;
+  notes: VerifyNotes;
+  /** What these say at the beginning. */
+  remembered: ReadonlyMap<string, VerifyNote>;
+  clock: Clock;
+  random(): number;
+  /** How often, in milliseconds; 0 is never by itself. */
+  everyMs: number;
+  repair: boolean;
+  onDone(result: VerifyResult & { cause: string }): void;
+  onError(error: unknown): void;
+  stopped: AbortSignal;
+}
+
+/** The part of the event loop's time that a comparison by itself may take. */
+const GENTLE = 0.1;
+/** How often it is looked who is due, and after what time a comparison that could not be finished is tried again. */
+const LOOK_MS = 1_000;
+const RETRY_MS = 10 * 60_000;
+
+export const DAILY = 'daily';
+export const ASKED = 'asked';
+
+export class Verifier {
+  readonly #o: VerifierOptions;
+  /** The latest comparison by peer, for health. */
+  #notes: ReadonlyMap<string, VerifyNote>;
+  #last: Promise<unknown> = Promise.resolve();
+  #underWay = false;
+  #lookedAt = -Infinity;
+
+  constructor(options: VerifierOptions) {
+    this.#o = options;
+    this.#notes = options.remembered;
+  }
+
+  /** What the latest comparison with a peer has found; undefined before the first. */
+  summaryOf(peer: string): VerifySummary | undefined {
+    return this.#notes.get(peer)?.last;
+  }
+
+  /** On demand: of one peer, or of all of them, one after the other. */
+  async verify(peers: string[], options: VerifyOptions): Promise<VerifyResult[]> {
+    const results: VerifyResult[] = [];
+    for (const peer of peers) results.push(await this.#inTurn(() => this.#compare(peer, ASKED, 1, options)));
+    return results;
+  }
+
+  /** Begins with whoever is due. Asked now and then. */
+  tick(): void {
+    const { clock } = this.#o;
+    const now = clock.now();
+    if (this.#underWay || Math.abs(now - this.#lookedAt) < LOOK_MS) return;
+    this.#lookedAt = now;
+    this.#underWay = true;
+    void this.#inTurn(() => this.#whoIsDue())
+      .catch((error) => {
+        if (!this.#o.stopped.aborted) this.#o.onError(error);
+      })
+      .finally(() => {
+        this.#underWay = false;
+      });
+  }
+
+  /** Resolves when nothing is under way any more; `stopped` has been aborted before. */
+  async stop(): Promise<void> {
+    await this.#last.catch(() => {});
+  }
+
+  async #whoIsDue(): Promise<void> {
+    const { notes, isReady, everyMs, random, clock } = this.#o;
+    const now = clock.now();
+    this.#notes = await notes.read();
+    for (const peer of this.#o.peers()) {
+      const note = this.#notes.get(peer);
+      if (!isReady(peer)) continue;
+      if (!note) {
+        // Many nodes that were started together do not begin together.
+        if (everyMs > 0) await notes.write(peer, { due: now + Math.ceil(everyMs * random()), cause: DAILY });
+        continue;
+      }
+      const isForced = note.cause !== DAILY;
+      // A clock that was set back would put it off for as long; a second or an hour does not matter.
+      const isDue = now >= note.due || note.due - now > 2 * everyMs;
+      if (!isDue || (everyMs === 0 && !isForced)) continue;
+      await this.#compare(peer, note.cause, GENTLE, { repair: isForced || this.#o.repair });
+      return;
+    }
+  }
+
+  async #compare(peer: string, cause: string, share: number, options: VerifyOptions): Promise<VerifyResult> {
+    const { clock, stopped, notes, everyMs } = this.#o;
+    const before = (await notes.read()).get(peer);
+    const pace = new Pace(clock, share, stopped, options.signal);
+    const parts = this.#o.with(peer, options.signal);
+    const result = await verify({ ...parts, peer, pace, now: () => clock.now() }, options);
+    if (stopped.aborted) throw new RowcastError('STOPPED', 'this manager was stopped');
+    if (options.tables === undefined) {
+      const current = (await notes.read()).get(peer);
+      const note = noteAfter(result, {
+        cause,
+        before,
+        current,
+        at: clock.now(),
+        everyMs,
+        repair: options.repair === true,
+      });
+      await notes.write(peer, note);
+      this.#notes = new Map(this.#notes).set(peer, note);
+    }
+    this.#o.onDone({ ...result, cause });
+    return result;
+  }
+
+  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const run = this.#last.catch(() => {}).then(work);
+    this.#last = run;
+    return run;
+  }
+}
+
+interface Compared {
+  cause: string;
+  /** What was remembered when it began, and what is now. */
+  before: VerifyNote | undefined;
+  current: VerifyNote | undefined;
+  at: number;
+  everyMs: number;
+  repair: boolean;
+}
+
+/** What is remembered of a comparison of all tables, and when the next one is due. */
+export function noteAfter(result: VerifyResult, { cause, before, current, at, everyMs, repair }: Compared): VerifyNote {
+  const last = summary(result, at);
+  const found = current?.found ?? 0;
+  const isFoundSince = current !== undefined && found > (before?.found ?? 0);
+  const isAsked = cause === ASKED;
+  const isDone = result.error === undefined;
+  // On demand and without repair it was only looked; what could not be finished is still due, whoever wanted it.
+  if (current && (isFoundSince || (isAsked && !(isDone && repair)))) return { ...current, last };
+  const next = isDone || isAsked ? { due: at + everyMs, cause: DAILY } : { due: at + RETRY_MS, cause };
+  return { ...next, found, last };
+}
+
+function summary({ equal, differences, repaired, pending, tables, error }: VerifyResult, at: number): VerifySummary {
+  return {
+    at,
+    equal,
+    differences,
+    repaired,
+    pending,
+    tables: differing(tables),
+    ...(error !== undefined && { error }),
+  };
+}
+
+function differing(tables: VerifyResult['tables']): Record<string, number> {
+  const found = tables.filter((table) => table.differences > 0);
+  return Object.fromEntries(found.map((table) => [table.table, table.differences]));
+}
+
+/** What is told of it as an event: no id of a row, and no content. */
+export function eventOf({ requests: _, bytes: __, tables, ...told }: VerifyResult & { cause: string }): VerifyEvent {
+  return { ...told, tables: differing(tables) };
+}
+
+type VerifyEvent = Omit<VerifyResult, 'tables' | 'requests' | 'bytes'> & {
+  cause: string;
+  tables: Record<string, number>;
+};

@@ -1,0 +1,387 @@
+/**
+ * Comparing with one peer: what differs for good, and putting it right.
+ *
+ * The two sides are never looked at in the same moment, and changes are always on their way. So what the walk finds is
+ * looked at again after a while. It counts only where the side that was behind has still not come to what the other had
+ * then; and where the newer side has not sent its change yet, there is nothing wrong, only something to wait for.
+ */
+import { messageOf } from '../errors.ts';
+import { fold } from '../sqlite/sql.ts';
+import type { Body } from '../wire/body.ts';
+import type { Id } from './ids.ts';
+import type { Columns, Entry, Eventually, Ledger, Outline, Portion, Sight } from './ledger.ts';
+import type { Pace } from './pace.ts';
+import { CannotCompare, type Remote } from './remote.ts';
+import { isSame, type Suspect, suspectsIn } from './walk.ts';
+
+/** The version of a row on one side. */
+export interface RowVersion {
+  updatedAt: number;
+  deleted: boolean;
+}
+
+/** A row that is not the same here and there; null where that side knows nothing of it. */
+export interface Difference {
+  /** As it travels: a blob is `$blob:<hex>`. */
+  id: string;
+  here: RowVersion | null;
+  there: RowVersion | null;
+  /** The side that is behind keeps the change as a dead letter: it cannot be applied there, and is not sent again. */
+  parked?: 'here' | 'there';
+  repaired: boolean;
+}
+
+export interface VerifiedTable {
+  table: string;
+  /** The other side does not sync it: nothing was compared. */
+  only?: 'here';
+  /** Rows and tombstones here that were compared. */
+  rows: number;
+  /** How many differ, or did until they were repaired. */
+  differences: number;
+  repaired: number;
+  /** How many differ because the change of the newer side is still on its way. */
+  pending: number;
+  /** The first of them, as many as were asked for. */
+  list: Difference[];
+}
+
+/** What a comparison with one peer has found. */
+export interface VerifyResult {
+  peer: string;
+  /** Both have the same of every table that both sync. After a repair: have it now. */
+  equal: boolean;
+  differences: number;
+  repaired: number;
+  pending: number;
+  tables: VerifiedTable[];
+  /** How much was asked and answered. */
+  requests: number;
+  bytes: number;
+  ms: number;
+  /** Why it could not be finished: the peer is away, or does not know how. What was found until then is above. */
+  error?: string;
+}
+
+export interface VerifyOptions {
+  /** The tables to compare; all that are synced, unless said. */
+  tables?: string[];
+  /** Put right what differs, by the version order. Default false. */
+  repair?: boolean;
+  /** How many differences of each table are listed. Default 100. */
+  limit?: number;
+  signal?: AbortSignal;
+  onProgress?(progress: { peer: string; table: string; rows: number; differences: number }): void;
+}
+
+/** How rows get from one side to the other. */
+export interface Exchange {
+  /** Hands a batch to the peer. */
+  send(body: Body, batchId: number): Promise<'acked' | 'too-large' | { refused: string }>;
+  /** Applies a batch of the peer's, as any other. */
+  take(body: string): Eventually<void>;
+}
+
+export interface Comparison {
+  peer: string;
+  ledger: Ledger;
+  remote: Remote;
+  pace: Pace;
+  exchange: Exchange;
+  now(): number;
+}
+
+/** Looked at again after so long, and, where a change is on its way, until so long. */
+const AGAIN_MS = 2_000;
+const AGAIN_MS_MAX = 30_000;
+/** Suspects that are looked at together; what is in memory does not depend on how much differs. */
+const SUSPECTS_MAX = 10_000;
+const IDS_TOGETHER = 500;
+const BATCH_ID = 1;
+const BATCH: Portion = { rows: IDS_TOGETHER, bytes: 4 * 1024 * 1024 };
+
+export async function verify(comparison: Comparison, options: VerifyOptions = {}): Promise<VerifyResult> {
+  const { peer, remote, ledger, now } = comparison;
+  const began = now();
+  const tables: VerifiedTable[] = [];
+  let error: string | undefined;
+  try {
+    const theirs = await remote.outline();
+    const wanted = options.tables?.map(fold);
+    for (const own of await ledger.outline()) {
+      if (wanted && !wanted.includes(fold(own.name))) continue;
+      const table: VerifiedTable = { table: own.name, rows: 0, differences: 0, repaired: 0, pending: 0, list: [] };
+      tables.push(table);
+      const columns = sharedColumns(own, theirs);
+      if (columns === undefined) table.only = 'here';
+      else await verifyTable(comparison, table, columns, options);
+    }
+  } catch (cause) {
+    if (!(cause instanceof CannotCompare)) throw cause;
+    error = messageOf(cause);
+  }
+  const sum = (of: 'differences' | 'repaired' | 'pending'): number => tables.reduce((n, table) => n + table[of], 0);
+  const [differences, repaired, pending] = [sum('differences'), sum('repaired'), sum('pending')];
+  return {
+    peer,
+    equal: error === undefined && differences === repaired && pending === 0,
+    differences,
+    repaired,
+    pending,
+    tables,
+    requests: remote.requests,
+    bytes: remote.bytes,
+    ms: Math.max(0, now() - began),
+    ...(error !== undefined && { error }),
+  };
+}
+
+/** The columns that both sides have of a table; undefined where the other side does not have the table. */
+export function sharedColumns(own: Outline, theirs: Outline[]): Columns | undefined {
+  const other = theirs.find(({ name }) => fold(name) === fold(own.name));
+  // Who has no schema takes any table.
+  const schemaless = theirs.length === 0 || theirs.some(({ columns }) => columns === null);
+  if (!other) return schemaless ? own.columns : undefined;
+  if (own.columns === null || other.columns === null) return own.columns ?? other.columns;
+  const known = new Set(Object.keys(other.columns).map(fold));
+  return Object.fromEntries(Object.entries(own.columns).filter(([name]) => known.has(fold(name))));
+}
+
+async function verifyTable(
+  comparison: Comparison,
+  table: VerifiedTable,
+  columns: Columns,
+  options: VerifyOptions,
+): Promise<void> {
+  let waiting: Suspect[] = [];
+  const settle = async (): Promise<void> => {
+    const suspects = waiting;
+    waiting = [];
+    if (suspects.length > 0) await judgeAll(comparison, table, columns, suspects, options);
+  };
+  const progress = (): void => {
+    const { rows, differences } = table;
+    options.onProgress?.({ peer: comparison.peer, table: table.table, rows, differences });
+  };
+  const onRange = (rows: number): void => {
+    table.rows += rows;
+    progress();
+  };
+  for await (const found of suspectsIn(comparison, table.table, columns, onRange)) {
+    waiting.push(...found);
+    if (waiting.length >= SUSPECTS_MAX) await settle();
+  }
+  await settle();
+  progress();
+}
+
+/** What has become of a suspect when it is looked at again. */
+export type Judgement = 'equal' | 'moved' | 'pending' | 'differs';
+
+interface Judged extends Suspect {
+  judgement: Judgement;
+  parked?: 'here' | 'there';
+}
+
+async function judgeAll(
+  comparison: Comparison,
+  table: VerifiedTable,
+  columns: Columns,
+  suspects: Suspect[],
+  options: VerifyOptions,
+): Promise<void> {
+  const { pace, now } = comparison;
+  const until = now() + AGAIN_MS_MAX;
+  const differing: Judged[] = [];
+  let undecided = suspects;
+  while (undecided.length > 0) {
+    await pace.sleep(AGAIN_MS);
+    const judged = await lookAgain(comparison, table.table, columns, undecided);
+    differing.push(...judged.filter(({ judgement }) => judgement === 'differs'));
+    const pending = judged.filter(({ judgement }) => judgement === 'pending');
+    const waiting = new Set(pending.map(({ id }) => id));
+    undecided = undecided.filter(({ id }) => waiting.has(id));
+    if (now() < until) continue;
+    differing.push(...pending);
+    break;
+  }
+  if (options.repair) await repair(comparison, table.table, differing);
+  const left = options.repair ? await stillDiffering(comparison, table.table, columns, differing) : undefined;
+  for (const { id, here, there, parked, judgement } of differing) {
+    const repaired = left !== undefined && !left.has(id);
+    if (judgement === 'pending' && !repaired) table.pending += 1;
+    if (judgement === 'pending') continue;
+    table.differences += 1;
+    if (repaired) table.repaired += 1;
+    if (table.list.length >= (options.limit ?? 100)) continue;
+    table.list.push({ id, here: versionOf(here), there: versionOf(there), ...(parked && { parked }), repaired });
+  }
+}
+
+async function lookAgain(
+  comparison: Comparison,
+  table: string,
+  columns: Columns,
+  suspects: Suspect[],
+): Promise<Judged[]> {
+  const judged: Judged[] = [];
+  for (let i = 0; i < suspects.length; i += IDS_TOGETHER) {
+    const some = suspects.slice(i, i + IDS_TOGETHER);
+    const { here, there } = await lookAt(
+      comparison,
+      table,
+      columns,
+      some.map(({ id }) => id),
+    );
+    for (const before of some) {
+      const now = { id: before.id, here: here.entries.get(before.id), there: there.entries.get(before.id) };
+      const onItsWay = { here: here.undelivered.has(before.id), there: there.undelivered.has(before.id) };
+      const behind = newerSide(now) === 'here' ? 'there' : 'here';
+      const isParked = (behind === 'here' ? here : there).parked.has(before.id);
+      judged.push({ ...now, judgement: judge(before, now, onItsWay), ...(isParked && { parked: behind }) });
+    }
+  }
+  return judged;
+}
+
+/** A suspect as it was, as it is now, and which side has not sent its change to the other yet. */
+export function judge(before: Suspect, now: Suspect, onItsWay: { here: boolean; there: boolean }): Judgement {
+  if (isSame(now.here, now.there)) return 'equal';
+  // Both have come to what one of them had then. What differs now is newer than that, and was not there to be late.
+  if (hasReached(now.here, before) && hasReached(now.there, before)) return 'moved';
+  const newer = newerSide(now);
+  const isWaiting = newer === undefined ? onItsWay.here || onItsWay.there : onItsWay[newer];
+  return isWaiting ? 'pending' : 'differs';
+}
+
+/** Has a side come to the greater of the two versions that there were? Of two at one time, neither is known to be it. */
+function hasReached(entry: Entry | undefined, before: Suspect): boolean {
+  const side = newerSide(before);
+  const goal = before[side ?? 'here'];
+  if (!entry || !goal) return false;
+  if (order(entry, goal) !== 0) return order(entry, goal) > 0;
+  return side !== undefined && entry.hash === goal.hash;
+}
+
+/** Undefined where both have the same time, and the content decides. */
+export function newerSide({ here, there }: Suspect): 'here' | 'there' | undefined {
+  if (!here || !there) return here ? 'here' : 'there';
+  const difference = order(here, there);
+  return difference === 0 ? undefined : difference > 0 ? 'here' : 'there';
+}
+
+/** The version order without the content. */
+function order(a: Entry, b: Entry): number {
+  return a.version - b.version || Number(a.deleted) - Number(b.deleted);
+}
+
+/** The newer version goes to the other side; of two at one time each gets the other's, and the merge decides. */
+async function repair(
+  { ledger, remote, exchange, pace }: Comparison,
+  table: string,
+  differing: Judged[],
+): Promise<void> {
+  const usable = differing.filter(({ parked }) => parked === undefined);
+  const send = usable.filter((one) => newerSide(one) !== 'there').map(({ id }) => id);
+  const fetch = usable.filter((one) => newerSide(one) !== 'here');
+  for (let i = 0; i < send.length; i += IDS_TOGETHER) {
+    await sendRows({ ledger, exchange, pace }, table, send.slice(i, i + IDS_TOGETHER));
+  }
+  for (let i = 0; i < fetch.length; i += IDS_TOGETHER) {
+    await fetchRows({ ledger, remote, exchange, pace }, table, fetch.slice(i, i + IDS_TOGETHER));
+  }
+}
+
+async function sendRows(
+  sides: Pick<Comparison, 'ledger' | 'exchange' | 'pace'>,
+  table: string,
+  ids: Id[],
+): Promise<void> {
+  const { ledger, exchange, pace } = sides;
+  for (let left = ids; left.length > 0; ) {
+    const rows = left;
+    const { body, count, rest } = await pace.turn(() => ledger.changes(table, rows, BATCH_ID, BATCH));
+    const outcome = count === 0 ? 'acked' : await exchange.send(body, BATCH_ID);
+    if (outcome === 'too-large' && rows.length > 1) {
+      await sendRows(sides, table, rows.slice(0, rows.length >> 1));
+      left = rows.slice(rows.length >> 1);
+      continue;
+    }
+    if (outcome === 'too-large') throw new CannotCompare(`row ${JSON.stringify(rows[0])} is too large for the peer`);
+    if (outcome !== 'acked') throw new CannotCompare(outcome.refused);
+    left = rest;
+  }
+}
+
+/** Fetches rows that are newer there, until all are here or the peer brings no more of them. */
+export async function fetchRows(
+  { ledger, remote, exchange, pace }: Pick<Comparison, 'ledger' | 'remote' | 'exchange' | 'pace'>,
+  table: string,
+  suspects: Suspect[],
+): Promise<void> {
+  for (let left = suspects; left.length > 0; ) {
+    const body = await remote.fetch(
+      table,
+      left.map(({ id }) => id),
+    );
+    await pace.turn(() => exchange.take(body));
+    const ids = left.map(({ id }) => id);
+    const { entries } = await pace.turn(() => ledger.look(table, null, ids, undefined));
+    const here = new Map(entries.map((entry) => [entry.id, entry]));
+    const missing = left.filter(({ id, there }) => {
+      const entry = here.get(id);
+      return !entry || !there || order(entry, there) < 0;
+    });
+    if (missing.length === left.length) return;
+    left = missing;
+  }
+}
+
+async function stillDiffering(
+  comparison: Comparison,
+  table: string,
+  columns: Columns,
+  differing: Judged[],
+): Promise<Set<Id>> {
+  const left = new Set<Id>();
+  for (let i = 0; i < differing.length; i += IDS_TOGETHER) {
+    const ids = differing.slice(i, i + IDS_TOGETHER).map(({ id }) => id);
+    const { here, there } = await lookAt(comparison, table, columns, ids);
+    for (const before of differing.slice(i, i + IDS_TOGETHER)) {
+      const now = { id: before.id, here: here.entries.get(before.id), there: there.entries.get(before.id) };
+      const judgement = judge(before, now, { here: false, there: false });
+      if (judgement === 'differs') left.add(before.id);
+    }
+  }
+  return left;
+}
+
+interface Looked {
+  entries: Map<Id, Entry>;
+  undelivered: Set<Id>;
+  parked: Set<Id>;
+}
+
+async function lookAt(
+  { ledger, remote, pace, peer }: Comparison,
+  table: string,
+  columns: Columns,
+  ids: Id[],
+): Promise<{ here: Looked; there: Looked }> {
+  // First there: what has come from there meanwhile is then seen here, and not the other way round.
+  const there = await remote.look(table, columns, ids);
+  const here = await pace.turn(() => ledger.look(table, columns, ids, peer));
+  return { here: looked(here), there: looked(there) };
+}
+
+function looked({ entries, undelivered, parked }: Sight): Looked {
+  return {
+    entries: new Map(entries.map((entry) => [entry.id, entry])),
+    undelivered: new Set(undelivered),
+    parked: new Set(parked),
+  };
+}
+
+function versionOf(entry: Entry | undefined): RowVersion | null {
+  return entry ? { updatedAt: entry.version, deleted: entry.deleted } : null;
+}

@@ -1,0 +1,168 @@
+/** A hub's comparisons with its edges, and its answers to theirs. */
+import type { Clock } from '../clock.ts';
+import { type Answered, type AnswerOptions, Answers } from '../compare/answer.ts';
+import type { Id } from '../compare/ids.ts';
+import type { Columns, Ledger, Sight } from '../compare/ledger.ts';
+import { noteIn, type VerifyNote, type VerifyNotes, type VerifySummary } from '../compare/notes.ts';
+import { checkVerifyCall } from '../compare/options.ts';
+import { eventOf, Verifier } from '../compare/verifier.ts';
+import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
+import { type CheckedConfig, normalisePeer } from '../config.ts';
+import type { Emitter } from '../events.ts';
+import { asFailure } from '../receive/answer.ts';
+import { comparing } from '../send/question.ts';
+import type { Shipper } from '../send/shipper.ts';
+import type { Post } from '../send/transport.ts';
+import type { Edge } from './edges.ts';
+import type { HubStore, Seq } from './store.ts';
+
+export interface HubComparisonsOptions {
+  config: CheckedConfig;
+  clock: Clock;
+  events: Emitter;
+  random: () => number;
+  stopped: AbortSignal;
+  fetch: Post;
+  links(): { edge: Edge; shipper: Shipper }[];
+  remembered: Map<string, VerifyNote>;
+}
+
+/** How often it is looked which edge is due. */
+const LOOK_MS = 1_000;
+
+export class HubComparisons {
+  readonly #store: HubStore;
+  readonly #o: HubComparisonsOptions;
+  readonly #answers: Answers;
+  readonly #verifier: Verifier;
+  readonly #ledger: Ledger;
+  #watching: Promise<void> | undefined;
+
+  constructor(store: HubStore, options: HubComparisonsOptions) {
+    this.#store = store;
+    this.#o = options;
+    this.#ledger = this.#ledgerOf(store);
+    this.#answers = new Answers(this.#ledger, options.clock, options.stopped);
+    this.#verifier = this.#verifying();
+  }
+
+  start(): void {
+    this.#watching ??= this.#watch();
+  }
+
+  async verify(edge: string | undefined, options: VerifyOptions): Promise<VerifyResult[]> {
+    const named = edge === undefined ? undefined : normalisePeer(edge);
+    return this.#verifier.verify(checkVerifyCall(named, options, this.#urls(), undefined), options);
+  }
+
+  answer(path: string, body: string | Uint8Array, options: AnswerOptions): Promise<Answered> {
+    return this.#answers.to(path, body, options);
+  }
+
+  summaryOf(url: string): VerifySummary | undefined {
+    return this.#verifier.summaryOf(url);
+  }
+
+  async stop(): Promise<void> {
+    await this.#watching;
+    await this.#verifier.stop();
+  }
+
+  async #watch(): Promise<void> {
+    const { clock, stopped } = this.#o;
+    while (!stopped.aborted) {
+      await clock.sleep(LOOK_MS, stopped);
+      if (!stopped.aborted) this.#verifier.tick();
+    }
+  }
+
+  /** What is after an edge's position is on its way to it; everything here was flushed before it was acknowledged. */
+  #ledgerOf({ ledger }: HubStore): Ledger {
+    const look = async (table: string, columns: Columns, ids: Id[], other: string | undefined): Promise<Sight> => {
+      const position = this.#positionOf(other);
+      return {
+        entries: await ledger.entries(table, columns, ids),
+        undelivered: position === undefined ? [] : await ledger.after(table, ids, position),
+        parked: [],
+      };
+    };
+    return {
+      outline: () => ledger.outline(),
+      cut: (table, range, portion) => ledger.cut(table, range, portion),
+      spell: (table, columns, range) => ledger.spell(table, columns, range),
+      list: (table, columns, range) => ledger.list(table, columns, range),
+      changes: (table, ids, batchId, portion) => ledger.changes(table, ids, batchId, portion),
+      look,
+      flushed: () => {},
+    };
+  }
+
+  /** By its address, or by the node id that it has told; of several with one id, of the last of them. */
+  #positionOf(other: string | undefined): Seq | undefined {
+    const edges = this.#o
+      .links()
+      .map(({ edge }) => edge)
+      .filter(({ url, nodeId }) => url === other || nodeId === other);
+    return edges.length === 0 ? undefined : Math.min(...edges.map(({ position }) => position));
+  }
+
+  #urls(): string[] {
+    return this.#o.links().map(({ edge }) => edge.url);
+  }
+
+  #verifying(): Verifier {
+    const { config, clock, events, random, stopped, links, remembered } = this.#o;
+    return new Verifier({
+      peers: () => this.#urls(),
+      isReady: (url) => {
+        const shipper = links().find(({ edge }) => edge.url === url)?.shipper;
+        return shipper?.isRowcast === true && shipper.condition === 'up';
+      },
+      with: (url, signal) => this.#with(url, signal),
+      notes: notesOf(this.#store),
+      remembered,
+      clock,
+      random,
+      ...config.verify,
+      onDone: (result) => events.emit('verify-done', eventOf(result)),
+      onError: (error) => events.emit('error', asFailure(error)),
+      stopped,
+    });
+  }
+
+  #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
+    const { config, clock, fetch, stopped, links } = this.#o;
+    const { requestTimeoutMs, id: nodeId } = config;
+    const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
+    const asker = { nodeId, introduction, fetch, clock, requestTimeoutMs, stopped };
+    const from = links().find(({ edge }) => edge.url === url)?.edge.ownOrigin;
+    const take = async (body: string): Promise<void> => {
+      const { letters } = await this.#store.receive(body, { from, plain: false });
+      for (const one of letters) this.#o.events.emit('dead-letter', one);
+    };
+    return { ledger: this.#ledger, ...comparing(asker, url, take, withdrawn) };
+  }
+}
+
+export function notesOf(store: HubStore): VerifyNotes {
+  return {
+    read: async () => {
+      const notes = [...(await store.verified())].map(([url, note]): [string, VerifyNote | undefined] => [
+        url,
+        noteIn(note),
+      ]);
+      return new Map(notes.filter((entry): entry is [string, VerifyNote] => entry[1] !== undefined));
+    },
+    write: (url, note) => store.noteVerified(url, JSON.stringify(note)),
+  };
+}
+
+/** Every edge is compared with, and repaired, as soon as it can be, after a restart as well. */
+export async function compareWithAllEdges(store: HubStore, cause: string): Promise<void> {
+  const notes = notesOf(store);
+  const before = await notes.read();
+  for (const { url } of await store.edges()) {
+    const note = before.get(url);
+    await notes.write(url, { ...note, due: 0, cause, found: (note?.found ?? 0) + 1 });
+  }
+}

@@ -1,0 +1,159 @@
+/** A node's comparisons with its peers: what it asks them, what it answers to them, and how rows get from one to the other. */
+import type { Registry } from '../capture/registry.ts';
+import { hasAnyStamps } from '../capture/stamps.ts';
+import { versionOf } from '../capture/versions.ts';
+import type { Clock } from '../clock.ts';
+import { type Answered, type AnswerOptions, Answers } from '../compare/answer.ts';
+import { NodeNotes, type VerifySummary } from '../compare/notes.ts';
+import { checkVerifyCall } from '../compare/options.ts';
+import { SqliteLedger } from '../compare/sqlite-ledger.ts';
+import { eventOf, Verifier } from '../compare/verifier.ts';
+import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
+import { type CheckedConfig, normalisePeer } from '../config.ts';
+import { messageOf, RowcastError } from '../errors.ts';
+import type { Emitter } from '../events.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { quote } from '../sqlite/sql.ts';
+import type { PeerOutbox } from './outbox.ts';
+import { deliveredUpTo } from './peers.ts';
+import { comparing } from './question.ts';
+import { SeedOutbox } from './seed.ts';
+import type { Shipper } from './shipper.ts';
+import type { Post } from './transport.ts';
+
+export interface ComparisonsOptions {
+  registry: Registry;
+  config: CheckedConfig;
+  clock: Clock;
+  events: Emitter;
+  stopped: AbortSignal;
+  random: () => number;
+  fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post>;
+  /** What this node says of itself to that peer. */
+  introduction(peer: string): string;
+  /** Those that are configured at the moment. */
+  peers(): string[];
+  shippers(): Shipper[];
+  /** Applies a batch that a peer was asked for. */
+  take(body: string): void;
+}
+
+export class Comparisons {
+  readonly ledger: SqliteLedger;
+  readonly #db: Connection;
+  readonly #o: ComparisonsOptions;
+  readonly #answers: Answers;
+  readonly #verifier: Verifier;
+  /** The peers by the node ids that they have told with their answers. */
+  readonly #peerOf = new Map<string, string>();
+
+  constructor(db: Connection, options: ComparisonsOptions) {
+    const { clock, stopped } = options;
+    this.#db = db;
+    this.#o = options;
+    this.ledger = new SqliteLedger(db, {
+      tables: () => this.#tables(),
+      version: (table, alias) => (hasAnyStamps(db) ? versionOf(table, alias) : `${alias}.${quote(table.updatedAt)}`),
+      watermark: (other) => this.#deliveredTo(other),
+    });
+    this.#answers = new Answers(this.ledger, clock, stopped);
+    this.#verifier = this.#verifying();
+  }
+
+  /** A peer has answered, and says who it is. */
+  heard(peer: string, id: string): void {
+    this.#peerOf.set(id, peer);
+  }
+
+  async verify(peer: string | undefined, options: VerifyOptions): Promise<VerifyResult[]> {
+    const { registry } = this.#o;
+    const named = peer === undefined ? undefined : normalisePeer(peer);
+    const tables = registry.list().map(({ name }) => name);
+    return this.#verifier.verify(checkVerifyCall(named, options, this.#o.peers(), tables), options);
+  }
+
+  answer(path: string, body: string | Uint8Array, options: AnswerOptions): Promise<Answered> {
+    return this.#answers.to(path, body, options);
+  }
+
+  summaryOf(peer: string): VerifySummary | undefined {
+    return this.#verifier.summaryOf(peer);
+  }
+
+  tick(): void {
+    this.#verifier.tick();
+  }
+
+  stop(): Promise<void> {
+    return this.#verifier.stop();
+  }
+
+  /** What it takes to compare with a peer. */
+  with(peer: string, withdrawn?: AbortSignal): ReturnType<typeof comparing> & { ledger: SqliteLedger } {
+    const { config, clock, stopped, take } = this.#o;
+    const asker = {
+      nodeId: config.id,
+      introduction: this.#o.introduction,
+      fetch: (...request: Parameters<Post>) => this.#o.fetch(peer, ...request),
+      clock,
+      requestTimeoutMs: config.requestTimeoutMs,
+      stopped,
+    };
+    return { ledger: this.ledger, ...comparing(asker, peer, take, withdrawn) };
+  }
+
+  /** The outbox of a peer, which is compared with where it would be given everything. */
+  seeding(peer: string, outbox: PeerOutbox): SeedOutbox {
+    const { clock, stopped, shippers } = this.#o;
+    return new SeedOutbox(this.#db, outbox, {
+      peer,
+      isRowcast: () => shippers().some((shipper) => shipper.peer === peer && shipper.isRowcast),
+      sides: () => this.with(peer),
+      clock,
+      stopped,
+    });
+  }
+
+  #verifying(): Verifier {
+    const { config, clock, events, stopped, shippers } = this.#o;
+    const notes = new NodeNotes(this.#db);
+    return new Verifier({
+      peers: () => this.#o.peers(),
+      isReady: (peer) => {
+        const shipper = shippers().find((one) => one.peer === peer);
+        return shipper?.isRowcast === true && shipper.condition === 'up' && deliveredUpTo(this.#db, peer) !== -1;
+      },
+      with: (peer, signal) => this.with(peer, signal),
+      notes,
+      remembered: notes.read(),
+      clock,
+      random: this.#o.random,
+      ...config.verify,
+      onDone: (result) => events.emit('verify-done', eventOf(result)),
+      onError: (error) => events.emit('error', asFailure(error)),
+      stopped,
+    });
+  }
+
+  /** The tables as they are, every version in its row that can be. */
+  #tables(): Table[] {
+    this.#o.registry.refresh();
+    return this.#o.registry.list();
+  }
+
+  /** How far a peer is, by its address or by its node id; of one that has not told its id yet, how far the last one is. */
+  #deliveredTo(other: string | undefined): number | undefined {
+    const peers = this.#o.peers();
+    const known = peers.find((peer) => peer === other) ?? this.#peerOf.get(other ?? '');
+    if (known !== undefined) return deliveredUpTo(this.#db, known);
+    const told = new Set(this.#peerOf.values());
+    const untold = peers.filter((peer) => !told.has(peer)).map((peer) => deliveredUpTo(this.#db, peer) ?? -1);
+    return untold.length === 0 ? undefined : Math.min(...untold);
+  }
+}
+
+function asFailure(cause: unknown): RowcastError {
+  if (cause instanceof RowcastError) return cause;
+  return new RowcastError('DATABASE_FAILED', `comparing failed: ${messageOf(cause)}`, { cause });
+}

@@ -1,0 +1,68 @@
+/** Questions to a peer beside the ship loop, and batches that are answers to what was found out by them. */
+import type { Clock } from '../clock.ts';
+import { Remote } from '../compare/remote.ts';
+import type { Exchange } from '../compare/verify.ts';
+import { messageOf } from '../errors.ts';
+import type { Body } from '../wire/body.ts';
+import { BATCH_CHANGES_MAX } from '../wire/protocol.ts';
+import { type PeerAnswer, postBatch, postQuestion, type RequestOptions } from './request.ts';
+import type { Post } from './transport.ts';
+import { judge } from './verdict.ts';
+
+export interface Asker {
+  nodeId: string;
+  /** What it says of itself to that peer. */
+  introduction(peer: string): string | Promise<string>;
+  fetch: Post;
+  clock: Clock;
+  requestTimeoutMs: number;
+  stopped: AbortSignal;
+}
+
+/** How rows and questions get to a peer, for a comparison with it; `take` applies what it sends. */
+export function comparing(
+  asker: Asker,
+  peer: string,
+  take: (body: string) => void | Promise<void>,
+  withdrawn: AbortSignal | undefined,
+): { remote: Remote; exchange: Exchange } {
+  return {
+    remote: new Remote((path, body) => question(asker, peer, path, body, withdrawn)),
+    exchange: { send: (body, batchId) => handOver(asker, peer, body, batchId), take },
+  };
+}
+
+/** Rejects where there is no complete answer. */
+async function question(
+  asker: Asker,
+  peer: string,
+  path: string,
+  body: string,
+  withdrawn?: AbortSignal,
+): Promise<PeerAnswer> {
+  const { nodeId, fetch } = asker;
+  const bytes = new TextEncoder().encode(body);
+  const introduction = await asker.introduction(peer);
+  return postQuestion(fetch, peer + path, { nodeId, introduction, body: bytes }, optionsOf(asker, withdrawn));
+}
+
+/** Hands over a batch that is no shipment of the loop's: nothing is noted of it, whatever the answer. */
+async function handOver(
+  asker: Asker,
+  peer: string,
+  body: Body,
+  batchId: number,
+): Promise<'acked' | 'too-large' | { refused: string }> {
+  try {
+    const introduction = await asker.introduction(peer);
+    const batch = { nodeId: asker.nodeId, introduction, body, count: BATCH_CHANGES_MAX, headers: {} };
+    const verdict = judge(await postBatch(asker.fetch, peer, batch, optionsOf(asker)), batchId);
+    return verdict.kind === 'acked' || verdict.kind === 'too-large' ? verdict.kind : { refused: verdict.reason };
+  } catch (error) {
+    return { refused: messageOf(error) };
+  }
+}
+
+function optionsOf({ clock, requestTimeoutMs, stopped }: Asker, withdrawn?: AbortSignal): RequestOptions {
+  return { clock, timeoutMs: requestTimeoutMs, stopped, ...(withdrawn && { withdrawn }) };
+}

@@ -1,0 +1,105 @@
+/**
+ * Comparisons at the end of a schedule, when the trouble is over. A row is lost, or put back to what it was, unseen by
+ * everybody; then two machines are compared with while the application writes. What was unseen must be found and put
+ * right by the version order, and what is merely on its way must not be found.
+ */
+import type { VerifyResult } from '../../src/index.ts';
+import type { Machine } from './machine.ts';
+import { type Random, stream } from './random.ts';
+
+export interface Verifying {
+  seed: number;
+  machines: Machine[];
+  /** Lets time pass until it says so. */
+  until(done: () => boolean): Promise<boolean>;
+  trace(line: string): void;
+  fail(what: string): void;
+}
+
+/** One schedule in so many. */
+const SHARE = 0.2;
+
+export async function verifyInTheEnd(world: Verifying): Promise<void> {
+  const random = stream(world.seed, 'verify');
+  if (!random.chance(SHARE)) return;
+  const nodes = world.machines.filter(({ kind, counts }) => kind === 'node' && counts);
+  // A deletion may cascade there, unseen as well.
+  if (nodes.some(({ disk }) => disk.kind === 'node-foreign-keys')) return;
+  const node = random.pick(nodes);
+  const peer = node.configured[0];
+  if (!node.process || peer === undefined || node.second) return;
+  const lost = unseenLoss(node, random);
+  world.trace(`${node.name} has lost ${lost?.id ?? 'nothing'} unseen, and compares with ${peer}`);
+  let over = false;
+  let found: VerifyResult[] | undefined;
+  void node.process.verify(peer).then(
+    (results) => {
+      found = results;
+      over = true;
+    },
+    () => {
+      over = true;
+    },
+  );
+  // While it goes on, others are written to: rows that are on their way all the time.
+  const written = await world.until(() => {
+    if (random.chance(0.05)) writeTo(random.pick(nodes), random);
+    return over;
+  });
+  const [result] = found ?? [];
+  if (!written || !result || result.error !== undefined) {
+    world.fail(`${node.name} cannot be compared with ${peer}: ${result?.error ?? 'no end of it'}`);
+    return;
+  }
+  const listed = result.tables.flatMap(({ table, list }) => list.map(({ id }) => `${table}/${id}`));
+  const wrong = listed.filter((one) => one !== lost?.key);
+  if (wrong.length > 0) world.fail(`${node.name}: ${wrong[0]} is said to differ from ${peer}, and was only on its way`);
+  const left = lost && versionOf(node, lost.table, lost.id) < lost.version;
+  if (left)
+    world.fail(`${node.name}: ${lost.key} was lost unseen, and a comparison with ${peer} has not brought it back`);
+}
+
+/** Two rows that are never at rest. */
+function writeTo({ disk, process }: Machine, random: Random): void {
+  if (!process || process.dead || disk.inTransaction) return;
+  const id = random.pick(['hot', 'warm']);
+  const sql =
+    'INSERT INTO items (id, value, updated_at) VALUES (?, ?, NULL) ON CONFLICT DO UPDATE SET value = value + 1';
+  process.handle.prepare(sql).run(id, random.below(100));
+  if (random.chance(0.1)) process.handle.prepare('DELETE FROM items WHERE id = ?').run(id);
+}
+
+interface Loss {
+  key: string;
+  table: string;
+  id: string;
+  version: number;
+}
+
+/** Puts a row back to an earlier version, or takes it away, as if nobody had ever told this node of it. */
+function unseenLoss(node: Machine, random: Random): Loss | undefined {
+  const { disk } = node;
+  if (disk.inTransaction) return undefined;
+  const table = 'items';
+  const rows = disk.all(
+    `SELECT id, updated_at AS version FROM ${table} WHERE typeof(updated_at) = 'integer' ORDER BY id`,
+  );
+  const row = rows[random.below(Math.max(1, rows.length))];
+  if (!row) return undefined;
+  const [id, version] = [String(row.id), Number(row.version)];
+  disk.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
+  if (random.chance(0.5)) disk.prepare(`DELETE FROM ${table} WHERE id = ?`).run(id);
+  else disk.prepare(`UPDATE ${table} SET updated_at = updated_at - 1 WHERE id = ?`).run(id);
+  disk.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
+  return { key: `${table}/${id}`, table, id, version };
+}
+
+function versionOf({ disk }: Machine, table: string, id: string): number {
+  const rows = disk.all(
+    `SELECT updated_at AS v FROM ${table} WHERE id = ? UNION ALL SELECT version FROM _tombstones WHERE table_name = ? AND row_id = ?`,
+    id,
+    table,
+    id,
+  );
+  return Math.max(Number.NEGATIVE_INFINITY, ...rows.map(({ v }) => Number(v)));
+}
