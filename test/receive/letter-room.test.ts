@@ -60,7 +60,7 @@ describe('letters of one sender', () => {
   });
 
   test('are limited at a hub as well', async () => {
-    const db = await database('');
+    const db = await database('SELECT 1');
     const hub = await createHub(db, { id: 'hub', edges: [] });
     cleanUp(() => hub.stop());
     keep(db, LETTERS_MAX.sender.letters, 'liar');

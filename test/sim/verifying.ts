@@ -17,7 +17,7 @@ export interface Verifying {
 }
 
 /** One schedule in so many. */
-const SHARE = 0.2;
+const SHARE = 0.08;
 
 export async function verifyInTheEnd(world: Verifying): Promise<void> {
   const random = stream(world.seed, 'verify');
