@@ -139,6 +139,10 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   planLives(plan);
   // Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something.
   if (plan.faults.poison !== undefined) plan.troubleMs += 4_000;
+  if (plan.faults.empty !== undefined && stream(plan.seed, 'nothing but empty answers').chance(0.2)) {
+    plan.faults.empty = 0.95;
+    plan.troubleMs += 2_500;
+  }
   if (plan.faults['power-cut'] !== undefined) plan.writes += 8;
   if (plan.foreignKeys) plan.writes += 20;
   if (plan.faults.schema !== undefined) plan.writes += 20;
