@@ -174,7 +174,7 @@ describe('docs/api.md', () => {
     const { default: express } = await import('express');
     const { manager } = await node();
     const app = express();
-    evaluate(snippet("app.post('/sync', listener)"), { app, createListener, manager });
+    evaluate(snippet("'/sync/fetch'], listener)"), { app, createListener, manager });
     const server = http.createServer(app);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     cleanUp(() => server.close());
