@@ -28,7 +28,7 @@ export async function openDatabase(path = ':memory:', options: { readonly?: bool
     const { DatabaseSync } = require('node:sqlite');
     const { fromNodeSqlite } = await import('../../src/sqlite/node-sqlite.ts');
     const db = new DatabaseSync(path, { readOnly: options.readonly ?? false });
-    return Object.assign(fromNodeSqlite(db), { close: () => db.close() });
+    return Object.assign(fromNodeSqlite(db), { close: () => void (db.isOpen && db.close()) });
   }
   const BetterSqlite3 = require(betterSqlite3());
   return new BetterSqlite3(path, { readonly: options.readonly ?? false });
