@@ -450,7 +450,8 @@ class World implements Surroundings {
 
   async #retryLetters(machine: Machine): Promise<void> {
     const { process } = machine;
-    if (!process || machine.held || machine.restarting || Number(machine.disk.all(LETTERS)[0]?.n) === 0) return;
+    if (!process || !machine.ready || machine.held || machine.restarting) return;
+    if (Number(machine.disk.all(LETTERS)[0]?.n) === 0) return;
     for (const { id, direction } of (await process.letters?.list()) ?? []) {
       if (direction !== 'out') continue;
       this.#checks.retried = true;
@@ -516,6 +517,8 @@ class World implements Surroundings {
       if (received !== 200) this.#checks.fail(`${machine.name} answers ${received} to what it has accepted before`);
       for (const change of this.#bodies.get(text) ?? []) newcomer.mergeChange(change);
     }
+    // What comparisons have fetched has come without a batch.
+    for (const { fetched } of this.#machines) for (const change of fetched) newcomer.mergeChange(change);
     const difference = differenceOf(before, rowsOn(machine.disk, false)) ?? differenceOf(before, newcomer.visible());
     if (difference) this.#checks.fail(`${machine.name} is another after everything has come again: ${difference}`);
   }
