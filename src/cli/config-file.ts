@@ -65,7 +65,8 @@ export function signatureOf(path: string): string | undefined {
   }
 }
 
-function readText(flag: string, path: string): string {
+/** A file that a flag names, without a byte order mark. */
+export function readText(flag: string, path: string): string {
   try {
     return readFileSync(path, 'utf8').replace(/^\uFEFF/, '');
   } catch (error) {

@@ -80,6 +80,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   answerWith((incoming) => respond(relay, {}, incoming));
   const reload = new Reload({
     first,
+    held: [],
     names: HUB_PEERS,
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
     members: relay.edges,

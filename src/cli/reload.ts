@@ -54,9 +54,24 @@ interface Members {
   remove(url: string): unknown;
 }
 
+/** What a program has in files beside its flags: certificates, tokens, keys. */
+export interface Held {
+  /** What the log calls it. */
+  readonly name: string;
+  readonly files: string[];
+  /** What about its files is worth a warning; told at the start and whenever they were read again. */
+  readonly warnings: { code: string; message: string }[];
+  /**
+   * Reads the files again, and throws a UsageError where they are wrong. What it returns makes the new content count, and
+   * is called when everything else could be read as well; undefined where nothing has changed.
+   */
+  reread(): (() => void) | undefined;
+}
+
 export interface ReloadOptions<F extends Flags> {
   /** As the program was started. */
   first: Configured<F>;
+  held: Held[];
   names: PeerFlags;
   read(): Configured<F>;
   members: Members;
@@ -66,6 +81,12 @@ export interface ReloadOptions<F extends Flags> {
   apply(flags: Values<F>): void;
   log: Log;
   clock: Clock;
+}
+
+/** What has changed in its files, read and not yet in force. */
+interface Renewed {
+  held: Held;
+  become(): void;
 }
 
 export class Reload<F extends Flags> {
@@ -98,7 +119,7 @@ export class Reload<F extends Flags> {
   }
 
   get #files(): string[] {
-    return this.#o.first.files;
+    return [...this.#o.first.files, ...this.#o.held.flatMap(({ files }) => files)];
   }
 
   #look(): string {
@@ -120,7 +141,7 @@ export class Reload<F extends Flags> {
   }
 
   async #reload(): Promise<void> {
-    const { log, read } = this.#o;
+    const { log, read, held } = this.#o;
     if (this.#stop.signal.aborted) return;
     if (this.#files.length === 0) {
       const message = 'there is nothing to reload: start with -config or -peers-file, or restart with other flags';
@@ -131,31 +152,40 @@ export class Reload<F extends Flags> {
       return;
     }
     let next: Configured<F>;
+    let renewed: Renewed[];
     try {
       next = read();
+      renewed = held.flatMap((one) => {
+        const become = one.reread();
+        return become ? [{ held: one, become }] : [];
+      });
     } catch (error) {
       log('error', 'reload-failed', { message: `${messageOf(error)}; nothing was changed` });
       return;
     }
     try {
-      await this.#become(next);
+      await this.#become(next, renewed);
     } catch (error) {
       log('error', 'reload-failed', { message: `${messageOf(error)}; what is left to do is tried again` });
       this.#signature = 'not done';
     }
   }
 
-  async #become(next: Configured<F>): Promise<void> {
-    const { log, members, reloadable, apply, names } = this.#o;
+  async #become(next: Configured<F>, renewed: Renewed[]): Promise<void> {
+    const { log, members, reloadable, apply, names: flagged } = this.#o;
     const before = this.#now;
     const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
     const differing = (Object.keys(next.flags) as (keyof F & string)[]).filter(
-      (key) => key !== names.peer && !same(next.flags[key], before.flags[key]),
+      (key) => key !== flagged.peer && !same(next.flags[key], before.flags[key]),
     );
     const changed = differing.filter((key) => reloadable.includes(key));
     const ignored = differing.filter((key) => !reloadable.includes(key)).map(flagName);
     const added = next.peers.filter((url) => !before.peers.includes(url));
     const removed = before.peers.filter((url) => !next.peers.includes(url));
+    for (const { held, become } of renewed) {
+      become();
+      for (const warning of held.warnings) log('warn', 'warning', warning);
+    }
     if (changed.length > 0) apply(next.flags);
     // What can be said again by the next reload is not taken for said: each step counts when it is done.
     this.#now = { ...before, flags: keeping(next.flags, before.flags, ignored) };
@@ -171,7 +201,8 @@ export class Reload<F extends Flags> {
       const message = `read at the start alone: restart to change ${ignored.join(', ')}`;
       log('warn', 'reload-ignored', { keys: ignored, message });
     }
-    log('info', 'reloaded', { added, removed, changed: changed.map(flagName) });
+    const names = [...changed.map(flagName), ...renewed.map(({ held }) => held.name)];
+    log('info', 'reloaded', { added, removed, changed: names });
   }
 }
 

@@ -110,6 +110,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   const running = manager;
   const reload = new Reload({
     first,
+    held: [],
     names: NODE_PEERS,
     read: () => configured(SERVE_FLAGS, NODE_PEERS, args, env) as Configured<typeof SERVE_FLAGS>,
     members: {

@@ -1,10 +1,10 @@
 /** Configuration from files, and reading it again while the program runs. */
-import { renameSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { Environment } from '../../src/cli/flags.ts';
+import { type Environment, UsageError } from '../../src/cli/flags.ts';
 import { HUB_FLAGS } from '../../src/cli/hub.ts';
-import { type Configured, configured, HUB_PEERS, NODE_PEERS, Reload } from '../../src/cli/reload.ts';
+import { type Configured, configured, type Held, HUB_PEERS, NODE_PEERS, Reload } from '../../src/cli/reload.ts';
 import { SERVE_FLAGS } from '../../src/cli/serve.ts';
 import { RELOADABLE } from '../../src/cli/shared-flags.ts';
 import { cleanUp, scratchFolder } from '../support/nodes.ts';
@@ -118,13 +118,14 @@ interface Running {
   applied: unknown[];
 }
 
-function running(args: string[], members: { add?(url: string): unknown } = {}): Running {
+function running(args: string[], members: { add?(url: string): unknown } = {}, held: Held[] = []): Running {
   const done: string[] = [];
   const logged: Running['logged'] = [];
   const applied: unknown[] = [];
   const clock = new VirtualClock();
   const reload = new Reload({
     first: read(args),
+    held,
     names: NODE_PEERS,
     read: () => read(args),
     members: {
@@ -147,6 +148,43 @@ function running(args: string[], members: { add?(url: string): unknown } = {}): 
 }
 
 describe('a reload', () => {
+  test('has what is held in files of its own count when all of it could be read, and none of it before', async () => {
+    const certificate = scratchFile('certificate', 'first');
+    const tokens = scratchFile('tokens', 'first');
+    const now: Record<string, string> = {};
+    const held = [certificate, tokens].map(({ path }): Held => {
+      const name = basename(path);
+      now[name] = 'first';
+      return {
+        name,
+        files: [path],
+        warnings: [{ code: 'look', message: name }],
+        reread: () => {
+          const text = readFileSync(path, 'utf8');
+          if (text === 'wrong') throw new UsageError(`${name} is wrong`);
+          if (text === now[name]) return undefined;
+          return () => {
+            now[name] = text;
+          };
+        },
+      };
+    });
+    const { reload, clock, logged } = running(BASE, {}, held);
+    certificate.put('second');
+    tokens.put('wrong');
+    await reload.reload();
+    expect(now).toEqual({ certificate: 'first', tokens: 'first' });
+    expect(logged).toMatchObject([{ event: 'reload-failed', message: 'tokens is wrong; nothing was changed' }]);
+    // It is also noticed without a signal, as any other file is.
+    tokens.put('first');
+    await clock.advance(11_000);
+    expect(now).toEqual({ certificate: 'second', tokens: 'first' });
+    expect(logged.slice(1)).toMatchObject([
+      { event: 'warning', code: 'look', message: 'certificate' },
+      { event: 'reloaded', changed: ['certificate'] },
+    ]);
+  });
+
   test('adds first and removes then, and says so in one line', async () => {
     const { path, put } = scratchFile('peers', `${A}\n${B}\n`);
     const { reload, done, logged } = running([...BASE, '-peers-file', path]);
