@@ -210,7 +210,9 @@ class Attached implements Manager {
 
   configure(settings: Settings): void {
     this.#refuseIfStopped();
-    Object.assign(this.#settings, checkSettings(settings));
+    const { tls, ...pace } = checkSettings(settings);
+    if (tls) this.#transport.secure(tls);
+    Object.assign(this.#settings, pace);
     this.nudge();
   }
 

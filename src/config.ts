@@ -1,6 +1,7 @@
 /** The options of attach and createHub, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import type { Clock } from './clock.ts';
 import { RowcastError, suggest } from './errors.ts';
+import { checkTls, type TlsOptions } from './send/tls.ts';
 import type { Fetch, Get } from './send/transport.ts';
 import { BATCH_CHANGES_MAX, SYNC_PATH } from './wire/protocol.ts';
 
@@ -26,6 +27,8 @@ export interface Config {
   verify?: { every?: string | number; repair?: boolean } | false;
   /** How much is kept for a peer that is away; one that is further behind is given the whole state when it is back. */
   maxBacklog?: MaxBacklog;
+  /** The certificates for peers with `https:` URLs. Without it they are verified as Node or Bun does by itself. */
+  tls?: TlsOptions;
   /** Seams for tests and simulations: time, network and chance come from outside. */
   clock?: Clock;
   fetch?: Fetch;
@@ -47,11 +50,12 @@ export interface BacklogLimits {
 }
 
 /** The options that can be changed while a node or a hub runs, by `configure`. A hub has no `maxBacklog`. */
-export type Settings = Pick<Config, 'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs' | 'maxBacklog'>;
+export type Settings = Pick<Config, Paced | 'maxBacklog' | 'tls'>;
 
+type Paced = 'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs';
 type Seam = 'clock' | 'fetch' | 'get' | 'random';
-export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify'>> &
-  Pick<Config, Seam> & { maxBacklog: BacklogLimits; verify: CheckedVerify };
+export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify' | 'tls'>> &
+  Pick<Config, Seam | 'tls'> & { maxBacklog: BacklogLimits; verify: CheckedVerify };
 
 export interface CheckedVerify {
   /** 0: never by itself. */
@@ -60,7 +64,7 @@ export interface CheckedVerify {
 }
 
 /** What the loops and the bound on the backlog go by; the same object for as long as the node runs. */
-export type CheckedSettings = Pick<CheckedConfig, keyof Settings>;
+export type CheckedSettings = Pick<CheckedConfig, Paced | 'maxBacklog'>;
 
 export interface Setting {
   default: number;
@@ -123,8 +127,8 @@ const BACKLOG_NAMES = Object.keys(BACKLOG_SETTINGS) as BacklogSetting[];
 
 /** Those that `configure` takes. */
 const RUNTIME: Record<keyof typeof PEERS, (keyof Settings)[]> = {
-  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'maxBacklog'],
-  hub: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs'],
+  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'tls', 'maxBacklog'],
+  hub: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'tls'],
 };
 
 /** Those to whom is sent: a node calls them its peers, a hub its edges. */
@@ -137,7 +141,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   if (typeof config !== 'object' || config === null) throw wrong(`config must be an object {id, ${peersName}, ...}`);
   const given = config as Record<string, unknown>;
   const backlog = kind === 'node' ? ['maxBacklog'] : [];
-  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...backlog, 'verify', 'clock', ...SEAMS]);
+  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...backlog, 'verify', 'tls', 'clock', ...SEAMS]);
   const id = checkId(given.id);
   const peers = given[peersName];
   if (!Array.isArray(peers)) throw wrong(`option "${peersName}" must be an array of URLs`);
@@ -156,6 +160,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
     ...(numbers as Record<SettingName, number>),
     maxBacklog: checkBacklog(given.maxBacklog),
     verify: checkVerify(given.verify),
+    ...(given.tls !== undefined && { tls: checkTls(given.tls) }),
     ...(clock && { clock }),
     ...(fetch && { fetch }),
     ...(get && { get }),
@@ -163,16 +168,18 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   };
 }
 
+export type CheckedChange = Partial<CheckedSettings> & Pick<Config, 'tls'>;
+
 /** What `configure` is given: these settings, and the others stay as they are. */
-export function checkSettings(settings: Settings, kind: keyof typeof PEERS = 'node'): Partial<CheckedSettings> {
+export function checkSettings(settings: Settings, kind: keyof typeof PEERS = 'node'): CheckedChange {
   if (typeof settings !== 'object' || settings === null) throw wrong('settings must be an object {batchMs, ...}');
   const known = RUNTIME[kind];
   refuseUnknown(settings as Record<string, unknown>, known, 'the others are read once: start again to change them');
   const given = known.filter((name) => settings[name] !== undefined);
-  const checked = given.map((name) => [
-    name,
-    name === 'maxBacklog' ? checkBacklog(settings.maxBacklog) : checkNumber(name, settings[name]),
-  ]);
+  const checked = given.map((name) => {
+    if (name === 'maxBacklog') return [name, checkBacklog(settings.maxBacklog)];
+    return [name, name === 'tls' ? checkTls(settings.tls) : checkNumber(name, settings[name])];
+  });
   return Object.fromEntries(checked);
 }
 

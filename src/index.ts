@@ -14,6 +14,7 @@ export type { MigrateOptions, Migration } from './migrate/options.ts';
 export type { Received } from './receive/answer.ts';
 export type { RetryResult } from './receive/retry.ts';
 export type { PeerStatus, Peers } from './send/roster.ts';
+export type { TlsOptions } from './send/tls.ts';
 export type { Fetch, Get } from './send/transport.ts';
 export type { Database, Statement } from './sqlite/connection.ts';
 export type { Ack, Batch, Change, Op, Rejection } from './wire/protocol.ts';

@@ -22,6 +22,7 @@ import {
   settingFlags,
   verifyOption,
 } from './shared-flags.ts';
+import { sendingBy, TlsFiles, tlsFlags, watchEnds, withCertificates } from './tls-files.ts';
 
 export const HUB_FLAGS = {
   id: idFlag("The hub's id: unlike every node's and every other hub's, and the same after a restart."),
@@ -35,6 +36,7 @@ export const HUB_FLAGS = {
     batchMs: 'What is received goes out at once.',
     requestTimeoutMs: 'How long an edge may take to answer.',
   }),
+  ...tlsFlags,
   ...processFlags,
 };
 
@@ -64,23 +66,36 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers: edges } = first;
   const { id, binding, maxBodyBytes } = flags;
-  const { log, server, answerWith } = await begin(flags);
+  const tls = new TlsFiles(flags);
+  const { log, server, answerWith } = await begin(flags, tls.server);
   let opened: Opened | undefined;
   let relay: Hub;
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) });
+    relay = await createHub(opened.db, {
+      id,
+      edges,
+      maxBodyBytes,
+      verify: verifyOption(flags),
+      ...settingsOf(flags),
+      ...sendingBy(tls),
+    });
   } catch (error) {
     server.cut();
     opened?.close();
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
-  answerWith((incoming) => respond(relay, {}, incoming));
+  const told = withCertificates(relay, tls, systemClock);
+  answerWith((incoming) => respond(told, {}, incoming));
+  tls.onChange((next) => {
+    if (next.server) server.secure(next.server);
+    if (next.sending) relay.configure({ tls: next.sending });
+  });
   const reload = new Reload({
     first,
-    held: [],
+    held: [tls],
     names: HUB_PEERS,
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
     members: relay.edges,
@@ -103,7 +118,10 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     log('warn', 'warning', { code: 'no-edges', message: 'no -edge is given: what is received goes nowhere' });
   }
 
+  const watching = watchEnds(tls, log, systemClock);
+
   await stop;
+  watching.stop();
   await reload.stop();
   const outcome = await shutDown(server, relay, flags.stopMs);
   opened.close();

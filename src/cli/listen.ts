@@ -1,13 +1,18 @@
 /** A listening HTTP server on Node and on Bun, with limits on slow clients and an orderly end; for all programs. */
+import { randomBytes } from 'node:crypto';
 import http from 'node:http';
+import https from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import { systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { type Answer, type BodyRead, toHandler, toListener } from '../http/bridge.ts';
+import { TLS_MIN_VERSION } from '../send/tls.ts';
 import { Doorman } from './door.ts';
 import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
 import { type Log, sparingly } from './log.ts';
+import type { ServerTls } from './tls-files.ts';
 
 const KEEP_ALIVE_MS = 65_000;
 const HEADERS_TIMEOUT_MS = 10_000;
@@ -22,6 +27,8 @@ export interface Server {
   stop(): Promise<true>;
   /** Ends what is still open. */
   cut(): void;
+  /** From the next connection on, these certificates count; for a server that was started with some. */
+  secure(tls: ServerTls): void;
 }
 
 /** What clients may take of the program. */
@@ -33,14 +40,21 @@ export interface ClientLimits {
   maxConnectionsPerAddress: number;
 }
 
-export async function listen(at: Listen, limits: ClientLimits, answer: Answer, log: Log): Promise<Server> {
+/** With `tls`, HTTPS and nothing else. */
+export async function listen(
+  at: Listen,
+  limits: ClientLimits,
+  answer: Answer,
+  log: Log,
+  tls?: ServerTls,
+): Promise<Server> {
   try {
     const server =
       process.versions.bun !== undefined
-        ? listenOnBun(at, limits, answer)
-        : await listenOnNode(at, limits, answer, log);
+        ? listenOnBun(at, limits, answer, tls)
+        : await listenOnNode(at, limits, answer, log, tls);
     const host = at.host ?? '127.0.0.1';
-    return { ...server, url: `http://${host.includes(':') ? `[${host}]` : host}:${server.port}` };
+    return { ...server, url: `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${server.port}` };
   } catch (error) {
     throw new StartError(explainListen(at, error), { cause: error });
   }
@@ -51,13 +65,18 @@ async function listenOnNode(
   { clientTimeoutMs, maxConnections, maxConnectionsPerAddress }: ClientLimits,
   answer: Answer,
   log: Log,
+  tls: ServerTls | undefined,
 ): Promise<Omit<Server, 'url'>> {
-  const server = http.createServer({
-    headersTimeout: Math.min(HEADERS_TIMEOUT_MS, clientTimeoutMs),
+  const headersTimeout = Math.min(HEADERS_TIMEOUT_MS, clientTimeoutMs);
+  const timeouts = {
+    headersTimeout,
     requestTimeout: clientTimeoutMs,
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: Math.min(1_000, clientTimeoutMs),
-  });
+  };
+  const server = tls
+    ? https.createServer({ ...timeouts, ...secureContext(tls), handshakeTimeout: headersTimeout })
+    : http.createServer(timeouts);
   server.maxConnections = maxConnections;
   // A client that does not read its answer.
   server.timeout = 2 * clientTimeoutMs;
@@ -66,6 +85,12 @@ async function listenOnNode(
   const running = new Set<http.ServerResponse>();
   let stopping = false;
   const doorman = new Doorman(maxConnectionsPerAddress);
+  /** Bare connections under HTTPS, by the client's end. */
+  const handshakes = new Map<string, Socket>();
+  const endConnections = (): void => {
+    for (const response of running) if (!response.headersSent) response.setHeader('connection', 'close');
+    for (const socket of idle) socket.destroy();
+  };
   server.on('connection', (socket) => {
     const address = socket.remoteAddress ?? '';
     if (!doorman.enter(address)) {
@@ -74,10 +99,27 @@ async function listenOnNode(
       return;
     }
     idle.add(socket);
+    if (tls) handshakes.set(endOf(socket), socket);
     socket.on('close', () => {
       idle.delete(socket);
+      if (tls) handshakes.delete(endOf(socket));
       doorman.leave(address);
     });
+  });
+  // From here on the connection is another object, and the bare one is not to be ended under it.
+  server.on('secureConnection', (secured: TLSSocket) => {
+    const bare = handshakes.get(endOf(secured));
+    if (bare) idle.delete(bare);
+    idle.add(secured);
+    secured.on('close', () => idle.delete(secured));
+  });
+  server.on('tlsClientError', (error: Error & { code?: string }, socket: TLSSocket) => {
+    // A text, whatever its type says: UNABLE_TO_VERIFY_LEAF_SIGNATURE.
+    const reason = socket.authorizationError ? String(socket.authorizationError) : error.code;
+    // Somebody who only looks whether the port is open.
+    if (reason === undefined || reason === 'ECONNRESET') return;
+    const address = socket.remoteAddress;
+    sparing('warn', 'warning', { code: 'tls-handshake', message: `a client was turned away: ${reason}`, address });
   });
   const listener = toListener(answer);
   server.on('request', (request, response) => {
@@ -106,15 +148,30 @@ async function listenOnNode(
     stop: () => {
       stopping = true;
       const closed = new Promise<true>((resolve) => server.close(() => resolve(true)));
-      for (const response of running) if (!response.headersSent) response.setHeader('connection', 'close');
-      for (const socket of idle) socket.destroy();
+      endConnections();
       return closed;
     },
     cut: () => {
       server.close();
       server.closeAllConnections();
+      for (const socket of handshakes.values()) socket.destroy();
+    },
+    secure: (next) => {
+      if (!(server instanceof https.Server)) return;
+      // With the old keys a client whom the new authorities do not know could resume its session.
+      server.setSecureContext({ ...secureContext(next), ticketKeys: randomBytes(48) });
+      endConnections();
     },
   };
+}
+
+function secureContext({ cert, key, ca }: ServerTls) {
+  const clients = ca === undefined ? {} : { ca, requestCert: true, rejectUnauthorized: true };
+  return { cert, key, minVersion: TLS_MIN_VERSION, ...clients } as const;
+}
+
+function endOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }
 
 const CROWDED = 'an address has as many connections as one may; -max-connections-per-address allows more';
@@ -125,6 +182,7 @@ interface BunLike {
     port: number;
     hostname?: string;
     idleTimeout: number;
+    tls?: ServerTls & { requestCert?: boolean; rejectUnauthorized?: boolean };
     fetch(request: Request, server: BunServer): Promise<Response>;
     error(): Response;
   }): BunServer;
@@ -137,38 +195,60 @@ interface BunServer {
 }
 
 /** Bun does not tell of connections: there the limits are of requests under way. */
-function listenOnBun(at: Listen, limits: ClientLimits, answer: Answer): Omit<Server, 'url'> {
+function listenOnBun(
+  at: Listen,
+  limits: ClientLimits,
+  answer: Answer,
+  first: ServerTls | undefined,
+): Omit<Server, 'url'> {
   const { clientTimeoutMs, maxConnections, maxConnectionsPerAddress } = limits;
   const { Bun } = globalThis as unknown as { Bun: BunLike };
   const everybody = new Doorman(maxConnections);
   const doorman = new Doorman(maxConnectionsPerAddress);
   const handler = toHandler(withDeadline(answer, clientTimeoutMs));
-  const server = Bun.serve({
-    port: at.port,
-    ...(at.host !== undefined && { hostname: at.host }),
-    // In seconds; between any two bytes. Bun has no limit for a whole request, hence the deadline for the body.
-    idleTimeout: Math.min(255, Math.max(1, Math.ceil(clientTimeoutMs / 1_000))),
-    fetch: async (request, bun) => {
-      const address = bun.requestIP(request)?.address ?? '';
-      if (!everybody.enter('')) return overcrowded();
+  const fetch = async (request: Request, bun: BunServer): Promise<Response> => {
+    const address = bun.requestIP(request)?.address ?? '';
+    if (!everybody.enter('')) return overcrowded();
+    try {
+      if (!doorman.enter(address)) return overcrowded();
       try {
-        if (!doorman.enter(address)) return overcrowded();
-        try {
-          return await handler(request);
-        } finally {
-          doorman.leave(address);
-        }
+        return await handler(request);
       } finally {
-        everybody.leave('');
+        doorman.leave(address);
       }
-    },
-    // The client is gone, and nobody reads this.
-    error: () => new Response(null, { status: 400 }),
-  });
+    } finally {
+      everybody.leave('');
+    }
+  };
+  const serve = (port: number, tls: ServerTls | undefined): BunServer =>
+    Bun.serve({
+      port,
+      ...(at.host !== undefined && { hostname: at.host }),
+      // In seconds; between any two bytes. Bun has no limit for a whole request, hence the deadline for the body.
+      idleTimeout: Math.min(255, Math.max(1, Math.ceil(clientTimeoutMs / 1_000))),
+      ...(tls && { tls: { ...tls, ...(tls.ca !== undefined && { requestCert: true, rejectUnauthorized: true }) } }),
+      fetch,
+      // The client is gone, and nobody reads this.
+      error: () => new Response(null, { status: 400 }),
+    });
+  let server = serve(at.port, first);
+  /** Those before, as long as requests to them are under way. */
+  const before = new Map<BunServer, Promise<void>>();
   return {
     port: server.port,
-    stop: () => server.stop().then(() => true),
-    cut: () => void server.stop(true),
+    stop: () => Promise.all([server.stop(), ...before.values()]).then(() => true as const),
+    cut: () => {
+      for (const one of [server, ...before.keys()]) void one.stop(true);
+    },
+    // Bun's reload() keeps the certificates: the port changes hands instead.
+    secure: (next) => {
+      const old = server;
+      before.set(
+        old,
+        old.stop().finally(() => before.delete(old)),
+      );
+      server = serve(old.port, next);
+    },
   };
 }
 

@@ -11,6 +11,7 @@ import { UsageError } from './flags.ts';
 import { type ClientLimits, type Listen, listen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
+import type { ServerTls } from './tls-files.ts';
 
 /** A node's manager, or a hub. */
 interface Shipping {
@@ -44,7 +45,10 @@ export interface Begun {
 }
 
 /** The port comes first: a second start of the same command must not touch the database. */
-export async function begin(flags: ClientLimits & { id: string; listen: Listen; host: string[] }): Promise<Begun> {
+export async function begin(
+  flags: ClientLimits & { id: string; listen: Listen; host: string[] },
+  tls?: ServerTls,
+): Promise<Begun> {
   // The database and what SQLite keeps beside it are nobody else's to read.
   process.umask(0o077);
   // Whoever reads the log may go away; the program does not.
@@ -53,8 +57,8 @@ export async function begin(flags: ClientLimits & { id: string; listen: Listen; 
   let answer: Answer = async () => failure(503, 'starting');
   const current: Answer = (incoming) => answer(incoming);
   const local = isLoopback(flags.listen.host);
-  const server = await listen(flags.listen, flags, local ? onlyByName(current, flags.host) : current, log);
-  if (!local) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
+  const server = await listen(flags.listen, flags, local ? onlyByName(current, flags.host) : current, log, tls);
+  if (!local && !tls?.ca) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
   return {
     log,
     server,
@@ -66,7 +70,7 @@ export async function begin(flags: ClientLimits & { id: string; listen: Listen; 
 
 const OPEN_TO_ALL =
   'listening on more than loopback: whoever can reach this port can read and write the synced tables; keep it in a ' +
-  'private network, or behind a proxy that authenticates';
+  'private network, or let only those in who have a certificate (-tls-client-ca)';
 
 /** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
 export async function shutDown(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {

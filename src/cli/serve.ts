@@ -2,7 +2,7 @@
 
 import { systemClock } from '../clock.ts';
 import type { Answer } from '../http/bridge.ts';
-import { respond } from '../http/respond.ts';
+import { type Replica, respond } from '../http/respond.ts';
 import { attach, type Manager, type Settings } from '../index.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -29,6 +29,7 @@ import {
   settingFlags,
   verifyOption,
 } from './shared-flags.ts';
+import { sendingBy, TlsFiles, tlsFlags, watchEnds, withCertificates } from './tls-files.ts';
 
 export const SERVE_FLAGS = {
   id: idFlag("This node's id: unlike every other node's, and the same after a restart."),
@@ -50,6 +51,7 @@ export const SERVE_FLAGS = {
   ),
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...backlogFlags,
+  ...tlsFlags,
   ...processFlags,
 };
 
@@ -84,7 +86,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
-  const { log, server, answerWith } = await begin(flags);
+  const tls = new TlsFiles(flags);
+  const { log, server, answerWith } = await begin(flags, tls.server);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
@@ -94,7 +97,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     const routed = preparedItems(opened.db, flags.table);
     manager = attach(
       opened.db,
-      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) },
+      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags), ...sendingBy(tls) },
       tables,
     );
     // After attach, which knows whether this is a table at all.
@@ -106,11 +109,15 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened?.close();
     throw error;
   }
-  answerWith(compose(manager, store));
   const running = manager;
+  answerWith(compose(running, withCertificates(running, tls, systemClock), store));
+  tls.onChange((next) => {
+    if (next.server) server.secure(next.server);
+    if (next.sending) running.configure({ tls: next.sending });
+  });
   const reload = new Reload({
     first,
-    held: [],
+    held: [tls],
     names: NODE_PEERS,
     read: () => configured(SERVE_FLAGS, NODE_PEERS, args, env) as Configured<typeof SERVE_FLAGS>,
     members: {
@@ -146,7 +153,10 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   };
   warnOfSelf(peers);
 
+  const watching = watchEnds(tls, log, systemClock);
+
   await stop;
+  watching.stop();
   await reload.stop();
   const outcome = await shutDown(server, manager, flags.stopMs);
   store?.release();
@@ -179,9 +189,9 @@ function isItems(table: string): boolean {
 }
 
 /** The item routes and Rowcast's own as one answer function. */
-function compose(manager: Manager, store: ItemStore | undefined): Answer {
+function compose(manager: Manager, replica: Replica, store: ItemStore | undefined): Answer {
   return async (incoming) => {
     const item = store && (await respondItems(store, incoming, () => manager.nudge()));
-    return item ?? (await respond(manager, {}, incoming));
+    return item ?? (await respond(replica, {}, incoming));
   };
 }

@@ -15,6 +15,7 @@ import type { RetryResult } from '../receive/retry.ts';
 import { flushAll } from '../send/loop.ts';
 import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
+import type { TlsOptions } from '../send/tls.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
@@ -117,6 +118,7 @@ class Relay implements Hub {
   readonly #roster: EdgeRoster;
   /** What can be changed at run time; the loops look at it again and again. */
   readonly #pace: Pace;
+  readonly #secure: (tls: TlsOptions) => void;
   readonly #closeTransport: () => void;
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
@@ -141,6 +143,7 @@ class Relay implements Hub {
     const sending = transportFor(config);
     // A given fetch need not be able to ask who an edge is.
     const asking = sending.get ? sending : transportFor({});
+    this.#secure = sending.secure;
     this.#closeTransport = () => {
       sending.close();
       asking.close();
@@ -260,7 +263,9 @@ class Relay implements Hub {
 
   configure(settings: HubSettings): void {
     this.#refuseIfStopped();
-    Object.assign(this.#pace, checkSettings(settings, 'hub'));
+    const { tls, ...pace } = checkSettings(settings, 'hub');
+    if (tls) this.#secure(tls);
+    Object.assign(this.#pace, pace);
     this.#roster.nudge();
   }
 

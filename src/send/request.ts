@@ -3,9 +3,9 @@
  * `/health`. Whatever every request must carry, and whatever every answer must prove, belongs here.
  */
 import type { Clock } from '../clock.ts';
-import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
+import { explainFailure } from './tls.ts';
 import type { Ask, BoundedResponse, Post } from './transport.ts';
 
 /** A complete answer; a torn one is an error. */
@@ -118,7 +118,7 @@ async function exchange(
     return await Promise.race([answering, aborted]);
   } catch (error) {
     if (timedOut) throw new NoAnswer(`no answer within ${timeoutMs} ms`, false);
-    throw new NoAnswer(messageOf(error), request.signal.aborted);
+    throw new NoAnswer(explainFailure(error), request.signal.aborted);
   } finally {
     timer.abort();
     for (const signal of [stopped, withdrawn]) signal?.removeEventListener('abort', cancel);

@@ -4,6 +4,8 @@
  */
 import http from 'node:http';
 import https from 'node:https';
+import { RowcastError } from '../errors.ts';
+import { TLS_MIN_VERSION, type TlsOptions } from './tls.ts';
 
 /** The part of `fetch` that shipping needs; the global one fits. */
 export type Fetch = (
@@ -45,14 +47,20 @@ export interface Transport {
   get: Ask | undefined;
   /** Resolves when a request that was just begun is on its way. */
   untilSent: () => Promise<void>;
+  /** From the next connection on, these certificates count. */
+  secure(tls: TlsOptions): void;
   /** Closes kept connections. */
   close(): void;
 }
 
 /** The default way, or what was given in its place. */
-export function transportFor({ fetch, get }: { fetch?: Fetch; get?: Get }): Transport {
-  if (fetch) return givenTransport(fetch, get);
-  const transport = defaultTransport();
+export function transportFor({ fetch, get, tls }: { fetch?: Fetch; get?: Get; tls?: TlsOptions }): Transport {
+  if (fetch) {
+    const given = givenTransport(fetch, get);
+    if (tls) given.secure(tls);
+    return given;
+  }
+  const transport = process.versions.bun === undefined ? nodeTransport(tls) : bunTransport(tls);
   return get ? { ...transport, get: async (url, init) => bounded(await get(url, init)) } : transport;
 }
 
@@ -62,32 +70,56 @@ function givenTransport(fetch: Fetch, get: Get | undefined): Transport {
     fetch: async (url, init) => bounded(await fetch(url, init)),
     get: get && (async (url, init) => bounded(await get(url, init))),
     untilSent: () => Promise.resolve(),
+    secure: () => {
+      throw new RowcastError('INVALID_OPTION', 'option "tls" says nothing to a "fetch" of your own', {
+        hint: 'have that one use the certificates',
+      });
+    },
     close: () => {},
   };
 }
 
-function defaultTransport(): Transport {
-  const untilSent = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-  if (process.versions.bun !== undefined)
-    return {
-      fetch: async (url, init) => bounded(await fetch(url, init as RequestInit)),
-      get: async (url, { headers, signal }) => bounded(await fetch(url, { headers, signal, redirect: 'manual' })),
-      untilSent,
-      close: () => {},
-    };
-  const agents = {
-    'http:': new http.Agent({ keepAlive: true }),
-    'https:': new https.Agent({ keepAlive: true }),
+const untilSent = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** Bun keeps connections for itself, apart for each set of certificates. */
+function bunTransport(first: TlsOptions | undefined): Transport {
+  let tls = { ...first, rejectUnauthorized: true };
+  const ask = async (url: string, init: object): Promise<BoundedResponse> =>
+    bounded(await fetch(url, (url.startsWith('https:') ? { ...init, tls } : init) as RequestInit));
+  return {
+    fetch: ask,
+    get: (url, { headers, signal }) => ask(url, { headers, signal, redirect: 'manual' }),
+    untilSent,
+    secure: (next) => {
+      tls = { ...next, rejectUnauthorized: true };
+    },
+    close: () => {},
   };
+}
+
+function nodeTransport(tls: TlsOptions | undefined): Transport {
+  const agents = { 'http:': new http.Agent({ keepAlive: true }), 'https:': secureAgent(tls) };
   return {
     fetch: (url, init) => request(new URL(url), init, agents),
     get: (url, { headers, signal }) => request(new URL(url), { method: 'GET', headers, signal }, agents),
     untilSent,
+    secure: (next) => {
+      const before = agents['https:'];
+      agents['https:'] = secureAgent(next);
+      // What is under way ends as it began; what is kept was made with certificates that count no more.
+      before.maxFreeSockets = 0;
+      for (const socket of Object.values(before.freeSockets).flat()) socket?.destroy();
+    },
     close: () => {
       agents['http:'].destroy();
       agents['https:'].destroy();
     },
   };
+}
+
+function secureAgent(tls: TlsOptions = {}): https.Agent {
+  // Verification is not to be had without, whatever NODE_TLS_REJECT_UNAUTHORIZED says.
+  return new https.Agent({ keepAlive: true, minVersion: TLS_MIN_VERSION, ...tls, rejectUnauthorized: true });
 }
 
 function request(

@@ -33,17 +33,19 @@ export interface RunOptions {
   /** A command that runs the program in its turn. */
   wrapper?: string[];
   cwd?: string;
+  /** Another runtime than the lane's, with a binding that it has. */
+  runtime?: { command: string; binding: string };
 }
 
 /** Starts a program, which ends with the test at the latest. */
 export function runProgram(file: string, args: string[], options: RunOptions = {}): Program {
   if (!existsSync(file)) throw new Error(`${file} is missing: npm run build`);
-  const { env, wrapper = [], cwd = LANES } = options;
-  const [command, ...rest] = [...wrapper, process.execPath, file, ...args] as [string, ...string[]];
+  const { env, wrapper = [], cwd = LANES, runtime = { command: process.execPath, binding: lane } } = options;
+  const [command, ...rest] = [...wrapper, runtime.command, file, ...args] as [string, ...string[]];
   const child = spawn(command, rest, {
     cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, ROWCAST_BINDING: lane, ...env },
+    env: { ...process.env, ROWCAST_BINDING: runtime.binding, ...env },
   });
   let stdout = '';
   let stderr = '';
@@ -91,10 +93,15 @@ export interface NodeProgram extends Program {
 }
 
 /** `rowcast serve`, running, on a free port where no other is named. */
-export async function startNode(id: string, args: string[] = [], folder = scratchFolder()): Promise<NodeProgram> {
+export async function startNode(
+  id: string,
+  args: string[] = [],
+  folder = scratchFolder(),
+  options: RunOptions = {},
+): Promise<NodeProgram> {
   const db = join(folder, `${id}.db`);
   const listen = args.includes('-listen') ? [] : ['-listen', '127.0.0.1:0'];
-  const program = runProgram(MAIN, ['serve', '-id', id, '-db', db, ...listen, ...args]);
+  const program = runProgram(MAIN, ['serve', '-id', id, '-db', db, ...listen, ...args], options);
   const line = await started(program);
   return { ...program, url: line.url, port: line.port, db, started: line };
 }
