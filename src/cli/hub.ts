@@ -23,6 +23,7 @@ import {
   verifyOption,
 } from './shared-flags.ts';
 import { sendingBy, TlsFiles, tlsFlags, watchEnds, withCertificates } from './tls-files.ts';
+import { Tokens, tokensFileFlag } from './tokens.ts';
 
 export const HUB_FLAGS = {
   id: idFlag("The hub's id: unlike every node's and every other hub's, and the same after a restart."),
@@ -37,6 +38,7 @@ export const HUB_FLAGS = {
     requestTimeoutMs: 'How long an edge may take to answer.',
   }),
   ...tlsFlags,
+  tokensFile: tokensFileFlag,
   ...processFlags,
 };
 
@@ -67,6 +69,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   const { flags, peers: edges } = first;
   const { id, binding, maxBodyBytes } = flags;
   const tls = new TlsFiles(flags);
+  const tokens = new Tokens(flags.tokensFile, env);
   const { log, server, answerWith } = await begin(flags, tls.server);
   let opened: Opened | undefined;
   let relay: Hub;
@@ -88,14 +91,14 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
   const told = withCertificates(relay, tls, systemClock);
-  answerWith((incoming) => respond(told, {}, incoming));
+  answerWith((incoming) => respond(told, { health: (asking) => tokens.ofHealth(asking) }, incoming));
   tls.onChange((next) => {
     if (next.server) server.secure(next.server);
     if (next.sending) relay.configure({ tls: next.sending });
   });
   const reload = new Reload({
     first,
-    held: [tls],
+    held: [tls, tokens],
     names: HUB_PEERS,
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
     members: relay.edges,
@@ -118,6 +121,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     log('warn', 'warning', { code: 'no-edges', message: 'no -edge is given: what is received goes nowhere' });
   }
 
+  for (const { warnings } of [tls, tokens]) for (const warning of warnings) log('warn', 'warning', warning);
   const watching = watchEnds(tls, log, systemClock);
 
   await stop;

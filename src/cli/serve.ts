@@ -1,14 +1,14 @@
 /** `rowcast serve`: one node as a program. Opens the database, serves the routes, ships to the peers, stops in order. */
 
 import { systemClock } from '../clock.ts';
-import type { Answer } from '../http/bridge.ts';
+import type { Answer, Incoming, Outgoing } from '../http/bridge.ts';
 import { type Replica, respond } from '../http/respond.ts';
 import { attach, type Manager, type Settings } from '../index.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 
 import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
-import { respondItems } from './items/routes.ts';
+import { type ItemOptions, respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
@@ -30,6 +30,7 @@ import {
   verifyOption,
 } from './shared-flags.ts';
 import { sendingBy, TlsFiles, tlsFlags, watchEnds, withCertificates } from './tls-files.ts';
+import { Tokens, tokensFileFlag } from './tokens.ts';
 
 export const SERVE_FLAGS = {
   id: idFlag("This node's id: unlike every other node's, and the same after a restart."),
@@ -52,6 +53,7 @@ export const SERVE_FLAGS = {
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...backlogFlags,
   ...tlsFlags,
+  tokensFile: tokensFileFlag,
   ...processFlags,
 };
 
@@ -87,6 +89,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   const { flags, peers } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
   const tls = new TlsFiles(flags);
+  const tokens = new Tokens(flags.tokensFile, env);
   const { log, server, answerWith } = await begin(flags, tls.server);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
@@ -110,14 +113,14 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     throw error;
   }
   const running = manager;
-  answerWith(compose(running, withCertificates(running, tls, systemClock), store));
+  answerWith(compose(running, { replica: withCertificates(running, tls, systemClock), store, tokens }));
   tls.onChange((next) => {
     if (next.server) server.secure(next.server);
     if (next.sending) running.configure({ tls: next.sending });
   });
   const reload = new Reload({
     first,
-    held: [tls],
+    held: [tls, tokens],
     names: NODE_PEERS,
     read: () => configured(SERVE_FLAGS, NODE_PEERS, args, env) as Configured<typeof SERVE_FLAGS>,
     members: {
@@ -153,6 +156,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   };
   warnOfSelf(peers);
 
+  for (const { warnings } of [tls, tokens]) for (const warning of warnings) log('warn', 'warning', warning);
   const watching = watchEnds(tls, log, systemClock);
 
   await stop;
@@ -189,9 +193,17 @@ function isItems(table: string): boolean {
 }
 
 /** The item routes and Rowcast's own as one answer function. */
-function compose(manager: Manager, replica: Replica, store: ItemStore | undefined): Answer {
+function compose(
+  manager: Manager,
+  { replica, store, tokens }: { replica: Replica; store: ItemStore | undefined; tokens: Tokens },
+): Answer {
+  const items: ItemOptions = {
+    changed: () => manager.nudge(),
+    refusal: (incoming, right) => tokens.refusal(incoming, right),
+  };
+  const health = (incoming: Incoming): 'all' | 'short' | Outgoing => tokens.ofHealth(incoming);
   return async (incoming) => {
-    const item = store && (await respondItems(store, incoming, () => manager.nudge()));
-    return item ?? (await respond(replica, {}, incoming));
+    const item = store && (await respondItems(store, incoming, items));
+    return item ?? (await respond(replica, { health }, incoming));
   };
 }

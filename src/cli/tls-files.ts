@@ -136,10 +136,9 @@ export function sendingBy({ sending }: TlsFiles): { tls?: TlsOptions } {
   return sending ? { tls: sending } : {};
 }
 
-/** Says in the log, at the start and once a day, what is wrong with the certificates and their files. */
+/** Says in the log, at the start and once a day, which certificates do not count, or not for long. */
 export function watchEnds(tls: TlsFiles, log: Log, clock: Clock): { stop(): void } {
   const stopped = new AbortController();
-  for (const warning of tls.warnings) log('warn', 'warning', warning);
   const watch = async (): Promise<void> => {
     while (!stopped.signal.aborted) {
       for (const { message, state } of tls.ends(clock.now())) {

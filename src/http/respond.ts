@@ -35,13 +35,22 @@ export interface HttpOptions {
   prefix?: string;
 }
 
+/** What the programs decide besides. */
+export interface RespondOptions extends HttpOptions {
+  /** How much of `/health` is told to whoever asks: everything, `ok` alone, or a refusal. */
+  health?(incoming: Incoming): 'all' | 'short' | Outgoing;
+}
+
 const JSON_TYPE = { 'content-type': 'application/json' };
 
-export async function respond(manager: Replica, options: HttpOptions, incoming: Incoming): Promise<Outgoing> {
+export async function respond(manager: Replica, options: RespondOptions, incoming: Incoming): Promise<Outgoing> {
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
   if (path === HEALTH_PATH) {
     if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
-    return await healthOf(manager, incoming.header(ROWCAST_HEADER));
+    const told = options.health?.(incoming) ?? 'all';
+    if (typeof told !== 'string') return told;
+    const answer = await healthOf(manager, incoming.header(ROWCAST_HEADER));
+    return told === 'all' ? answer : { ...answer, body: JSON.stringify({ ok: answer.status === 200 }) };
   }
   const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
   if (answerTo) return await question(manager, answerTo, incoming);

@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import { askHealth, nodeIdIn } from '../send/request.ts';
+import { askHealth, nodeIdOf } from '../send/request.ts';
 import type { Ask } from '../send/transport.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Edge } from './edges.ts';
@@ -117,10 +117,10 @@ export class EdgeIdentities {
     this.#requests.set(url, request);
     try {
       const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
-      const { status, body, header } = await askHealth(this.#o.get, url, await this.#o.introduction(url), options);
+      const answer = await askHealth(this.#o.get, url, await this.#o.introduction(url), options);
       // 503 is what a node answers that is not well; it is still that node.
-      const id = status === 200 || status === 503 ? nodeIdIn(body) : undefined;
-      return id === undefined ? undefined : { id, said: header(ROWCAST_HEADER) };
+      const id = answer.status === 200 || answer.status === 503 ? nodeIdOf(answer) : undefined;
+      return id === undefined ? undefined : { id, said: answer.header(ROWCAST_HEADER) };
     } catch {
       return undefined;
     } finally {

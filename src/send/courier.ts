@@ -13,7 +13,7 @@ import {
   SEND_AGAIN_HEADER,
 } from '../wire/protocol.ts';
 import { Link, type Packed, plain } from './link.ts';
-import { askHealth, NoAnswer, nodeIdIn, type PeerAnswer, postBatch } from './request.ts';
+import { askHealth, NoAnswer, nodeIdOf, type PeerAnswer, postBatch } from './request.ts';
 import type { Company, Shipment } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
 import { judge, type Verdict } from './verdict.ts';
@@ -135,11 +135,12 @@ export class Courier<P> {
     if (!get) return { kind: 'unknown' };
     try {
       const options = { clock, stopped, timeoutMs: HEALTH_MS };
-      const { status, body, header } = await askHealth(get, peer, await company.introduction(), options);
-      const nodeId = nodeIdIn(body);
+      const answer = await askHealth(get, peer, await company.introduction(), options);
+      const { status } = answer;
+      const nodeId = nodeIdOf(answer);
       if (nodeId !== undefined) {
         this.#answeredAt = clock.now();
-        return { kind: 'alive', nodeId, said: header(ROWCAST_HEADER) };
+        return { kind: 'alive', nodeId, said: answer.header(ROWCAST_HEADER) };
       }
       if (NO_SUCH_PAGE.has(status)) this.#withoutHealth = true;
       // Somebody is there who has no /health, or none for us; what answers in a dead peer's place says 5xx, or

@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Body } from '../wire/body.ts';
+import { readIntroduction } from '../wire/introduction.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
 import { explainFailure } from './tls.ts';
 import type { Ask, BoundedResponse, Post } from './transport.ts';
@@ -79,8 +80,12 @@ export function askHealth(get: Ask, peer: string, introduction: string, options:
   return exchange(options, HEALTH_BYTES, (signal) => get(peer + HEALTH_PATH, { headers, signal }));
 }
 
-/** The node that a `/health` speaks of; undefined where the body is no such answer. */
-export function nodeIdIn(body: string): string | undefined {
+/** The node that has answered for its `/health`, by the body or, where it tells strangers nothing, by its introduction. */
+export function nodeIdOf({ body, header }: PeerAnswer): string | undefined {
+  return nodeIdIn(body) ?? readIntroduction(header(ROWCAST_HEADER))?.id;
+}
+
+function nodeIdIn(body: string): string | undefined {
   try {
     const { node_id: id } = JSON.parse(body) as { node_id?: unknown };
     return typeof id === 'string' && id !== '' && id.length <= 200 ? id : undefined;

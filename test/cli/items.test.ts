@@ -31,8 +31,11 @@ async function items(): Promise<Items> {
   let writes = 0;
   const url = await serve(
     toListener(async (incoming) => {
-      const item = await respondItems(store, incoming, () => {
-        writes += 1;
+      const item = await respondItems(store, incoming, {
+        changed: () => {
+          writes += 1;
+        },
+        refusal: () => undefined,
       });
       return item ?? respond(made.manager, {}, incoming);
     }),

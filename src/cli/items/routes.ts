@@ -7,14 +7,23 @@ import type { ItemStore } from './store.ts';
 const BASE = '/api/items';
 const BATCH = `${BASE}/batch`;
 
-/** Answers an item route; undefined where the path is not one. `changed` is called after every write. */
+export interface ItemOptions {
+  /** Called after every write. */
+  changed(): void;
+  /** The answer to a request that may not do this; undefined where it may. */
+  refusal(incoming: Incoming, right: 'read' | 'write'): Outgoing | undefined;
+}
+
+/** Answers an item route; undefined where the path is not one. */
 export async function respondItems(
   store: ItemStore,
   incoming: Incoming,
-  changed: () => void,
+  { changed, refusal }: ItemOptions,
 ): Promise<Outgoing | undefined> {
   const routes = routesFor(store, incoming.path);
   if (!routes) return undefined;
+  const refused = refusal(incoming, incoming.method === 'GET' || incoming.method === 'HEAD' ? 'read' : 'write');
+  if (refused) return refused;
   const method = incoming.method === 'HEAD' && routes.GET ? 'GET' : incoming.method;
   const route = Object.hasOwn(routes, method) ? routes[method] : undefined;
   if (!route) return notAllowed(Object.keys(routes));

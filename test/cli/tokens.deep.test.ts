@@ -1,0 +1,60 @@
+/** Tokens in running programs: peers still know each other, and strangers learn nothing. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { scratchFolder, until } from '../support/nodes.ts';
+import { freePorts, MAIN, type Parsed, runProgram, started, startNode } from '../support/programs.ts';
+
+const TOKEN = 'a-token-for-everything';
+const env = { ROWCAST_TOKENS: `read+write+health:${TOKEN}` };
+
+async function ask(url: string, token?: string, init: RequestInit = {}): Promise<{ status: number; body: Parsed }> {
+  const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
+  const headers = { 'content-type': 'application/json', ...authorization };
+  const answer = await fetch(url, { ...init, headers });
+  return { status: answer.status, body: await answer.json() };
+}
+
+test('a hub and its edges know each other although none tells a stranger who it is', async () => {
+  const [portA, portB] = (await freePorts(2)) as [number, number];
+  const edges = [portA, portB].map((port) => `http://127.0.0.1:${port}`);
+  const db = join(scratchFolder(), 'hub.db');
+  const to = edges.flatMap((url) => ['-edge', url]);
+  const hub = runProgram(MAIN, ['hub', '-id', 'hub', '-db', db, '-listen', '127.0.0.1:0', ...to], { env });
+  const { url } = await started(hub);
+  const nodes = await Promise.all(
+    [portA, portB].map((port, i) =>
+      startNode('ab'[i] as string, ['-peer', url, '-listen', `127.0.0.1:${port}`], undefined, { env }),
+    ),
+  );
+  const [a, b] = nodes as [(typeof nodes)[0], (typeof nodes)[0]];
+  const post = { method: 'POST', body: '{"name":"by way of the hub"}' };
+  expect((await ask(`${a.url}/api/items`, undefined, post)).status).toBe(401);
+  expect((await ask(`${a.url}/api/items`, TOKEN, post)).status).toBe(201);
+  await until('b has it', async () => (await ask(`${b.url}/api/items`, TOKEN)).body.length === 1);
+  for (const at of [a.url, b.url, url]) expect((await ask(`${at}/health`)).body).toEqual({ ok: true });
+  await until('the hub knows who they are', async () => {
+    const { peer_states } = (await ask(`${url}/health`, TOKEN)).body;
+    return peer_states.map(({ node_id }: Parsed) => node_id).join() === 'a,b';
+  });
+  expect(hub.output() + a.output() + b.output()).not.toContain(TOKEN);
+});
+
+test('SIGHUP takes a token away', async () => {
+  const path = join(scratchFolder(), 'tokens');
+  const put = (token: string): void =>
+    writeFileSync(path, JSON.stringify({ tokens: [{ token, scope: 'read' }] }), { mode: 0o600 });
+  put(TOKEN);
+  const node = await startNode('a', ['-tokens-file', path]);
+  expect((await ask(`${node.url}/api/items`, TOKEN)).status).toBe(200);
+  put('another-token-entirely');
+  node.child.kill('SIGHUP');
+  await until('it has read it', () => node.lines('reloaded').length === 1);
+  expect(node.lines('reloaded')[0]).toMatchObject({ changed: ['tokens'] });
+  expect((await ask(`${node.url}/api/items`, TOKEN)).status).toBe(401);
+  expect((await ask(`${node.url}/api/items`, 'another-token-entirely')).status).toBe(200);
+  writeFileSync(path, '{');
+  node.child.kill('SIGHUP');
+  await until('it has said so', () => node.lines('reload-failed').length === 1);
+  expect((await ask(`${node.url}/api/items`, 'another-token-entirely')).status).toBe(200);
+});
