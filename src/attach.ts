@@ -22,7 +22,14 @@ import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
 import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
-import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
+import {
+  asFailure,
+  type Received,
+  type ReceiveOptions,
+  receiving,
+  type Taken,
+  tellForbidden,
+} from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
@@ -235,10 +242,11 @@ class Attached implements Manager {
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, { from, said }: ReceiveOptions, isRowcast: boolean): Taken {
+  #apply(body: string | Uint8Array, { from, said, rights }: ReceiveOptions, isRowcast: boolean): Taken {
     const { ack, event, letters, changes } = this.#applier.apply(body, {
       from,
       isRowcast,
+      rights,
       note: said === undefined ? undefined : () => this.#company.requested(said, true),
       wantRows: this.#events.has('applied'),
       wantLetters: this.#events.has('dead-letter'),
@@ -247,6 +255,7 @@ class Attached implements Manager {
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     this.#oneWay.received(from);
+    tellForbidden(this.#events, from, ack);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
     return { ack, changes };

@@ -103,8 +103,11 @@ export class DeadLetters {
   }
 
   /** Keeps changes that a peer has refused. Inside a transaction. */
-  keepRefused(refused: LetterContent, peer: string, reason: string, attempts: number): void {
-    this.#keep('out', refused, 'refused', reason.slice(0, REASON_MAX), peer, attempts);
+  keepRefused(
+    refused: LetterContent,
+    { peer, reason, attempts, code }: { peer: string; reason: string; attempts: number; code: 'refused' | 'forbidden' },
+  ): void {
+    this.#keep('out', refused, code, reason.slice(0, REASON_MAX), peer, attempts);
   }
 
   /**

@@ -10,7 +10,7 @@ import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
-import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
+import { asFailure, type ReceiveOptions, receiving, tellForbidden } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { flushAll } from '../send/loop.ts';
 import type { Company } from '../send/shipment.ts';
@@ -207,11 +207,12 @@ class Relay implements Hub {
     const self = { events: this.#events, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
-      const { from, said } = options;
+      const { from, said, rights } = options;
       const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
       const plain = said === undefined;
-      const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain });
+      const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain, rights });
       if (said !== undefined) introduction = await this.#store.company.toSender(said);
+      tellForbidden(this.#events, sender, ack);
       for (const one of letters) this.#events.emit('dead-letter', one);
       if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
       return { ack, changes };

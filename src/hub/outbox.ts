@@ -1,6 +1,7 @@
 /** What the ship loop of one edge sends: everything above its position that it did not bring itself. */
 import type { RowRef } from '../events.ts';
 import type { Outbox } from '../send/shipment.ts';
+import type { Forbidden } from '../send/verdict.ts';
 import type { BatchLimit } from '../wire/body.ts';
 import type { Edge } from './edges.ts';
 import type { FanOut } from './fan-out.ts';
@@ -41,6 +42,10 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
     const rows = await this.#store.letters.setAside(shipment, { peer: this.#edge.url, reason, attempts });
     await this.#edge.advance(shipment.end);
     return rows;
+  }
+
+  forbid(shipment: EdgeShipment, forbidden: Forbidden[]): Promise<RowRef[]> {
+    return this.#store.letters.forbid(shipment, { peer: this.#edge.url, forbidden });
   }
 
   single(shipment: EdgeShipment, index: number): Promise<EdgeShipment> {

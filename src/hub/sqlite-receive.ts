@@ -2,6 +2,7 @@
 
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
+import { faultOf, ROWLESS_FORBIDDEN, withForbidden, withoutForbidden } from '../receive/forbidden.ts';
 import { planChange, type Staged } from '../receive/plan.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -9,6 +10,7 @@ import { fold } from '../sqlite/sql.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { type Ack, BATCH_CHANGES_MAX, type Op, type Rejection, type RejectionCode } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
+import type { Rights } from '../wire/rights.ts';
 import { canonicalId } from '../wire/values.ts';
 import type { SqliteHubCompany } from './sqlite-company.ts';
 import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
@@ -64,7 +66,16 @@ export class BatchMerger {
   receive(body: string | Uint8Array, sender: Sender): Stored & { advanced: boolean } {
     // The specification's ceiling binds senders that say they follow it; another's large batch would never get through.
     const batchChanges = sender.plain ? Number.POSITIVE_INFINITY : BATCH_CHANGES_MAX;
-    const document = readBatch(this.#db, this.#jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
+    const limits = { bodyBytes: this.#bodyBytes, batchChanges };
+    const document = readBatch(this.#db, this.#jsonb, limits, body);
+    const permitted = withoutForbidden(this.#db, this.#jsonb, document, sender.rights, (name) => [name]);
+    if (!permitted) return this.#receive(document, sender);
+    const { ack, ...stored } = this.#receive(readBatch(this.#db, this.#jsonb, limits, permitted.body), sender);
+    const rejected = withForbidden(ack.rejected ?? [], permitted);
+    return { ...stored, ack: { ...ack, ack: document.batchId, rejected }, changes: document.count };
+  }
+
+  #receive(document: BatchDocument, sender: Sender): Stored & { advanced: boolean } {
     try {
       return this.#inTransaction(document, sender, NONE);
     } catch (error) {
@@ -87,7 +98,7 @@ export class BatchMerger {
 
   #merge(
     document: BatchDocument,
-    { from: nodeId, said, plain }: Sender,
+    { from: nodeId, said, plain, rights }: Sender,
     superseded: Superseded,
   ): Stored & { advanced: boolean } {
     // Two databases may have one id, and one that has lost its data is another: what it brought before is news to it.
@@ -109,14 +120,15 @@ export class BatchMerger {
     const irregular = regular < document.count ? this.#irregular(document) : [];
     if (plain && superseded === NONE) this.#refuseSuperseded(document, irregular);
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
-    const aside = this.#mergeIrregular(others, before, { origin: from, from: nodeId }, tallies);
-    this.#letters.room.claim(nodeId, aside.length);
+    const aside = this.#mergeIrregular(others, before, { origin: from, from: nodeId, rights }, tallies);
+    const letters = aside.flatMap(({ event }) => event ?? []);
+    this.#letters.room.claim(nodeId, letters.length);
     // A row counts with all its changes, those included that a later one of the batch stands for.
     for (const row of superseded.changes.values()) (tallies.get(row) as Tally).n += 1;
     const placed = [...tallies.values()].filter((row) => row.placed);
     ack.applied = placed.reduce((sum, row) => sum + row.n, 0);
     if (aside.length > 0) ack.rejected = aside.map(({ rejection }) => rejection);
-    return { ack, changes, advanced: this.latest() > before, letters: aside.map(({ event }) => event) };
+    return { ack, changes, advanced: this.latest() > before, letters };
   }
 
   /** The statements for the regular changes, without those that are superseded, and what these bind. */
@@ -166,9 +178,9 @@ export class BatchMerger {
   #mergeIrregular(
     changes: Irregular[],
     before: number,
-    { origin, from }: { origin: string | undefined; from: string | undefined },
+    { origin, from, rights }: { origin: string | undefined; from: string | undefined; rights: Rights | undefined },
     tallies: Map<string, Tally>,
-  ): { rejection: Rejection; event: RowcastEvents['dead-letter'] }[] {
+  ): { rejection: Rejection; event?: RowcastEvents['dead-letter'] }[] {
     const aside = new Map<Irregular, { code: RejectionCode; reason: string }>();
     const rowless: { change: Irregular; table: string; id: string }[] = [];
     const merged: { params: (string | number)[]; tally: Tally }[] = [];
@@ -184,6 +196,10 @@ export class BatchMerger {
       const plan = this.#plan(change);
       if (plan.kind === 'dead-letter') {
         aside.set(change, plan);
+        continue;
+      }
+      if (plan.kind === 'delete-any' && rights?.rowless === false) {
+        aside.set(change, { code: 'forbidden', reason: ROWLESS_FORBIDDEN });
         continue;
       }
       const table = plan.table.name;
@@ -217,6 +233,8 @@ export class BatchMerger {
     return [...aside]
       .sort(([a], [b]) => a.idx - b.idx)
       .map(([change, { code, reason }]) => {
+        const fault = faultOf(rights, code, reason);
+        if (fault !== undefined) return { rejection: { index: change.idx, code: 'forbidden', message: fault } };
         const { op, tbl: table, id: rowId, row } = change;
         this.#letters.keepReceived({ op, table, rowId, row, change: change.change }, code, reason, from);
         const ref = { op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' };

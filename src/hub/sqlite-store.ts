@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts';
 import { DeadLetters } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import { setAsideChanges, singleChange } from '../send/set-aside.ts';
+import { setAsideChanges, setAsideForbidden, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
@@ -308,6 +308,7 @@ function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
     get: async (id) => letters.get(id),
     changeOf: async (id) => letters.changeOf(id)?.change,
     setAside: async (shipment, refusal) => db.transaction(() => setAsideChanges(db, letters, shipment, refusal)),
+    forbid: async (shipment, refusal) => db.transaction(() => setAsideForbidden(db, letters, shipment, refusal)),
     countRetry: async (id, code, reason) => db.transaction(() => letters.countRetry(id, code, reason)),
     remove: async (id) => db.transaction(() => letters.remove(id)),
   };

@@ -22,8 +22,10 @@ import type { Columns, Entry, Ledger } from '../compare/ledger.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
 import type { Shipment } from '../send/shipment.ts';
+import type { Forbidden } from '../send/verdict.ts';
 import type { BatchLimit, Body } from '../wire/body.ts';
 import type { Ack } from '../wire/protocol.ts';
+import type { Rights } from '../wire/rights.ts';
 
 /** A place in the order in which rows advanced. Every advance takes a higher one. */
 export type Seq = number;
@@ -140,6 +142,8 @@ export interface Sender {
    * one is its state, whatever they contain.
    */
   plain: boolean;
+  /** What it may do; undefined: everything. */
+  rights?: Rights | undefined;
 }
 
 export interface Stored {
@@ -196,6 +200,8 @@ export interface HubLetters {
   changeOf(id: number): Promise<string | undefined>;
   /** Makes a letter of each change of a refused shipment; the same change and edge again is the same letter. */
   setAside(shipment: EdgeShipment, refusal: { peer: string; reason: string; attempts: number }): Promise<RowRef[]>;
+  /** Only some of its changes, each with a reason of its own. */
+  forbid(shipment: EdgeShipment, refusal: { peer: string; forbidden: Forbidden[] }): Promise<RowRef[]>;
   countRetry(id: number, code: string, reason: string): Promise<void>;
   remove(id: number): Promise<void>;
 }

@@ -3,6 +3,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
+import type { Rights } from '../wire/rights.ts';
 
 /** The answer to a batch, for the caller's own `/sync` route: send `body` as JSON, with these headers. */
 export type Received =
@@ -18,6 +19,8 @@ export interface ReceiveOptions {
   sendAgain?: string | undefined;
   /** The header `x-rowcast`, as it is: by it a sender says that it is Rowcast. */
   said?: string | undefined;
+  /** What the sender may do, where it has shown by a key who it is; without, everything. */
+  rights?: Rights | undefined;
 }
 
 /** What every answer of `/sync` says: the sender of the next batch may compress it. */
@@ -111,6 +114,14 @@ function answerTo(events: Emitter, apply: () => Taken): Bare<Received> {
     if (failure.code !== 'STOPPED') events.emit('error', failure);
     return { status: 503, body: { error: failure.message }, changes: 0 };
   }
+}
+
+/** Nothing is kept of what a sender may not do, so its operator here is told that it was tried. */
+export function tellForbidden(events: Emitter, from: string | undefined, { rejected }: Ack): void {
+  if (!rejected?.some(({ code }) => code === 'forbidden')) return;
+  const who = from === undefined ? 'a sender' : `node ${JSON.stringify(from)}`;
+  const message = `${who} has sent changes that it may not make: they were neither applied nor kept here`;
+  events.emit('warning', { code: 'forbidden', message });
 }
 
 export function asFailure(cause: unknown): RowcastError {

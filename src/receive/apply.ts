@@ -17,6 +17,7 @@ import { type Ack, BATCH_CHANGES_MAX } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { CarefulApply } from './careful.ts';
 import { FastApply } from './fast.ts';
+import { withForbidden, withoutForbidden } from './forbidden.ts';
 import type { Delivery, Merged } from './outcome.ts';
 import { UniqueRows } from './unique.ts';
 
@@ -59,7 +60,7 @@ export class Applier {
   /** Applies a request body; throws a RowcastError that says why when it is not a batch at all, and then changes nothing. */
   apply(body: string | Uint8Array, delivery: Delivery): Applied {
     const document = this.#read(body, delivery);
-    const merged = this.#merge(document, delivery);
+    const merged = this.#mergePermitted(document, delivery);
     return {
       ack: {
         applied: merged.applied,
@@ -70,6 +71,17 @@ export class Applier {
       letters: merged.letters,
       changes: document.count,
     };
+  }
+
+  #mergePermitted(document: BatchDocument, delivery: Delivery): Merged {
+    const names = (name: string): string[] => {
+      const table = this.#registry.get(name);
+      return table ? [table.name, table.wireName] : [name];
+    };
+    const permitted = withoutForbidden(this.#db, this.#registry.features.jsonb, document, delivery.rights, names);
+    if (!permitted) return this.#merge(document, delivery);
+    const merged = this.#merge(this.#read(permitted.body, delivery), delivery);
+    return { ...merged, rejected: withForbidden(merged.rejected, permitted) };
   }
 
   #merge(document: BatchDocument, delivery: Delivery): Merged {

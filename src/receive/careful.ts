@@ -15,6 +15,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { BOUND_ID, rowJson } from '../wire/values.ts';
+import { ROWLESS_FORBIDDEN } from './forbidden.ts';
 import {
   deleteSql,
   entombSql,
@@ -73,6 +74,7 @@ export class CarefulApply {
     if (!delivery.isRowcast) this.#stage.supersede();
     const source = stagedSource(!document.isEncoded);
     const work: Work = { sorted, source, letters: new Map<number, Reason>(sorted.refused), decided: new Map() };
+    if (delivery.rights?.rowless === false) forbidRowless(work);
     const { groups } = sorted;
     const before = this.#settle(sorted);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
@@ -355,4 +357,9 @@ export class CarefulApply {
 
 function decide({ decided }: Work, group: Group, changes: number): void {
   decided.set(group, (decided.get(group) ?? 0) + changes);
+}
+
+function forbidRowless({ sorted, letters }: Work): void {
+  for (const { idx } of sorted.rowless) letters.set(idx, { code: 'forbidden', reason: ROWLESS_FORBIDDEN });
+  sorted.rowless = [];
 }

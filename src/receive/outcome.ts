@@ -1,12 +1,15 @@
 /** What goes into applying a batch beside its body, and what comes out of it. */
 import type { RowcastEvents, RowRef } from '../events.ts';
 import type { Rejection } from '../wire/protocol.ts';
+import type { Rights } from '../wire/rights.ts';
 
 /** Who has sent a batch, and what the caller wants to hear of it. */
 export interface Delivery {
   from: string | undefined;
   /** The sender has said that it is Rowcast: it never sends two versions of a row with one time. */
   isRowcast: boolean;
+  /** What the sender may do; undefined: everything. */
+  rights?: Rights | undefined;
   /** What else belongs into the transaction of the batch: who the sender says it is. */
   note?: (() => void) | undefined;
   /** Somebody listens for the rows that were decided. */

@@ -10,6 +10,7 @@ import { literal, quote } from '../sqlite/sql.ts';
 import type { Op, Rejection, RejectionCode } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { contentOfWire } from '../wire/values.ts';
+import { faultOf } from './forbidden.ts';
 import type { Source } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
 import { type Group, type Sorted, STAGE, type Stage } from './stage.ts';
@@ -50,14 +51,21 @@ export class Report {
     for (const group of work.sorted.groups) {
       if (group.extra.length > 0) this.#keepUnknownColumns(group, work, delivery, rejected, tell);
     }
+    let kept = rejected.length;
     for (const [index, letter] of this.#contents(document, work.letters)) {
       const { code, reason } = work.letters.get(index) as Reason;
+      const fault = faultOf(delivery.rights, code, reason);
+      if (fault !== undefined) {
+        rejected.push({ index, code: 'forbidden', message: shortened(fault) });
+        continue;
+      }
+      kept += 1;
       this.#letters.keepReceived(letter, code, reason, delivery.from);
       rejected.push({ index, code, message: shortened(reason) });
       const { op, table, rowId } = letter;
       tell(code, reason, [{ op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' }]);
     }
-    this.#letters.room.claim(delivery.from, rejected.length);
+    this.#letters.room.claim(delivery.from, kept);
     rejected.sort((a, b) => a.index - b.index);
     const result = this.#count(work, delivery.wantRows);
     this.#stage.empty();

@@ -36,9 +36,10 @@ import {
   stateOf,
 } from './peers.ts';
 import { askHeader, inScope } from './resend.ts';
-import { setAsideChanges, singleChange } from './set-aside.ts';
+import { setAsideChanges, setAsideForbidden, singleChange } from './set-aside.ts';
 import type { Outbox, Shipment } from './shipment.ts';
 import { namelessRows, nextPage } from './snapshot.ts';
+import type { Forbidden } from './verdict.ts';
 
 type PeerShipment = Shipment<PeerPosition>;
 
@@ -103,6 +104,13 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       this.#advance(shipment.count === 0 ? shipment : refused);
       return rows;
     });
+  }
+
+  forbid(shipment: PeerShipment, forbidden: Forbidden[]): RowRef[] {
+    // The rows of a snapshot are in their tables, and stay there; a letter for each would be a second copy of them.
+    if (shipment.end.kind === 'snapshot') return [];
+    const told = { peer: this.#peer, forbidden };
+    return this.#db.transaction(() => setAsideForbidden(this.#db, this.#letters, shipment, told));
   }
 
   single(shipment: PeerShipment, index: number): PeerShipment | undefined {

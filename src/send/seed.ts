@@ -25,6 +25,7 @@ import { advancePeer, type PeerPosition, type PeerState, stateOf } from './peers
 import { inScope } from './resend.ts';
 import type { Outbox, Shipment } from './shipment.ts';
 import { COMPARED, inOrder, type SnapshotPosition, WALKED } from './snapshot.ts';
+import type { Forbidden } from './verdict.ts';
 
 type PeerShipment = Shipment<PeerPosition>;
 
@@ -92,6 +93,10 @@ export class SeedOutbox implements Outbox<PeerPosition> {
 
   setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] | Promise<RowRef[]> {
     return this.#inner.setAside(shipment, reason, attempts);
+  }
+
+  forbid(shipment: PeerShipment, forbidden: Forbidden[]): RowRef[] | Promise<RowRef[]> {
+    return this.#inner.forbid(shipment, forbidden);
   }
 
   single(shipment: PeerShipment, index: number): ReturnType<Outbox<PeerPosition>['single']> {

@@ -1,9 +1,10 @@
 /** A refused shipment taken apart: its changes as dead letters, or one of them alone. */
-import type { DeadLetters } from '../dead-letters.ts';
+import type { DeadLetters, LetterContent } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { CHANGES_OF_BODY, singleBody } from '../wire/body.ts';
 import type { Shipment } from './shipment.ts';
+import type { Forbidden } from './verdict.ts';
 
 /** The row's id as the change names it: `old_id` for a deletion, the column `id` in whatever case for a write. */
 const ID =
@@ -14,6 +15,15 @@ const CHANGES =
   `SELECT c.value ->> '$.op' AS op, c.value ->> '$.table' AS tbl, ${ID} AS id, ` +
   `c.value -> '$.row' AS r, c.value AS change FROM ${CHANGES_OF_BODY} AS c`;
 
+/** A change of a shipment, as letters keep it. */
+interface Found {
+  op: string;
+  tbl: string;
+  id: string;
+  r: string | null;
+  change: string;
+}
+
 /** Makes a dead letter of every change of a refused shipment. Inside a transaction. */
 export function setAsideChanges(
   db: Connection,
@@ -21,11 +31,32 @@ export function setAsideChanges(
   { body }: Shipment<unknown>,
   refusal: { peer: string; reason: string; attempts: number },
 ): RowRef[] {
-  const changes = db.all<{ op: string; tbl: string; id: string; r: string | null; change: string }>(CHANGES, body);
-  for (const { op, tbl, id, r, change } of changes) {
-    letters.keepRefused({ op, table: tbl, rowId: id, row: r, change }, refusal.peer, refusal.reason, refusal.attempts);
-  }
-  return changes.map(({ op, tbl, id }) => ({ op: op as RowRef['op'], table: tbl, id }));
+  const changes = db.all<Found & Record<string, never>>(CHANGES, body);
+  for (const change of changes) letters.keepRefused(contentOf(change), { ...refusal, code: 'refused' });
+  return changes.map(refTo);
+}
+
+/** Makes a dead letter of those changes that the peer does not let this node make. Inside a transaction. */
+export function setAsideForbidden(
+  db: Connection,
+  letters: DeadLetters,
+  { body }: Shipment<unknown>,
+  { peer, forbidden }: { peer: string; forbidden: Forbidden[] },
+): RowRef[] {
+  const changes = db.all<Found & Record<string, never>>(CHANGES, body);
+  return forbidden.map(({ index, reason }) => {
+    const change = changes[index] as Found;
+    letters.keepRefused(contentOf(change), { peer, reason, attempts: 1, code: 'forbidden' });
+    return refTo(change);
+  });
+}
+
+function contentOf({ op, tbl, id, r, change }: Found): LetterContent {
+  return { op, table: tbl, rowId: id, row: r, change };
+}
+
+function refTo({ op, tbl, id }: Found): RowRef {
+  return { op: op as RowRef['op'], table: tbl, id };
 }
 
 /** The shipment reduced to its change number `index`. */

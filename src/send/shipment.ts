@@ -4,6 +4,7 @@
  */
 import type { RowRef } from '../events.ts';
 import type { BatchLimit, Body } from '../wire/body.ts';
+import type { Forbidden } from './verdict.ts';
 
 /**
  * Changes on their way to one peer, serialised once. `P` is a position in the outbox, into which the loop does not
@@ -47,6 +48,11 @@ export interface Outbox<P> {
   ack(shipment: Shipment<P>): Eventually<void>;
   /** The peer will not have it: make dead letters of its changes, and go on after it. */
   setAside(shipment: Shipment<P>, reason: string, attempts: number): Eventually<RowRef[]>;
+  /**
+   * The peer has acknowledged it, without these of its changes, which it has neither applied nor kept: make dead letters of
+   * them before the acknowledgement is noted. Returns those that were made.
+   */
+  forbid(shipment: Shipment<P>, forbidden: Forbidden[]): Eventually<RowRef[]>;
   /** The same shipment reduced to its change number `index`; undefined where it cannot be taken apart. */
   single(shipment: Shipment<P>, index: number): Eventually<Shipment<P> | undefined>;
 }

@@ -90,8 +90,9 @@ export class Shipper<P = unknown> {
     this.#search = {
       outbox,
       send: (shipment) => this.#sendPatiently(shipment),
-      acked: (shipment, verdict) => {
+      acked: async (shipment, verdict) => {
         this.#resize(shipment, verdict.applyMs);
+        await this.#forbidden(shipment, verdict);
         return this.#acked(acknowledged(shipment, verdict));
       },
       setAside: (shipment, reason) => this.#setAside(shipment, reason),
@@ -178,6 +179,7 @@ export class Shipper<P = unknown> {
       if (verdict.kind === 'acked') {
         failures = { unreachable: 0, refused: 0 };
         this.#resize(current, verdict.applyMs);
+        await this.#forbidden(current, verdict);
         if (ahead) delivered = acknowledged(current, verdict);
         else await this.#acked(acknowledged(current, verdict));
         current = ahead ?? (await this.#next());
@@ -284,6 +286,18 @@ export class Shipper<P = unknown> {
     // What was sent only to see whether the peer is back is no letter.
     if (rows.length === 0 && shipment.count > 0) return;
     this.#o.events.emit('dead-letter', { direction: 'out', peer: this.peer, code: 'refused', reason, rows });
+  }
+
+  /** What the peer does not let this node write is kept here: nobody else has it. */
+  async #forbidden(shipment: Shipment<P>, { forbidden = [] }: Acked): Promise<void> {
+    const own = forbidden.filter(({ index }) => index >= 0 && index < shipment.count);
+    if (own.length === 0) return;
+    const { peer } = this;
+    const rows = await this.#o.outbox.forbid(shipment, own);
+    const reason = own[0]?.reason as string;
+    const message = `${peer} lets this node not write everything that it is sent: ${reason}`;
+    if (rows.length === 0) this.#o.events.emit('warning', { code: 'forbidden', message });
+    else this.#o.events.emit('dead-letter', { direction: 'out', peer, code: 'forbidden', reason, rows });
   }
 
   /** Nothing was written for a while, so nobody would notice that the peer is gone, or back. */

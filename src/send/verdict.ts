@@ -3,12 +3,18 @@ import { acknowledges } from '../wire/protocol.ts';
 
 export type Verdict =
   /** `said`: how the one who acknowledges introduces itself. */
-  | { kind: 'acked'; applyMs?: number; said?: string }
+  | { kind: 'acked'; applyMs?: number; said?: string; forbidden?: Forbidden[] }
   /** Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never a dead letter. */
   | { kind: 'unreachable'; reason: string }
   /** The peer took the request and said that it will not have it. */
   | { kind: 'refused'; reason: string }
   | { kind: 'too-large' };
+
+/** A change that the peer has neither applied nor kept, because this node may not make it there. */
+export interface Forbidden {
+  index: number;
+  reason: string;
+}
 
 export type Acked = Extract<Verdict, { kind: 'acked' }>;
 
@@ -39,9 +45,22 @@ export function judge(answer: Answer, batchId: number): Verdict {
 
 function judgeAck(answer: Answer, said: Record<string, unknown> | undefined, batchId: number): Verdict {
   const ack = said?.ack;
-  if (acknowledges(ack, batchId)) return { kind: 'acked', ...milliseconds(answer.applyMs) };
+  if (acknowledges(ack, batchId)) return { kind: 'acked', ...milliseconds(answer.applyMs), ...forbiddenIn(said) };
   if (isAck(ack)) return { kind: 'refused', reason: `ack ${JSON.stringify(ack)} instead of ${batchId}` };
   return { kind: 'unreachable', reason: `HTTP ${answer.status} without an acknowledgement${excerpt(answer.body)}` };
+}
+
+/** Those of a batch are told apart by their indexes; what is told twice, or is no index, is as good as nothing. */
+function forbiddenIn(said: Record<string, unknown> | undefined): { forbidden?: Forbidden[] } {
+  const list: unknown[] = Array.isArray(said?.rejected) ? said.rejected : [];
+  const found = new Map<number, string>();
+  for (const one of list) {
+    const { index, code, message } = (one ?? {}) as Record<string, unknown>;
+    if (code !== 'forbidden' || !Number.isSafeInteger(index)) continue;
+    found.set(index as number, typeof message === 'string' ? message.slice(0, 200) : '');
+  }
+  if (found.size === 0) return {};
+  return { forbidden: [...found].map(([index, reason]) => ({ index, reason: `forbidden: ${reason}` })) };
 }
 
 /** An integer, or its decimal digits from a peer that prints 64-bit so. */

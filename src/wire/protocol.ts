@@ -29,7 +29,7 @@ export interface Ack {
   rejected?: Rejection[];
 }
 
-/** Why a received change became a dead letter. */
+/** Why a received change became a dead letter, or was not even kept. */
 export type RejectionCode =
   | 'bad-change'
   | 'bad-op'
@@ -38,7 +38,9 @@ export type RejectionCode =
   | 'bad-timestamp'
   | 'unknown-table'
   | 'unknown-column'
-  | 'constraint';
+  | 'constraint'
+  /** Its sender may not make it: neither applied nor kept here. */
+  | 'forbidden';
 
 /** Why a change became a dead letter, in either direction. */
 export type LetterCode = RejectionCode | 'refused' | 'unique' | 'no-id';

@@ -33,6 +33,8 @@ export interface RunOptions {
   /** A command that runs the program in its turn. */
   wrapper?: string[];
   cwd?: string;
+  /** For the runtime. */
+  flags?: string[];
   /** Another runtime than the lane's, with a binding that it has. */
   runtime?: { command: string; binding: string };
 }
@@ -40,8 +42,14 @@ export interface RunOptions {
 /** Starts a program, which ends with the test at the latest. */
 export function runProgram(file: string, args: string[], options: RunOptions = {}): Program {
   if (!existsSync(file)) throw new Error(`${file} is missing: npm run build`);
-  const { env, wrapper = [], cwd = LANES, runtime = { command: process.execPath, binding: lane } } = options;
-  const [command, ...rest] = [...wrapper, runtime.command, file, ...args] as [string, ...string[]];
+  const {
+    env,
+    wrapper = [],
+    flags = [],
+    cwd = LANES,
+    runtime = { command: process.execPath, binding: lane },
+  } = options;
+  const [command, ...rest] = [...wrapper, runtime.command, ...flags, file, ...args] as [string, ...string[]];
   const child = spawn(command, rest, {
     cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -104,6 +112,28 @@ export async function startNode(
   const program = runProgram(MAIN, ['serve', '-id', id, '-db', db, ...listen, ...args], options);
   const line = await started(program);
   return { ...program, url: line.url, port: line.port, db, started: line };
+}
+
+/** What a program has used of the machine: processor time, and the most memory at any moment. */
+export interface Usage {
+  cpuSeconds: number;
+  peakMiB: number;
+}
+
+/** For a program of which `usageOf` is asked. On Node its heap is limited as well; Bun has no such limit. */
+export function measured(heapMiB: number): RunOptions {
+  const preload = fileURLToPath(new URL('usage.mjs', import.meta.url));
+  if (process.versions.bun !== undefined) return { flags: ['--preload', preload] };
+  return { flags: [`--max-old-space-size=${heapMiB}`, '--import', preload] };
+}
+
+/** Waits for whatever the program is at. */
+export async function usageOf(program: Program): Promise<Usage> {
+  const lines = (): string[] => program.stderr().match(/^usage .*$/gm) ?? [];
+  const before = lines().length;
+  program.child.kill('SIGUSR2');
+  await until('it has said what it has used', () => lines().length > before);
+  return JSON.parse((lines().at(-1) as string).slice('usage '.length));
 }
 
 /** Ports on which nothing listens, held together so that they differ. */
