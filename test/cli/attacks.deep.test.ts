@@ -9,7 +9,7 @@ import type http from 'node:http';
 import net from 'node:net';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { afterEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { cleanUp, database, scratchFolder, serve, until } from '../support/nodes.ts';
 import {
   MAIN,
@@ -71,19 +71,16 @@ async function post(
 const postGzip = (url: string, body: string): Promise<{ status: number; body: Parsed }> =>
   post(url, gzipSync(body), { 'content-encoding': 'gzip' });
 
-/** What it has cost since `before`, told with the outcome where a bound is broken. */
-const costs: string[] = [];
+/** What it has cost since `before`. */
 async function expectCost(target: Target, before: Usage, most: Usage): Promise<void> {
   const { cpuSeconds, peakMiB } = await usageOf(target);
   const spent = cpuSeconds - before.cpuSeconds;
-  costs.push(`${expect.getState().currentTestName}: ${spent.toFixed(2)} s, ${peakMiB.toFixed(0)} MiB`);
+  if (process.env.ROWCAST_COSTS) {
+    console.log(`${expect.getState().currentTestName}: ${spent.toFixed(2)} s, ${peakMiB.toFixed(0)} MiB`);
+  }
   expect(spent, 'processor seconds').toBeLessThan(most.cpuSeconds);
   expect(peakMiB, 'MiB of memory at most').toBeLessThan(most.peakMiB);
 }
-afterEach(() => {
-  for (const line of costs.splice(0)) console.log(line);
-});
-
 /** It answers, and takes an honest row. */
 async function isWell(target: Target): Promise<void> {
   expect(await post(target.url, batch([change(row(7, { id: 'honest', updated_at: 5_000 }))]))).toMatchObject({
@@ -96,7 +93,8 @@ async function isWell(target: Target): Promise<void> {
 /** A body, and what a node and a hub say to it. */
 type Attack = [string, () => string, 'plain' | 'gzip', { node: number; hub: number }, Usage];
 
-const MEBIBYTES_OF_ONE_BODY: Usage = { cpuSeconds: 10, peakMiB: 900 };
+/** Sixty megabytes are taken: SQLite and its binding copy them some twenty times while they are read and applied. */
+const LARGEST_BODY: Usage = { cpuSeconds: 15, peakMiB: 2_000 };
 
 const ATTACKS: Attack[] = [
   [
@@ -111,7 +109,7 @@ const ATTACKS: Attack[] = [
     () => oneText('\\ud800'.repeat(10_000_000)),
     'plain',
     { node: 200, hub: 200 },
-    MEBIBYTES_OF_ONE_BODY,
+    LARGEST_BODY,
   ],
   [
     'a row with 8,000 keys',
