@@ -22,7 +22,8 @@ interface Shipping {
 
 export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag wins over its environment variable):';
 
-export const RUNNING_HELP = `There is no authentication: listen on a private network, or behind a proxy that has it.
+export const RUNNING_HELP = `Whoever can reach the port is believed: -tls-client-ca lets only those connect who have a certificate, -tokens-file is
+for the item routes and /health. Otherwise listen on a private network.
 
 Standard output is a log of one JSON object per line, written when a state changes: started, peer-up, peer-down,
 peer-stale, dead-letter, warning, error, reloaded, reload-failed, reload-ignored, stopping, stopped. Why the program
@@ -31,6 +32,7 @@ could not start is on standard error.
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
 closed. A second signal ends the program at once. SIGHUP reads -config and the file of URLs again, as does a change of
 either, seen within seconds: URLs, -batch-*, -max-batch-bytes, -request-timeout-ms and -max-backlog-* then take effect.
+So do certificates and tokens whose files have changed.
 A file that is wrong changes nothing, and the log says why. Without a file SIGHUP is logged and ignored; where the
 program runs in a terminal, SIGHUP is the end of that, and stops it.
 A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.

@@ -18,7 +18,8 @@ const VARIABLE = 'ROWCAST_TOKENS';
 
 export const tokensFileFlag = file(
   'Bearer tokens for the item routes and /health, with their scopes, which are read, write and health:\n' +
-    `{"tokens": [{"token": "<16 characters or more>", "scope": ["read"]}]}. Or ${VARIABLE}=read+write:<token>,...`,
+    `{"tokens": [{"token": "<16 characters or more>", "scope": ["read"]}]}\n` +
+    `Or ${VARIABLE}=read+write:<token>,health:<token> in the environment.`,
 );
 
 interface Token {
