@@ -2,7 +2,7 @@
 
 import { systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import type { Answer, BodyRead } from '../http/bridge.ts';
+import type { Answer, BodyRead, Incoming } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { isLoopback, onlyByName } from './door.ts';
@@ -93,9 +93,9 @@ async function pendingChanges(manager: Shipping): Promise<number | null> {
 function guarded(answer: Answer, log: Log): Answer {
   return async (incoming) => {
     let gone = false;
-    const read = async (max: number): Promise<BodyRead> => {
+    const read: Incoming['read'] = async (max, tap): Promise<BodyRead> => {
       try {
-        return await incoming.read(max);
+        return await incoming.read(max, tap);
       } catch (error) {
         gone = true;
         throw error;

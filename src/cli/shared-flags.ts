@@ -6,13 +6,13 @@ import {
   type Config,
   EVERY_RULE,
   ID_RULE,
-  isId,
   normalisePeer,
   parseEvery,
   SETTINGS,
   VERIFY,
 } from '../config.ts';
 import { messageOf } from '../errors.ts';
+import { isNodeId } from '../wire/protocol.ts';
 import { choice, file, integer, limit, text, UsageError } from './flags.ts';
 import { parseListen } from './listen.ts';
 import { BINDINGS } from './open.ts';
@@ -132,7 +132,7 @@ export const processFlags = {
 };
 
 function parseId(value: string): string {
-  if (isId(value)) return value;
+  if (isNodeId(value)) return value;
   throw new UsageError(ID_RULE);
 }
 

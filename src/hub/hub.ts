@@ -1,11 +1,12 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
 import { randomInt } from 'node:crypto';
+import type { Trust } from '../auth/trust.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import { type CheckedConfig, type Config, checkConfig, checkSettings, type Settings } from '../config.ts';
+import { type CheckedConfig, type Config, checkConfig, checkSettings, replaceKeys, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
@@ -13,6 +14,7 @@ import type { FlushResult, Received } from '../index.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { flushAll } from '../send/loop.ts';
+import { type SealHealth, Seals } from '../send/seals.ts';
 import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
@@ -50,6 +52,8 @@ export interface Hub {
   receive(body: string | Uint8Array, options?: ReceiveOptions): Promise<Received>;
   /** The largest body that `receive` takes. */
   readonly maxBodyBytes: number;
+  /** Its keys, where it was given `auth`: `rowcast/http` lets in whom they let in. */
+  readonly trust: Trust | undefined;
   health(): Promise<HubHealth>;
   /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
   hello(said: string): Promise<Record<string, string>>;
@@ -121,6 +125,8 @@ class Relay implements Hub {
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
+  /** Where there are keys. */
+  readonly #seals: Seals | undefined;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -145,6 +151,16 @@ class Relay implements Hub {
       sending.close();
       asking.close();
     };
+    this.#seals =
+      config.auth &&
+      new Seals(config.auth, {
+        nodeId: this.id,
+        clock: this.#clock,
+        get: asking.get as Ask,
+        kept: new Map(edges.flatMap(({ url, pinned }) => (pinned === undefined ? [] : [[url, pinned]]))),
+        keep: (url, id) => store.pinEdge(url, id),
+        warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
+      });
     const shipper = (edge: Edge): Shipper =>
       new Shipper({
         nodeId: config.id,
@@ -158,17 +174,20 @@ class Relay implements Hub {
         random: config.random ?? chance,
         events: this.#events,
         pace,
+        seal: this.#seals?.of(edge.url),
       });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
       introduction: (url) => store.company.toEdge(url),
+      seal: (url) => this.#seals?.of(url),
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#roster.nudge(edge),
     });
     const refuseIfStopped = (): void => this.#refuseIfStopped();
-    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, refuseIfStopped });
+    const onRemoved = (url: string): void => this.#seals?.forget(url);
+    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, onRemoved, refuseIfStopped });
     this.edges = this.#roster;
     this.#comparisons = new HubComparisons(store, {
       config,
@@ -177,6 +196,7 @@ class Relay implements Hub {
       random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
+      seal: (url) => this.#seals?.of(url),
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
       remembered: kept.verified,
     });
@@ -215,6 +235,10 @@ class Relay implements Hub {
     });
   }
 
+  get trust(): Trust | undefined {
+    return this.#seals?.trust;
+  }
+
   async hello(said: string): Promise<Record<string, string>> {
     this.#refuseIfStopped();
     await this.#store.company.hello(said);
@@ -250,7 +274,8 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified);
+    const sealed = (url: string): SealHealth | undefined => this.#seals?.healthOf(url);
+    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified, sealed);
   }
 
   async flush(): Promise<FlushResult> {
@@ -260,7 +285,9 @@ class Relay implements Hub {
 
   configure(settings: HubSettings): void {
     this.#refuseIfStopped();
-    Object.assign(this.#pace, checkSettings(settings, 'hub'));
+    const checked = checkSettings(settings, 'hub');
+    replaceKeys(this.#seals?.keyring, checked.auth);
+    Object.assign(this.#pace, checked.settings);
     this.#roster.nudge();
   }
 
