@@ -7,6 +7,8 @@ import { Budget, type Share } from './budget.ts';
 export interface Incoming {
   method: string;
   path: string;
+  /** What stands behind the question mark of the URL. */
+  query?: string;
   header(name: string): string | null | undefined;
   /** Reads the body, or says why not without reading further. `tap` is shown every part of it as it arrives. */
   read(maxBytes: number, tap?: (chunk: Uint8Array) => void): Promise<BodyRead>;
@@ -34,6 +36,7 @@ export function toHandler(answer: Answer, budget = new Budget()): (request: Requ
     const { status, headers, body } = await answering(answer, budget, (share) => ({
       method: request.method,
       path: new URL(request.url).pathname,
+      query: new URL(request.url).search.slice(1),
       header: (name) => request.headers.get(name),
       read: (max, tap) => readStream(request.body, max, share, tap),
       hold: (bytes) => share.take(bytes),
@@ -51,6 +54,7 @@ export function toListener(
     void answering(answer, budget, (share) => ({
       method: request.method ?? 'GET',
       path: (request.url ?? '/').split('?')[0] as string,
+      query: (request.url ?? '').split('?')[1] ?? '',
       header: (name) => request.headers[name] as string | undefined,
       read: (max, tap) => readMessage(request, max, share, tap),
       hold: (bytes) => share.take(bytes),

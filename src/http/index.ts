@@ -5,6 +5,7 @@ import { Trust } from '../auth/trust.ts';
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { type Answer, toHandler, toListener } from './bridge.ts';
+import type { Exposition } from './probes.ts';
 import { type Replica, respond } from './respond.ts';
 
 export type { Replica } from './respond.ts';
@@ -14,6 +15,8 @@ export interface HttpOptions {
   prefix?: string;
   /** Keys for a replica of your own. A manager or a hub that was given `auth` brings them, and needs nothing here. */
   auth?: AuthOptions;
+  /** Served at `/metrics`; without it there is nothing. */
+  metrics?: Exposition | undefined;
 }
 
 /** `Request -> Response`, for Bun.serve, Hono and everything else that speaks the Web's types. */
@@ -29,7 +32,7 @@ export function createListener(
   return toListener(answering(manager, options));
 }
 
-function answering(manager: Replica, { prefix, auth }: HttpOptions): Answer {
+function answering(manager: Replica, { prefix, auth, metrics }: HttpOptions): Answer {
   const { id } = manager;
   if (auth && id === undefined) {
     throw new RowcastError(
@@ -38,5 +41,5 @@ function answering(manager: Replica, { prefix, auth }: HttpOptions): Answer {
     );
   }
   const trust = auth && new Trust(createKeyring(auth), { id: id as string, clock: systemClock, warn: () => {} });
-  return (incoming) => respond(manager, { prefix, trust }, incoming);
+  return (incoming) => respond(manager, { prefix, trust, metrics }, incoming);
 }

@@ -18,6 +18,7 @@ import {
 } from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 import { letIn } from './gate.ts';
+import { type Exposition, probeAt } from './probes.ts';
 
 /** A node's manager, or a hub. */
 export interface Replica {
@@ -39,6 +40,8 @@ export interface RespondOptions {
   prefix?: string | undefined;
   /** In place of those that the replica brings. */
   trust?: Trust | undefined;
+  /** Served at `/metrics`; without it there is nothing. */
+  metrics?: Exposition | undefined;
 }
 
 const JSON_TYPE = { 'content-type': 'application/json' };
@@ -46,18 +49,25 @@ const JSON_TYPE = { 'content-type': 'application/json' };
 export async function respond(manager: Replica, options: RespondOptions, incoming: Incoming): Promise<Outgoing> {
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
   const trust = options.trust ?? manager.trust;
-  if (!trust || !isPeerPath(path)) return await route(manager, path, incoming);
+  if (!trust || !isPeerPath(path)) return await route(manager, options, path, incoming);
   return await letIn(trust, path, incoming, {
-    peer: (verified) => route(manager, path, verified),
+    peer: (verified) => route(manager, options, path, verified),
     stranger: (unknown) => (isReading(unknown) ? briefHealth(manager) : Promise.resolve(notAllowed('GET, HEAD'))),
   });
 }
 
-async function route(manager: Replica, path: string | undefined, incoming: Incoming): Promise<Outgoing> {
+async function route(
+  manager: Replica,
+  options: RespondOptions,
+  path: string | undefined,
+  incoming: Incoming,
+): Promise<Outgoing> {
   if (path === HEALTH_PATH) {
     if (!isReading(incoming)) return notAllowed('GET, HEAD');
     return await healthOf(manager, incoming.header(ROWCAST_HEADER));
   }
+  const probe = path === undefined ? undefined : probeAt(path, manager, options.metrics);
+  if (probe) return isReading(incoming) ? await probe(incoming) : notAllowed('GET, HEAD');
   const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
   if (answerTo) return await question(manager, answerTo, incoming);
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };

@@ -167,6 +167,7 @@ describe('the direction of imports', () => {
     ['compare', /^((sqlite|wire)\/.*|(errors|clock)\.ts)$/],
     ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
     ['auth', /^(wire\/protocol|errors|clock)\.ts$/],
+    ['observe', /^(sqlite\/.*|capture\/(change-ids|registry)\.ts|(errors|events|health|version)\.ts)$/],
     ['http', /^(auth\/.*|wire\/.*|receive\/answer\.ts|(errors|attach|clock)\.ts)$/],
   ];
   test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {
