@@ -1,5 +1,7 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
 
+import type { CheckedAuth } from './auth/keys.ts';
+import type { Trust } from './auth/trust.ts';
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
@@ -12,6 +14,7 @@ import {
   checkConfig,
   checkSettings,
   checkTables,
+  replaceKeys,
   type Settings,
 } from './config.ts';
 import { DeadLetters } from './dead-letters.ts';
@@ -22,15 +25,10 @@ import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
 import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
-import {
-  asFailure,
-  type Received,
-  type ReceiveOptions,
-  receiving,
-  type Taken,
-  tellForbidden,
-} from './receive/answer.ts';
+import { type Status, statusOf } from './observe/status.ts';
+import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
+import { tellForbidden } from './receive/forbidden.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
 import type { Attachment } from './send/attachment.ts';
@@ -40,14 +38,17 @@ import { NodeCompany } from './send/company.ts';
 import { Comparisons } from './send/comparisons.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
+import { pinnedPeers, pinPeer } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
-import { type Peers, Roster } from './send/roster.ts';
+import { forCallers, type Peers, Roster } from './send/roster.ts';
+import { Seals } from './send/seals.ts';
 import { Shipper } from './send/shipper.ts';
-import { type Post, type Transport, transportFor } from './send/transport.ts';
+import { type Ask, type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
+import { exactIntegers } from './wire/values.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -82,6 +83,8 @@ class Attached implements Manager {
   readonly #requests: Requests;
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
+  /** Where there are keys. */
+  readonly #seals: Seals | undefined;
   #stopping: Promise<void> | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
@@ -122,6 +125,7 @@ class Attached implements Manager {
       bound: new BacklogBound({ ...sources, counter: this.#counter, age: this.#age, limits }),
       warn,
       shipper: (url, attachment) => this.#shipper(url, attachment),
+      onRemoved: (url) => this.#seals?.forget(url),
     });
     this.#roster.enrol();
     this.#roster.noteRemoved();
@@ -130,6 +134,7 @@ class Attached implements Manager {
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
+    this.#seals = config.auth && this.#sealed(config.auth, warn);
     this.#comparisons = new Comparisons(db, {
       registry: this.#registry,
       config,
@@ -141,9 +146,10 @@ class Attached implements Manager {
       peers: () => this.#roster.urls,
       shippers: () => this.#roster.shippers,
       introduction: (peer) => this.#company.introduction(peer),
+      seal: (peer) => this.#seals?.of(peer),
       take: (body) => void this.#apply(body, {}, true),
     });
-    this.peers = this.#peers();
+    this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
       retry: (id) => this.#retryOne(id),
@@ -174,6 +180,10 @@ class Attached implements Manager {
     });
   }
 
+  get trust(): Trust | undefined {
+    return this.#seals?.trust;
+  }
+
   hello(said: string): Record<string, string> {
     this.#refuseIfStopped();
     return this.#company.hello(said);
@@ -191,8 +201,13 @@ class Attached implements Manager {
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
+      sealed: (peer) => this.#seals?.healthOf(peer),
       now: this.#clock.now(),
     });
+  }
+
+  status(): Status {
+    return statusOf(this.health(), { db: this.#db, registry: this.#registry, counter: this.#counter });
   }
 
   async flush(): Promise<FlushResult> {
@@ -217,9 +232,10 @@ class Attached implements Manager {
 
   configure(settings: Settings): void {
     this.#refuseIfStopped();
-    const { tls, ...pace } = checkSettings(settings);
-    if (tls) this.#transport.secure(tls);
-    Object.assign(this.#settings, pace);
+    const checked = checkSettings(settings);
+    replaceKeys(this.#seals?.keyring, checked.auth);
+    if (checked.tls) this.#transport.secure(checked.tls);
+    Object.assign(this.#settings, checked.settings);
     this.nudge();
   }
 
@@ -278,28 +294,6 @@ class Attached implements Manager {
     return result;
   }
 
-  /** The roster for callers: nothing of it can be changed any more once the manager was stopped. */
-  #peers(): Peers {
-    const roster = this.#roster;
-    const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
-      return (...args) => {
-        this.#refuseIfStopped();
-        return verb(...args);
-      };
-    };
-    const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
-      return async (url) => running(verb)(url);
-    };
-    return {
-      add: running((peer) => roster.add(peer)),
-      remove: later((url) => roster.remove(url)),
-      pause: later((url) => roster.pause(url)),
-      resume: running((url) => roster.resume(url)),
-      reseed: running((url) => roster.reseed(url)),
-      list: running(() => roster.list()),
-    };
-  }
-
   #shipper(peer: string, attachment: Attachment): Shipper {
     const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company);
     return new Shipper({
@@ -314,15 +308,32 @@ class Attached implements Manager {
       random: this.#random,
       events: this.#events,
       pace: this.#settings,
+      seal: this.#seals?.of(peer),
     });
   }
 
   async #fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post> {
     const answer = await this.#transport.fetch(...request);
-    const id = answer.headers?.get(NODE_ID_HEADER);
+    // Where there are keys, who has answered is known once the answer has proved it.
+    if (!this.#seals) this.#heard(peer, answer.headers?.get(NODE_ID_HEADER));
+    return answer;
+  }
+
+  #heard(peer: string, id: string | null | undefined): void {
     this.#oneWay.heard(peer, id);
     if (id) this.#comparisons.heard(peer, id);
-    return answer;
+  }
+
+  #sealed(auth: CheckedAuth, warn: (code: string, message: string) => void): Seals {
+    return new Seals(auth, {
+      nodeId: this.id,
+      clock: this.#clock,
+      get: this.#transport.get as Ask,
+      kept: pinnedPeers(this.#db),
+      keep: (url, id) => pinPeer(this.#db, url, id),
+      onAnswer: (peer, id) => this.#heard(peer, id),
+      warn,
+    });
   }
 
   /** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
@@ -383,9 +394,3 @@ class Attached implements Manager {
 
 /** How often the schema and the company in this file are looked at: soon enough for a person, seldom enough for a CPU. */
 export const TICK_MS = 40;
-
-/** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
-function exactIntegers(_key: string, value: unknown): unknown {
-  if (typeof value !== 'bigint') return value;
-  return Number.isSafeInteger(Number(value)) ? Number(value) : `$int:${value}`;
-}

@@ -1,9 +1,10 @@
 /** The options of attach and createHub, checked one by one: a misspelt or ill-typed option is an error that names it. */
+import { type AuthOptions, type CheckedAuth, checkAuth } from './auth/keys.ts';
 import type { Clock } from './clock.ts';
 import { RowcastError, suggest } from './errors.ts';
 import { checkTls, type TlsOptions } from './send/tls.ts';
 import type { Fetch, Get } from './send/transport.ts';
-import { BATCH_CHANGES_MAX, SYNC_PATH } from './wire/protocol.ts';
+import { BATCH_CHANGES_MAX, isNodeId, SYNC_PATH } from './wire/protocol.ts';
 
 export interface Config {
   /** This node's id, sent with every batch. */
@@ -29,6 +30,8 @@ export interface Config {
   maxBacklog?: MaxBacklog;
   /** The certificates for peers with `https:` URLs. Without it they are verified as Node or Bun does by itself. */
   tls?: TlsOptions;
+  /** Keys: what is sent is signed, and only what is signed is believed. Without them whoever can be reached is. */
+  auth?: AuthOptions;
   /** Seams for tests and simulations: time, network and chance come from outside. */
   clock?: Clock;
   fetch?: Fetch;
@@ -50,12 +53,12 @@ export interface BacklogLimits {
 }
 
 /** The options that can be changed while a node or a hub runs, by `configure`. A hub has no `maxBacklog`. */
-export type Settings = Pick<Config, Paced | 'maxBacklog' | 'tls'>;
+export type Settings = Pick<Config, Paced | 'maxBacklog' | 'tls' | 'auth'>;
 
 type Paced = 'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs';
 type Seam = 'clock' | 'fetch' | 'get' | 'random';
-export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify' | 'tls'>> &
-  Pick<Config, Seam | 'tls'> & { maxBacklog: BacklogLimits; verify: CheckedVerify };
+export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify' | 'tls' | 'auth'>> &
+  Pick<Config, Seam | 'tls'> & { maxBacklog: BacklogLimits; verify: CheckedVerify; auth?: CheckedAuth };
 
 export interface CheckedVerify {
   /** 0: never by itself. */
@@ -127,8 +130,8 @@ const BACKLOG_NAMES = Object.keys(BACKLOG_SETTINGS) as BacklogSetting[];
 
 /** Those that `configure` takes. */
 const RUNTIME: Record<keyof typeof PEERS, (keyof Settings)[]> = {
-  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'tls', 'maxBacklog'],
-  hub: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'tls'],
+  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'maxBacklog', 'tls', 'auth'],
+  hub: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'tls', 'auth'],
 };
 
 /** Those to whom is sent: a node calls them its peers, a hub its edges. */
@@ -141,7 +144,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   if (typeof config !== 'object' || config === null) throw wrong(`config must be an object {id, ${peersName}, ...}`);
   const given = config as Record<string, unknown>;
   const backlog = kind === 'node' ? ['maxBacklog'] : [];
-  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...backlog, 'verify', 'tls', 'clock', ...SEAMS]);
+  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...backlog, 'verify', 'tls', 'auth', 'clock', ...SEAMS]);
   const id = checkId(given.id);
   const peers = given[peersName];
   if (!Array.isArray(peers)) throw wrong(`option "${peersName}" must be an array of URLs`);
@@ -154,6 +157,12 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
     if (given[name] !== undefined && typeof given[name] !== 'function')
       throw wrong(`option "${name}" must be a function`);
   }
+  const auth = given.auth === undefined ? undefined : checkAuth(given.auth, normalisePeer);
+  if (auth && fetch && !get) {
+    throw wrong(
+      'option "get" is needed beside "fetch" where there are keys: a peer is first asked to show that it has one',
+    );
+  }
   return {
     id,
     peers: [...new Set(peers.map(normalisePeer))],
@@ -161,6 +170,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
     maxBacklog: checkBacklog(given.maxBacklog),
     verify: checkVerify(given.verify),
     ...(given.tls !== undefined && { tls: checkTls(given.tls) }),
+    ...(auth && { auth }),
     ...(clock && { clock }),
     ...(fetch && { fetch }),
     ...(get && { get }),
@@ -168,19 +178,38 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   };
 }
 
-export type CheckedChange = Partial<CheckedSettings> & Pick<Config, 'tls'>;
+export interface CheckedChange {
+  settings: Partial<CheckedSettings>;
+  tls: TlsOptions | undefined;
+  auth: CheckedAuth | undefined;
+}
 
 /** What `configure` is given: these settings, and the others stay as they are. */
 export function checkSettings(settings: Settings, kind: keyof typeof PEERS = 'node'): CheckedChange {
   if (typeof settings !== 'object' || settings === null) throw wrong('settings must be an object {batchMs, ...}');
   const known = RUNTIME[kind];
   refuseUnknown(settings as Record<string, unknown>, known, 'the others are read once: start again to change them');
-  const given = known.filter((name) => settings[name] !== undefined);
-  const checked = given.map((name) => {
-    if (name === 'maxBacklog') return [name, checkBacklog(settings.maxBacklog)];
-    return [name, name === 'tls' ? checkTls(settings.tls) : checkNumber(name, settings[name])];
-  });
-  return Object.fromEntries(checked);
+  const { tls, auth } = settings;
+  const isGiven = (name: string): boolean => settings[name as keyof Settings] !== undefined;
+  const given = known.filter((name) => name !== 'auth' && name !== 'tls' && isGiven(name)) as (keyof CheckedSettings)[];
+  const checked = given.map((name) => [
+    name,
+    name === 'maxBacklog' ? checkBacklog(settings.maxBacklog) : checkNumber(name, settings[name]),
+  ]);
+  return {
+    settings: Object.fromEntries(checked),
+    tls: tls === undefined ? undefined : checkTls(tls),
+    auth: auth === undefined ? undefined : checkAuth(auth, normalisePeer),
+  };
+}
+
+/** Keys are replaced while requests are under way. Whether there are any is said at the start. */
+export function replaceKeys(
+  keyring: { replace(auth: CheckedAuth): void } | undefined,
+  auth: CheckedAuth | undefined,
+): void {
+  if (auth && !keyring) throw wrong('option "auth" can only be replaced, and there was none: start again with it');
+  if (auth) keyring?.replace(auth);
 }
 
 function refuseUnknown(given: Record<string, unknown>, known: string[], hint = ''): void {
@@ -247,13 +276,9 @@ export function parseEvery(every: unknown): number | undefined {
 /** An id travels as an HTTP header. */
 export const ID_RULE = 'must be at most 200 printable ASCII characters without spaces';
 
-export function isId(text: string): boolean {
-  return /^[\x21-\x7e]{1,200}$/.test(text);
-}
-
 function checkId(id: unknown): string {
   if (typeof id !== 'string' || id.trim() === '') throw wrong('option "id" must be a non-empty string');
-  if (!isId(id)) throw wrong(`option "id" ${ID_RULE}`);
+  if (!isNodeId(id)) throw wrong(`option "id" ${ID_RULE}`);
   return id;
 }
 

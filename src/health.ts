@@ -9,6 +9,7 @@ import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
 import { changesAfter, peerProgress } from './send/peers.ts';
+import type { SealHealth } from './send/seals.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
 import { readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';
@@ -32,6 +33,10 @@ export interface PeerHealth {
   last_error: string | null;
   /** What the latest comparison with it has found; null before the first. */
   verified: VerifySummary | null;
+  /** Where there are keys: the node that must answer there, whether it has shown the key, and its clock. */
+  pinned?: string | null;
+  signed?: 'yes' | 'not-yet' | 'exempt';
+  clock_offset_ms?: number;
 }
 
 export interface Health {
@@ -63,6 +68,8 @@ export interface Subject {
   age: BacklogAge;
   /** What the latest comparison with a peer has found. */
   verified(peer: string): VerifySummary | undefined;
+  /** Where there are keys. */
+  sealed(peer: string): SealHealth | undefined;
   now: number;
 }
 
@@ -143,7 +150,7 @@ function captureProblems(registry: Registry): string[] {
   return lost.map((name) => `the synced table "${name}" is gone: its changes are dead letters until it is back`);
 }
 
-function peerHealth({ db, registry, age, now, verified }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
+function peerHealth({ db, registry, age, now, ...subject }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
   const progress = peerProgress(db, registry.list(), shipper.peer);
   const { pending, snapshot, lastAcked, snapshotSince } = progress;
   if (progress.toBeAsked) {
@@ -163,7 +170,8 @@ function peerHealth({ db, registry, age, now, verified }: Subject, shipper: Ship
     lag_ms: pending === 0 ? 0 : lag,
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,
-    verified: verified(shipper.peer) ?? null,
+    verified: subject.verified(shipper.peer) ?? null,
+    ...subject.sealed(shipper.peer),
   };
 }
 

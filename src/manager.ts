@@ -1,4 +1,5 @@
 /** What a node can be asked to do; attach.ts makes one. */
+import type { Trust } from './auth/trust.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
 import type { Settings } from './config.ts';
@@ -7,6 +8,7 @@ import type { EventName, Listener } from './events.ts';
 import type { Health } from './health.ts';
 import type { Alias } from './migrate/aliases.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
+import type { Status } from './observe/status.ts';
 import type { Received, ReceiveOptions } from './receive/answer.ts';
 import type { RetryResult } from './receive/retry.ts';
 import type { Peers } from './send/roster.ts';
@@ -25,6 +27,8 @@ export interface Manager {
   /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
   receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
   health(): Health;
+  /** health(), and what a dashboard draws beside it: tables, letters by cause, sizes. */
+  status(): Status;
   /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
   hello(said: string): Record<string, string>;
   /**
@@ -69,4 +73,6 @@ export interface Manager {
   readonly id: string;
   /** The largest body that it takes; `rowcast/http` reads no further. */
   readonly maxBodyBytes: number;
+  /** Its keys, where it was given `auth`: `rowcast/http` lets in whom they let in. */
+  readonly trust: Trust | undefined;
 }

@@ -4,6 +4,7 @@ import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
+import { collectMetrics } from '../observe/metrics.ts';
 import { describeFlags, type Environment, text, type Values } from './flags.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
@@ -22,7 +23,7 @@ import {
   settingFlags,
   verifyOption,
 } from './shared-flags.ts';
-import { sendingBy, TlsFiles, tlsFlags, watchEnds, withCertificates } from './tls-files.ts';
+import { certificatesInHealth, sendingBy, TlsFiles, tlsFlags, watchEnds } from './tls-files.ts';
 import { Tokens, tokensFileFlag } from './tokens.ts';
 
 export const HUB_FLAGS = {
@@ -56,7 +57,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(HUB_FLAGS)}
 
-Routes: POST /sync, /sync/compare and /sync/fetch, GET /health.
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
@@ -70,7 +71,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   const { id, binding, maxBodyBytes } = flags;
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
-  const { log, server, answerWith } = await begin(flags, tls.server);
+  const { log, logging, server, answerWith } = await begin(flags, tls.server);
   let opened: Opened | undefined;
   let relay: Hub;
   try {
@@ -90,8 +91,9 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
-  const told = withCertificates(relay, tls, systemClock);
-  answerWith((incoming) => respond(told, { health: (asking) => tokens.ofHealth(asking) }, incoming));
+  const metrics = flags.metrics === 'on' ? collectMetrics(relay) : undefined;
+  const alsoInHealth = certificatesInHealth(tls, systemClock);
+  answerWith((incoming) => respond(relay, { metrics, readers: tokens, alsoInHealth }, incoming));
   tls.onChange((next) => {
     if (next.server) server.secure(next.server);
     if (next.sending) relay.configure({ tls: next.sending });
@@ -103,7 +105,10 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
     members: relay.edges,
     reloadable: RELOADABLE,
-    apply: (next) => relay.configure(settingsOf(next)),
+    apply: (next) => {
+      relay.configure(settingsOf(next));
+      Object.assign(logging, { level: next.logLevel, format: next.logFormat });
+    },
     log,
     clock: systemClock,
   });

@@ -1,9 +1,10 @@
 /** `rowcast serve`: one node as a program. Opens the database, serves the routes, ships to the peers, stops in order. */
 
 import { systemClock } from '../clock.ts';
-import type { Answer, Incoming, Outgoing } from '../http/bridge.ts';
-import { type Replica, respond } from '../http/respond.ts';
+import type { Answer } from '../http/bridge.ts';
+import { type RespondOptions, respond } from '../http/respond.ts';
 import { attach, type Manager, type Settings } from '../index.ts';
+import { collectMetrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 
@@ -29,7 +30,7 @@ import {
   settingFlags,
   verifyOption,
 } from './shared-flags.ts';
-import { sendingBy, TlsFiles, tlsFlags, watchEnds, withCertificates } from './tls-files.ts';
+import { certificatesInHealth, sendingBy, TlsFiles, tlsFlags, watchEnds } from './tls-files.ts';
 import { Tokens, tokensFileFlag } from './tokens.ts';
 
 export const SERVE_FLAGS = {
@@ -75,7 +76,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(SERVE_FLAGS)}
 
-Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, GET and POST /api/items,
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics, GET and POST /api/items,
 POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
 ${RUNNING_HELP}`;
 
@@ -90,7 +91,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
-  const { log, server, answerWith } = await begin(flags, tls.server);
+  const { log, logging, server, answerWith } = await begin(flags, tls.server);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
@@ -112,8 +113,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened?.close();
     throw error;
   }
+  const metrics = flags.metrics === 'on' ? collectMetrics(manager) : undefined;
   const running = manager;
-  answerWith(compose(running, { replica: withCertificates(running, tls, systemClock), store, tokens }));
+  answerWith(compose(running, store, tokens, { metrics, alsoInHealth: certificatesInHealth(tls, systemClock) }));
   tls.onChange((next) => {
     if (next.server) server.secure(next.server);
     if (next.sending) running.configure({ tls: next.sending });
@@ -131,7 +133,10 @@ export async function serve(args: string[], env: Environment): Promise<number> {
       remove: (url) => running.peers.remove(url),
     },
     reloadable: [...RELOADABLE, ...BACKLOG_FLAGS],
-    apply: (next) => running.configure(settingsOf(next)),
+    apply: (next) => {
+      running.configure(settingsOf(next));
+      Object.assign(logging, { level: next.logLevel, format: next.logFormat });
+    },
     log,
     clock: systemClock,
   });
@@ -193,17 +198,13 @@ function isItems(table: string): boolean {
 }
 
 /** The item routes and Rowcast's own as one answer function. */
-function compose(
-  manager: Manager,
-  { replica, store, tokens }: { replica: Replica; store: ItemStore | undefined; tokens: Tokens },
-): Answer {
+function compose(manager: Manager, store: ItemStore | undefined, tokens: Tokens, options: RespondOptions): Answer {
   const items: ItemOptions = {
     changed: () => manager.nudge(),
     refusal: (incoming, right) => tokens.refusal(incoming, right),
   };
-  const health = (incoming: Incoming): 'all' | 'short' | Outgoing => tokens.ofHealth(incoming);
   return async (incoming) => {
     const item = store && (await respondItems(store, incoming, items));
-    return item ?? (await respond(replica, { health }, incoming));
+    return item ?? (await respond(manager, { ...options, readers: tokens }, incoming));
   };
 }

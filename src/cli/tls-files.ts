@@ -1,6 +1,5 @@
 /** The certificates of a program, from the files that its flags name: read, checked, read again, and watched for their end. */
 import type { Clock } from '../clock.ts';
-import type { Replica } from '../http/respond.ts';
 import { type TlsOptions, tlsProblem, validityOf } from '../send/tls.ts';
 import { readText } from './config-file.ts';
 import { file, UsageError, type Values } from './flags.ts';
@@ -152,27 +151,17 @@ export function watchEnds(tls: TlsFiles, log: Log, clock: Clock): { stop(): void
   return { stop: () => stopped.abort() };
 }
 
-/** The replica whose `/health` also speaks of certificates: one that has ended is a problem, one that is about to, a warning. */
-export function withCertificates(replica: Replica, tls: TlsFiles, clock: Clock): Replica {
-  if (tls.ends(clock.now()).length === 0) return replica;
-  const health = async (): Promise<{ ok: boolean } & Record<string, unknown>> => {
-    const found = (await replica.health()) as { ok: boolean; problems?: string[] };
+/** What `/health` says of certificates: one that has ended is a problem, one that is about to, a warning. */
+export function certificatesInHealth(tls: TlsFiles, clock: Clock): (health: { ok: boolean }) => { ok: boolean } {
+  return (health) => {
     const ends = tls.ends(clock.now());
+    if (ends.length === 0) return health;
     const said = (soon: boolean): string[] =>
       ends.flatMap(({ state, message }) => (message && (state === 'ends-soon') === soon ? [message] : []));
-    const problems = [...(found.problems ?? []), ...said(false)];
+    const problems = [...((health as { problems?: string[] }).problems ?? []), ...said(false)];
     const certificates = ends.map(({ flag, expires_at, state }) => ({ flag, expires_at, state }));
-    const more = { certificates, warnings: said(true) };
-    return { ...found, ok: found.ok && problems.length === 0, problems, ...more };
-  };
-  const { id, maxBodyBytes, answer, hello } = replica;
-  return {
-    ...(id !== undefined && { id }),
-    maxBodyBytes,
-    receive: (body, options) => replica.receive(body, options),
-    ...(answer && { answer: answer.bind(replica) }),
-    ...(hello && { hello: hello.bind(replica) }),
-    health,
+    const more = { problems, certificates, warnings: said(true) };
+    return { ...health, ...more, ok: health.ok && said(false).length === 0 };
   };
 }
 

@@ -5,6 +5,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { messageOf, suggest } from '../errors.ts';
 import type { Incoming, Outgoing } from '../http/bridge.ts';
+import type { Readers } from '../http/respond.ts';
 import { failure } from './failure.ts';
 import { type Environment, file, UsageError } from './flags.ts';
 import type { Held } from './reload.ts';
@@ -27,7 +28,7 @@ interface Token {
   scopes: ReadonlySet<Scope>;
 }
 
-export class Tokens implements Held {
+export class Tokens implements Held, Readers {
   readonly name = 'tokens';
   readonly #path: string | undefined;
   readonly #env: Environment;
@@ -71,9 +72,9 @@ export class Tokens implements Held {
     return refused(403, `the token has not the scope ${scope}`, asked);
   }
 
-  /** Who may read all of `/health`; a wrong token is told that it is. */
-  ofHealth(incoming: Incoming): 'all' | 'short' | Outgoing {
-    if (!this.inUse) return 'all';
+  /** Who may read all of `/health`; a wrong token is told that it is. Undefined where there are no tokens. */
+  ofHealth(incoming: Incoming): 'all' | 'short' | Outgoing | undefined {
+    if (!this.inUse) return undefined;
     return this.#scopesOf(incoming) === 'none' ? 'short' : (this.refusal(incoming, 'health') ?? 'all');
   }
 

@@ -1,5 +1,7 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 
+import { isPeerPath } from '../auth/requests.ts';
+import type { Trust } from '../auth/trust.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack, unpackedMax } from '../wire/gzip.ts';
@@ -15,6 +17,8 @@ import {
   SYNC_PATH,
 } from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
+import { letIn } from './gate.ts';
+import { type Exposition, probeAt } from './probes.ts';
 
 /** A node's manager, or a hub. */
 export interface Replica {
@@ -28,30 +32,54 @@ export interface Replica {
   hello?(said: string): Record<string, string> | Promise<Record<string, string>>;
   /** The largest body that it takes; a request is not read any further. */
   readonly maxBodyBytes: number;
+  /** Its keys; without them whoever asks is answered. */
+  readonly trust?: Trust | undefined;
 }
 
-export interface HttpOptions {
-  /** A prefix before `/sync` and `/health`, such as `/replication`. */
-  prefix?: string;
+export interface RespondOptions {
+  prefix?: string | undefined;
+  /** In place of those that the replica brings. */
+  trust?: Trust | undefined;
+  /** Served at `/metrics`; without it there is nothing. */
+  metrics?: Exposition | undefined;
+  /** Who may read how much; without it everybody may read everything. */
+  readers?: Readers | undefined;
+  /** What the server itself has to say in `/health` beside the replica. */
+  alsoInHealth?: ((health: { ok: boolean }) => { ok: boolean }) | undefined;
 }
 
-/** What the programs decide besides. */
-export interface RespondOptions extends HttpOptions {
-  /** How much of `/health` is told to whoever asks: everything, `ok` alone, or a refusal. */
-  health?(incoming: Incoming): 'all' | 'short' | Outgoing;
+/** Those who ask how a replica is, and are no peers. */
+export interface Readers {
+  /** How much of `/health` this one is told: everything, `ok` alone, or a refusal. Undefined: nobody has to show anything. */
+  ofHealth(incoming: Incoming): 'all' | 'short' | Outgoing | undefined;
+  /** The answer to one who may not have the figures; undefined where it may. */
+  refusal(incoming: Incoming, scope: 'health'): Outgoing | undefined;
 }
 
 const JSON_TYPE = { 'content-type': 'application/json' };
 
 export async function respond(manager: Replica, options: RespondOptions, incoming: Incoming): Promise<Outgoing> {
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
+  const trust = options.trust ?? manager.trust;
+  if (!trust || !isPeerPath(path)) return await route(manager, options, path, incoming);
+  return await letIn(trust, path, incoming, {
+    peer: (verified) => route(manager, options, path, verified),
+    // To whom no token says otherwise, keys make a stranger of whoever has none.
+    stranger: (unknown) => healthFor(manager, options, unknown, 'short'),
+  });
+}
+
+async function route(
+  manager: Replica,
+  options: RespondOptions,
+  path: string | undefined,
+  incoming: Incoming,
+): Promise<Outgoing> {
   if (path === HEALTH_PATH) {
-    if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
-    const told = options.health?.(incoming) ?? 'all';
-    if (typeof told !== 'string') return told;
-    const answer = await healthOf(manager, incoming.header(ROWCAST_HEADER));
-    return told === 'all' ? answer : { ...answer, body: JSON.stringify({ ok: answer.status === 200 }) };
+    return await healthFor(manager, options, incoming, 'all');
   }
+  const probe = path === undefined ? undefined : probeAt(path, told(manager, options), options);
+  if (probe) return isReading(incoming) ? await probe(incoming) : notAllowed('GET, HEAD');
   const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
   if (answerTo) return await question(manager, answerTo, incoming);
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
@@ -111,15 +139,49 @@ async function bodyOf(manager: Replica, incoming: Incoming): Promise<Uint8Array 
   return body;
 }
 
+/** `otherwise` is what somebody is told who is no peer, where nobody has to show a token. */
+async function healthFor(
+  manager: Replica,
+  options: RespondOptions,
+  incoming: Incoming,
+  otherwise: 'all' | 'short',
+): Promise<Outgoing> {
+  if (!isReading(incoming)) return notAllowed('GET, HEAD');
+  const much = incoming.sender ? 'all' : (options.readers?.ofHealth(incoming) ?? otherwise);
+  if (typeof much !== 'string') return much;
+  // Where there are keys, only a peer is introduced to.
+  const said = otherwise === 'all' ? incoming.header(ROWCAST_HEADER) : undefined;
+  const answer = await healthOf(told(manager, options), said);
+  return much === 'all' ? answer : { ...answer, body: JSON.stringify({ ok: answer.status === 200 }) };
+}
+
+/** The replica as its server tells of it. */
+function told(manager: Replica, { alsoInHealth }: RespondOptions): Pick<Replica, 'health' | 'hello'> {
+  return {
+    health: async () => {
+      const health = await manager.health();
+      return alsoInHealth ? alsoInHealth(health) : health;
+    },
+    ...(manager.hello && { hello: manager.hello.bind(manager) }),
+  };
+}
+
 /** A stopped manager has no health to report; a load balancer reads 503 as "not here". */
-async function healthOf(manager: Replica, said: string | null | undefined): Promise<Outgoing> {
+async function healthOf(
+  { health: ask, hello }: Pick<Replica, 'health' | 'hello'>,
+  said: string | null | undefined,
+): Promise<Outgoing> {
   try {
-    const health = await manager.health();
-    const self = said && manager.hello ? await manager.hello(said) : {};
+    const health = await ask();
+    const self = said && hello ? await hello(said) : {};
     return { status: health.ok ? 200 : 503, headers: { ...JSON_TYPE, ...self }, body: JSON.stringify(health) };
   } catch (error) {
     return refused(503, messageOf(error));
   }
+}
+
+function isReading({ method }: Incoming): boolean {
+  return method === 'GET' || method === 'HEAD';
 }
 
 function withoutPrefix(path: string, prefix: string): string | undefined {

@@ -11,6 +11,7 @@ import { type CheckedConfig, normalisePeer } from '../config.ts';
 import type { Emitter } from '../events.ts';
 import { asFailure } from '../receive/answer.ts';
 import { comparing } from '../send/question.ts';
+import type { Seal } from '../send/seal.ts';
 import type { Shipper } from '../send/shipper.ts';
 import type { Post } from '../send/transport.ts';
 import type { Edge } from './edges.ts';
@@ -23,6 +24,8 @@ export interface HubComparisonsOptions {
   random: () => number;
   stopped: AbortSignal;
   fetch: Post;
+  /** Where there are keys. */
+  seal(url: string): Seal | undefined;
   links(): { edge: Edge; shipper: Shipper }[];
   remembered: Map<string, VerifyNote>;
 }
@@ -131,10 +134,10 @@ export class HubComparisons {
   }
 
   #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
-    const { config, clock, fetch, stopped, links } = this.#o;
+    const { config, clock, fetch, stopped, links, seal } = this.#o;
     const { requestTimeoutMs, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
-    const asker = { nodeId, introduction, fetch, clock, requestTimeoutMs, stopped };
+    const asker = { nodeId, introduction, fetch, clock, requestTimeoutMs, stopped, seal: seal(url) };
     const from = links().find(({ edge }) => edge.url === url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false });

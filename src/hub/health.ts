@@ -3,6 +3,7 @@
 import type { VerifySummary } from '../compare/notes.ts';
 import { messageOf } from '../errors.ts';
 import type { Loop } from '../send/loop.ts';
+import type { SealHealth } from '../send/seals.ts';
 import type { PeerCondition } from '../send/shipper.ts';
 import type { Edge } from './edges.ts';
 import type { Counts, HubStore } from './store.ts';
@@ -23,6 +24,10 @@ export interface EdgeHealth {
   last_error: string | null;
   /** What the latest comparison with it has found; null before the first. */
   verified: VerifySummary | null;
+  /** Where there are keys: the node that must answer there, whether it has shown the key, and its clock. */
+  pinned?: string | null;
+  signed?: 'yes' | 'not-yet' | 'exempt';
+  clock_offset_ms?: number;
 }
 
 export interface HubHealth {
@@ -45,6 +50,7 @@ export async function hubHealth(
   links: { edge: Edge; loop: Loop }[],
   now: number,
   verified: (url: string) => VerifySummary | undefined,
+  sealed: (url: string) => SealHealth | undefined,
 ): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
   const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
@@ -69,6 +75,7 @@ export async function hubHealth(
       last_acked_at: shipper.lastAckedAt ?? null,
       last_error: shipper.lastError ?? null,
       verified: verified(edge.url) ?? null,
+      ...sealed(edge.url),
     };
   });
   return {

@@ -1,18 +1,22 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
 import { randomInt } from 'node:crypto';
+import type { Trust } from '../auth/trust.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import { type CheckedConfig, type Config, checkConfig, checkSettings, type Settings } from '../config.ts';
+import { type CheckedConfig, type Config, checkConfig, checkSettings, replaceKeys, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
-import { asFailure, type ReceiveOptions, receiving, tellForbidden } from '../receive/answer.ts';
+import type { Facts } from '../observe/facts.ts';
+import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
+import { tellForbidden } from '../receive/forbidden.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { flushAll } from '../send/loop.ts';
+import { type SealHealth, Seals } from '../send/seals.ts';
 import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import type { TlsOptions } from '../send/tls.ts';
@@ -51,7 +55,11 @@ export interface Hub {
   receive(body: string | Uint8Array, options?: ReceiveOptions): Promise<Received>;
   /** The largest body that `receive` takes. */
   readonly maxBodyBytes: number;
+  /** Its keys, where it was given `auth`: `rowcast/http` lets in whom they let in. */
+  readonly trust: Trust | undefined;
   health(): Promise<HubHealth>;
+  /** health(), and what a dashboard draws beside it: letters by cause, sizes. */
+  status(): Promise<HubHealth & Facts>;
   /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
   hello(said: string): Promise<Record<string, string>>;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
@@ -123,6 +131,8 @@ class Relay implements Hub {
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
+  /** Where there are keys. */
+  readonly #seals: Seals | undefined;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -148,6 +158,16 @@ class Relay implements Hub {
       sending.close();
       asking.close();
     };
+    this.#seals =
+      config.auth &&
+      new Seals(config.auth, {
+        nodeId: this.id,
+        clock: this.#clock,
+        get: asking.get as Ask,
+        kept: new Map(edges.flatMap(({ url, pinned }) => (pinned === undefined ? [] : [[url, pinned]]))),
+        keep: (url, id) => store.pinEdge(url, id),
+        warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
+      });
     const shipper = (edge: Edge): Shipper =>
       new Shipper({
         nodeId: config.id,
@@ -161,17 +181,20 @@ class Relay implements Hub {
         random: config.random ?? chance,
         events: this.#events,
         pace,
+        seal: this.#seals?.of(edge.url),
       });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
       introduction: (url) => store.company.toEdge(url),
+      seal: (url) => this.#seals?.of(url),
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#roster.nudge(edge),
     });
     const refuseIfStopped = (): void => this.#refuseIfStopped();
-    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, refuseIfStopped });
+    const onRemoved = (url: string): void => this.#seals?.forget(url);
+    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, onRemoved, refuseIfStopped });
     this.edges = this.#roster;
     this.#comparisons = new HubComparisons(store, {
       config,
@@ -180,6 +203,7 @@ class Relay implements Hub {
       random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
+      seal: (url) => this.#seals?.of(url),
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
       remembered: kept.verified,
     });
@@ -219,6 +243,10 @@ class Relay implements Hub {
     });
   }
 
+  get trust(): Trust | undefined {
+    return this.#seals?.trust;
+  }
+
   async hello(said: string): Promise<Record<string, string>> {
     this.#refuseIfStopped();
     await this.#store.company.hello(said);
@@ -254,7 +282,12 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified);
+    const sealed = (url: string): SealHealth | undefined => this.#seals?.healthOf(url);
+    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified, sealed);
+  }
+
+  async status(): Promise<HubHealth & Facts> {
+    return { ...(await this.health()), ...(await this.#store.facts()) };
   }
 
   async flush(): Promise<FlushResult> {
@@ -264,9 +297,10 @@ class Relay implements Hub {
 
   configure(settings: HubSettings): void {
     this.#refuseIfStopped();
-    const { tls, ...pace } = checkSettings(settings, 'hub');
-    if (tls) this.#secure(tls);
-    Object.assign(this.#pace, pace);
+    const checked = checkSettings(settings, 'hub');
+    replaceKeys(this.#seals?.keyring, checked.auth);
+    if (checked.tls) this.#secure(checked.tls);
+    Object.assign(this.#pace, checked.settings);
     this.#roster.nudge();
   }
 

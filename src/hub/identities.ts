@@ -3,8 +3,9 @@ import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import { askHealth, nodeIdOf } from '../send/request.ts';
+import type { Seal } from '../send/seal.ts';
 import type { Ask } from '../send/transport.ts';
-import { ROWCAST_HEADER } from '../wire/protocol.ts';
+import { NODE_ID_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Edge } from './edges.ts';
 
 /** How long a `/health` may take, and the pauses before the next: while the edge is not known, and once it is. */
@@ -18,6 +19,8 @@ export interface IdentityOptions {
   get: Ask;
   /** The header for a request to an edge. */
   introduction(url: string): Promise<string>;
+  /** Where there are keys. */
+  seal(url: string): Seal | undefined;
   clock: Clock;
   events: Emitter;
   /** An edge was asked: it may be shipped to now. */
@@ -116,10 +119,12 @@ export class EdgeIdentities {
     const request = new AbortController();
     this.#requests.set(url, request);
     try {
-      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
+      const seal = this.#o.seal(url);
+      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal, seal };
       const answer = await askHealth(this.#o.get, url, await this.#o.introduction(url), options);
       // 503 is what a node answers that is not well; it is still that node.
-      const id = answer.status === 200 || answer.status === 503 ? nodeIdOf(answer) : undefined;
+      const isNode = answer.status === 200 || answer.status === 503;
+      const id = isNode ? ((seal && answer.header(NODE_ID_HEADER)) ?? nodeIdOf(answer)) : undefined;
       return id === undefined ? undefined : { id, said: answer.header(ROWCAST_HEADER) };
     } catch {
       return undefined;

@@ -21,6 +21,7 @@ import type { Id } from '../compare/ids.ts';
 import type { Columns, Entry, Ledger } from '../compare/ledger.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
+import type { Facts } from '../observe/facts.ts';
 import type { Shipment } from '../send/shipment.ts';
 import type { Forbidden } from '../send/verdict.ts';
 import type { BatchLimit, Body } from '../wire/body.ts';
@@ -78,6 +79,8 @@ export interface HubStore {
   edge(url: string): Promise<EdgeRow>;
   /** Notes, and flushes, that nothing is to be sent there, or that it is again. */
   pauseEdge(url: string, paused: boolean): Promise<void>;
+  /** Notes, and flushes, which node has shown the key at a URL. */
+  pinEdge(url: string, nodeId: string): Promise<void>;
   /** The edge begins at 0 once more, in the next generation. */
   reseedEdge(url: string): Promise<EdgeRow>;
   /**
@@ -97,6 +100,8 @@ export interface HubStore {
   readonly letters: HubLetters;
   /** For `/health`, with bounded work. Rejects where the store cannot be read. */
   counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts>;
+  /** What a dashboard draws beside health; likewise with bounded work. */
+  facts(): Promise<Facts>;
 }
 
 /**
@@ -179,6 +184,8 @@ export interface EdgeRow {
   inc: string | undefined;
   /** Up to there it is sent what it brought itself, too. */
   anewUpto: Seq;
+  /** The node that has shown the key at this URL. */
+  pinned: string | undefined;
   paused: boolean;
   /** Tells apart the nodes that were at this URL one after the other. */
   generation: number;

@@ -116,14 +116,6 @@ function answerTo(events: Emitter, apply: () => Taken): Bare<Received> {
   }
 }
 
-/** Nothing is kept of what a sender may not do, so its operator here is told that it was tried. */
-export function tellForbidden(events: Emitter, from: string | undefined, { rejected }: Ack): void {
-  if (!rejected?.some(({ code }) => code === 'forbidden')) return;
-  const who = from === undefined ? 'a sender' : `node ${JSON.stringify(from)}`;
-  const message = `${who} has sent changes that it may not make: they were neither applied nor kept here`;
-  events.emit('warning', { code: 'forbidden', message });
-}
-
 export function asFailure(cause: unknown): RowcastError {
   return new RowcastError('DATABASE_FAILED', `changes could not be applied: ${messageOf(cause)}`, { cause });
 }

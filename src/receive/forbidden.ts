@@ -3,9 +3,10 @@
  * cost, and keeps them as letters of its own. Found out before anything is merged, so that neither way through apply, nor the
  * hub's, has to know of rights; where all is allowed that is one look at which tables the batch has.
  */
+import type { Emitter } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { batchText } from '../wire/body.ts';
-import type { Rejection, RejectionCode } from '../wire/protocol.ts';
+import type { Ack, Rejection, RejectionCode } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { mayWrite, type Rights } from '../wire/rights.ts';
 
@@ -67,6 +68,14 @@ export function faultOf(rights: Rights | undefined, code: RejectionCode, reason:
 }
 
 export const ROWLESS_FORBIDDEN = 'a DELETE without a row has no version, and this sender may not make one';
+
+/** Nothing is kept of what a sender may not do, so its operator here is told that it was tried. */
+export function tellForbidden(events: Emitter, from: string | undefined, { rejected }: Ack): void {
+  if (!rejected?.some(({ code }) => code === 'forbidden')) return;
+  const who = from === undefined ? 'a sender' : `node ${JSON.stringify(from)}`;
+  const message = `${who} has sent changes that it may not make: they were neither applied nor kept here`;
+  events.emit('warning', { code: 'forbidden', message });
+}
 
 function notAllowed(index: number, table: string): Rejection {
   const message = `this sender may not write the table ${JSON.stringify(table).slice(0, 80)}`;

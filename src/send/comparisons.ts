@@ -18,6 +18,7 @@ import { quote } from '../sqlite/sql.ts';
 import type { PeerOutbox } from './outbox.ts';
 import { deliveredUpTo } from './peers.ts';
 import { comparing } from './question.ts';
+import type { Seal } from './seal.ts';
 import { SeedOutbox } from './seed.ts';
 import type { Shipper } from './shipper.ts';
 import type { Post } from './transport.ts';
@@ -32,6 +33,8 @@ export interface ComparisonsOptions {
   fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post>;
   /** What this node says of itself to that peer. */
   introduction(peer: string): string;
+  /** Where there are keys. */
+  seal(peer: string): Seal | undefined;
   /** Those that are configured at the moment. */
   peers(): string[];
   shippers(): Shipper[];
@@ -99,6 +102,7 @@ export class Comparisons {
       clock,
       requestTimeoutMs: config.requestTimeoutMs,
       stopped,
+      seal: this.#o.seal(peer),
     };
     return { ledger: this.ledger, ...comparing(asker, peer, take, withdrawn) };
   }

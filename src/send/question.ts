@@ -6,6 +6,7 @@ import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
 import { BATCH_CHANGES_MAX } from '../wire/protocol.ts';
 import { type PeerAnswer, postBatch, postQuestion, type RequestOptions } from './request.ts';
+import type { Seal } from './seal.ts';
 import type { Post } from './transport.ts';
 import { judge } from './verdict.ts';
 
@@ -17,6 +18,7 @@ export interface Asker {
   clock: Clock;
   requestTimeoutMs: number;
   stopped: AbortSignal;
+  seal?: Seal | undefined;
 }
 
 /** How rows and questions get to a peer, for a comparison with it; `take` applies what it sends. */
@@ -43,7 +45,7 @@ async function question(
   const { nodeId, fetch } = asker;
   const bytes = new TextEncoder().encode(body);
   const introduction = await asker.introduction(peer);
-  return postQuestion(fetch, peer + path, { nodeId, introduction, body: bytes }, optionsOf(asker, withdrawn));
+  return postQuestion(fetch, peer, path, { nodeId, introduction, body: bytes }, optionsOf(asker, withdrawn));
 }
 
 /** Hands over a batch that is no shipment of the loop's: nothing is noted of it, whatever the answer. */
@@ -63,6 +65,6 @@ async function handOver(
   }
 }
 
-function optionsOf({ clock, requestTimeoutMs, stopped }: Asker, withdrawn?: AbortSignal): RequestOptions {
-  return { clock, timeoutMs: requestTimeoutMs, stopped, ...(withdrawn && { withdrawn }) };
+function optionsOf({ clock, requestTimeoutMs, stopped, seal }: Asker, withdrawn?: AbortSignal): RequestOptions {
+  return { clock, timeoutMs: requestTimeoutMs, stopped, seal, ...(withdrawn && { withdrawn }) };
 }

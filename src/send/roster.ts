@@ -54,6 +54,29 @@ export interface RosterOptions {
   warn(code: string, message: string): void;
   /** The loop of a peer, not yet started. */
   shipper(url: string, attachment: Attachment): Shipper;
+  /** It is none of the peers any more. */
+  onRemoved(url: string): void;
+}
+
+/** The roster for callers: nothing of it can be changed any more once the node was stopped. */
+export function forCallers(roster: Roster, refuseIfStopped: () => void): Peers {
+  const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
+    return (...args) => {
+      refuseIfStopped();
+      return verb(...args);
+    };
+  };
+  const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
+    return async (url) => running(verb)(url);
+  };
+  return {
+    add: running((peer) => roster.add(peer)),
+    remove: later((url) => roster.remove(url)),
+    pause: later((url) => roster.pause(url)),
+    resume: running((url) => roster.resume(url)),
+    reseed: running((url) => roster.reseed(url)),
+    list: running(() => roster.list()),
+  };
 }
 
 export class Roster implements Peers {
@@ -113,6 +136,7 @@ export class Roster implements Peers {
     this.noteRemoved();
     this.#loops = this.#loops.filter((other) => other !== loop);
     loop.end();
+    this.#o.onRemoved(url);
     const { ended } = loop;
     this.#leaving.set(url, ended);
     await ended;

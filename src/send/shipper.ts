@@ -11,6 +11,7 @@ import type { Emitter } from '../events.ts';
 import { nextBatchSize } from './batch-size.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
+import type { Seal } from './seal.ts';
 import type { Company, Outbox, Shipment } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
 import type { Acked, Verdict } from './verdict.ts';
@@ -29,6 +30,8 @@ export interface ShipperOptions<P> {
   random: () => number;
   events: Emitter;
   pace: Pace;
+  /** Where there are keys. */
+  seal?: Seal | undefined;
 }
 
 /** How often, how much and how patiently is sent. It may change from one look to the next. */

@@ -2,8 +2,7 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { TlsFiles, watchEnds, withCertificates } from '../../src/cli/tls-files.ts';
-import type { Replica } from '../../src/http/index.ts';
+import { certificatesInHealth, TlsFiles, watchEnds } from '../../src/cli/tls-files.ts';
 import { attach } from '../../src/index.ts';
 import { authority, hasOpenssl, openssl } from '../support/certificates.ts';
 import { cleanUp, database, node, scratchFolder } from '../support/nodes.ts';
@@ -120,7 +119,7 @@ describe.skipIf(!hasOpenssl)('the end of a certificate', () => {
     const clock = new VirtualClock();
     const at = async (day: number): Promise<unknown> => {
       await clock.jump(from + day * DAY - clock.now());
-      return withCertificates(manager, tls, clock).health();
+      return certificatesInHealth(tls, clock)(manager.health());
     };
     const certificate = { flag: 'tls-cert', expires_at: new Date(from + 90 * DAY).toISOString() };
     expect(await at(1)).toMatchObject({
@@ -133,8 +132,8 @@ describe.skipIf(!hasOpenssl)('the end of a certificate', () => {
     expect(await at(85)).toMatchObject({ ok: true, problems: [], warnings: [expect.stringMatching(/ends in 5 days/)] });
     const ended = { ok: false, problems: [expect.stringMatching(/ended on/)], warnings: [] };
     expect(await at(91)).toMatchObject(ended);
-    const plain = withCertificates(manager, new TlsFiles(NONE), clock);
-    expect(plain).toBe(manager);
+    const plain = certificatesInHealth(new TlsFiles(NONE), clock)(manager.health());
+    expect(plain).toEqual(manager.health());
   });
 
   test('is in the log at the start and once a day', async () => {
@@ -154,16 +153,6 @@ describe.skipIf(!hasOpenssl)('the end of a certificate', () => {
     ]);
     await clock.advance(13 * DAY);
     expect(warnings().at(-1)).toMatchObject({ level: 'error', code: 'certificate-ended' });
-  });
-
-  test('leaves the rest of the replica what it is', async () => {
-    const { tls } = files(90);
-    const { manager } = await node();
-    const told: Replica = withCertificates(manager, tls, new VirtualClock());
-    expect(told).toMatchObject({ id: 'node', maxBodyBytes: manager.maxBodyBytes });
-    expect(await told.receive(Buffer.from('{"batch_id":4,"changes":[]}'), {})).toMatchObject({ status: 200 });
-    expect(await told.answer?.('/sync/compare', Buffer.from('{"want":"tables"}'), {})).toMatchObject({ status: 200 });
-    expect(await told.hello?.('id=x')).toBeDefined();
   });
 });
 

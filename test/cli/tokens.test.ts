@@ -44,7 +44,7 @@ async function served(
     toListener(async (incoming) => {
       const options = { changed: () => {}, refusal: tokens.refusal.bind(tokens) };
       const item = await respondItems(store, incoming, options);
-      return item ?? respond(manager, { health: (asking) => tokens.ofHealth(asking) }, incoming);
+      return item ?? respond(manager, { readers: tokens }, incoming);
     }),
   );
   return (path, token, init = {}) => {
@@ -112,9 +112,7 @@ describe('/health', () => {
     const { db, manager } = await node();
     db.exec('DROP TABLE items');
     const incoming = { method: 'GET', path: '/health', header: () => undefined, read: async () => new Uint8Array() };
-    const health = (asking: Parameters<Tokens['ofHealth']>[0]): ReturnType<Tokens['ofHealth']> =>
-      tokens.ofHealth(asking);
-    const ask = (): Promise<unknown> => respond(manager, { health }, { ...incoming, hold: () => true });
+    const ask = (): Promise<unknown> => respond(manager, { readers: tokens }, { ...incoming, hold: () => true });
     expect(await ask()).toMatchObject({ status: 503, body: '{"ok":false}' });
     await manager.stop();
     expect(await ask()).toMatchObject({ status: 503, body: '{"ok":false}' });

@@ -166,7 +166,9 @@ describe('the direction of imports', () => {
     ['identity', /^(wire\/.*|sqlite\/.*|(errors|clock)\.ts)$/],
     ['compare', /^((sqlite|wire)\/.*|(errors|clock)\.ts)$/],
     ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
-    ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
+    ['auth', /^(wire\/protocol|errors|clock)\.ts$/],
+    ['observe', /^(sqlite\/.*|capture\/(change-ids|registry)\.ts|(errors|events|health|version)\.ts)$/],
+    ['http', /^(auth\/.*|wire\/.*|receive\/answer\.ts|(errors|attach|clock)\.ts)$/],
   ];
   test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {
     const up = imports.filter(
@@ -301,6 +303,7 @@ describe('the package', () => {
       rowcast: 'attach',
       'rowcast/http': 'createHandler',
       'rowcast/hub': 'createHub',
+      'rowcast/auth': 'verifyRequest',
       'rowcast/node-sqlite': 'fromNodeSqlite',
     };
     expect(entries).toEqual(expect.arrayContaining(Object.keys(wanted)));
