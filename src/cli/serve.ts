@@ -7,10 +7,11 @@ import { attach, type Manager, type Settings } from '../index.ts';
 import { collectMetrics, type Metrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
-
+import { isLoopback } from './door.ts';
 import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
 import { respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
+import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
@@ -50,6 +51,7 @@ export const SERVE_FLAGS = {
     'full: an answered write survives a power cut. normal: faster, the latest writes may not.',
   ),
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
+  ...keyFlags,
   ...backlogFlags,
   ...processFlags,
 };
@@ -83,9 +85,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     process.stdout.write(SERVE_HELP);
     return 0;
   }
-  const { flags, peers } = first;
+  const { flags, peers, auth } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
-  const { log, logging, server, answerWith } = await begin(flags);
+  const { log, logging, server, answerWith } = await begin(flags, auth !== undefined);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
@@ -95,7 +97,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     const routed = preparedItems(opened.db, flags.table);
     manager = attach(
       opened.db,
-      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) },
+      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags), ...(auth && { auth }) },
       tables,
     );
     // After attach, which knows whether this is a table at all.
@@ -122,8 +124,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
       remove: (url) => running.peers.remove(url),
     },
     reloadable: [...RELOADABLE, ...BACKLOG_FLAGS],
-    apply: (next) => {
-      running.configure(settingsOf(next));
+    apply: (next, keys) => {
+      running.configure({ ...settingsOf(next), ...(keys && { auth: keys }) });
       Object.assign(logging, { level: next.logLevel, format: next.logFormat });
     },
     log,
@@ -137,9 +139,13 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     binding: opened.binding,
     tables,
     peers,
+    ...(manager.trust && { keys: manager.trust.mode }),
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
+  if (auth && store && !isLoopback(flags.listen.host)) {
+    log('warn', 'warning', { code: 'open-to-all', message: ITEMS_OPEN });
+  }
   manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
   if (!store && tables.some(isItems)) {
     log('warn', 'warning', { code: 'items', message: `the item routes are not served: ${NOT_ITEMS}` });
@@ -158,6 +164,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   log('info', 'stopped', outcome);
   return 0;
 }
+
+const ITEMS_OPEN =
+  'listening on more than loopback: peers need a key, but whoever can reach this port can read and write by the item routes';
 
 const BACKLOG_FLAGS = Object.keys(backlogFlags) as (keyof typeof backlogFlags)[];
 
