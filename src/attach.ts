@@ -147,7 +147,7 @@ class Attached implements Manager {
       shippers: () => this.#roster.shippers,
       introduction: (peer) => this.#company.introduction(peer),
       seal: (peer) => this.#seals?.of(peer),
-      take: (body) => void this.#apply(body, {}, true),
+      take: (peer, body) => void this.#apply(body, { rights: this.#seals?.rightsAt(peer) }, true),
     });
     this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
     this.deadLetters = {

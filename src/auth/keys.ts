@@ -1,6 +1,7 @@
 /** Keys: shared secrets with names. Which of them signs, which verify, and who may use which. */
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { RowcastError, suggest } from '../errors.ts';
+import { eitherOf, type Rights, writeRights } from '../wire/rights.ts';
 import { Nonces } from './nonces.ts';
 
 /** A shared secret with a name. */
@@ -11,6 +12,10 @@ export interface KeyOptions {
   secret: string;
   /** The node ids that may use it. Default `["*"]`: any, and then whoever has the key can speak as anybody. */
   nodes?: string[];
+  /** The tables that who signs with it may write. Default `["*"]`: all of them; `[]` is for a reader. */
+  write?: string[];
+  /** It may delete rows without saying which version of them. Default false. */
+  rowless?: boolean;
 }
 
 /** What a node, a hub or a server wired by hand knows of keys. */
@@ -34,6 +39,7 @@ export interface Key {
   readonly secret: KeyObject;
   /** Undefined: any. */
   readonly nodes: ReadonlySet<string> | undefined;
+  readonly rights: Rights;
 }
 
 export interface CheckedAuth {
@@ -45,14 +51,20 @@ export interface CheckedAuth {
 
 const SECRET_BYTES_MIN = 32;
 const ANY_NODE = '*';
-const KEY_FIELDS = ['id', 'secret', 'nodes'];
+const KEY_FIELDS = ['id', 'secret', 'nodes', 'write', 'rowless'];
+const NO_RIGHTS: Rights = { write: new Set(), rowless: false };
 const AUTH_FIELDS = ['keys', 'sign', 'peerIds', 'mode'];
 
 /** The keys in use. They may be replaced while requests are under way: each goes on with the key that it has. */
 export class Keyring {
   readonly nonces = new Nonces();
   /** What an unknown key is checked against, so that it takes the same time as a known one. */
-  readonly decoy: Key = { id: '', secret: createSecretKey(randomBytes(SECRET_BYTES_MIN)), nodes: new Set() };
+  readonly decoy: Key = {
+    id: '',
+    secret: createSecretKey(randomBytes(SECRET_BYTES_MIN)),
+    nodes: new Set(),
+    rights: NO_RIGHTS,
+  };
   #auth: CheckedAuth;
 
   constructor(auth: CheckedAuth) {
@@ -76,6 +88,18 @@ export class Keyring {
     const named = peer === undefined ? undefined : this.#auth.sign.get(peer);
     if (named === null) return undefined;
     return named === undefined ? this.#auth.keys[0] : this.find(named);
+  }
+
+  /**
+   * What a node may write that is asked for rows instead of sending them: what one of the keys that name it allows, or, where
+   * none does, one of those for everybody. While unsigned requests are taken there is nothing to hold it to.
+   */
+  rightsOf(nodeId: string): Rights | undefined {
+    const { keys, mode } = this.#auth;
+    if (mode === 'accept') return undefined;
+    const named = keys.filter(({ nodes }) => nodes?.has(nodeId));
+    const its = named.length > 0 ? named : keys.filter(({ nodes }) => nodes === undefined);
+    return its.map(({ rights }) => rights).reduce(eitherOf, NO_RIGHTS);
   }
 
   /** The id that must answer at a URL; undefined where that is not configured. */
@@ -121,7 +145,13 @@ export function checkAuth(given: unknown, normalise: (url: string) => string = (
 }
 
 function checkKey(given: unknown, index: number): Key {
-  const { id, secret, nodes = [ANY_NODE] } = fieldsOf(given, `auth.keys[${index}]`, KEY_FIELDS);
+  const {
+    id,
+    secret,
+    nodes = [ANY_NODE],
+    write = ['*'],
+    rowless = false,
+  } = fieldsOf(given, `auth.keys[${index}]`, KEY_FIELDS);
   if (typeof id !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(id)) {
     throw wrong(`"auth.keys[${index}].id" must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"`);
   }
@@ -133,8 +163,13 @@ function checkKey(given: unknown, index: number): Key {
   const isList =
     Array.isArray(nodes) && nodes.length > 0 && nodes.every((one) => typeof one === 'string' && one !== '');
   if (!isList) throw wrong(`"nodes" of key "${id}" must be an array of node ids, or ["${ANY_NODE}"]`);
+  if (!Array.isArray(write) || !write.every((one) => typeof one === 'string' && one !== '')) {
+    throw wrong(`"write" of key "${id}" must be an array of names of tables, or ["*"]`);
+  }
+  if (typeof rowless !== 'boolean') throw wrong(`"rowless" of key "${id}" must be true or false`);
   return {
     id,
+    rights: { write: writeRights(write), rowless },
     secret: createSecretKey(bytes),
     nodes: nodes.includes(ANY_NODE) ? undefined : new Set<string>(nodes),
   };

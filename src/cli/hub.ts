@@ -6,6 +6,7 @@ import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
 import { describeFlags, type Environment, text, type Values } from './flags.ts';
+import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
@@ -38,6 +39,7 @@ export const HUB_FLAGS = {
     batchMs: 'What is received goes out at once.',
     requestTimeoutMs: 'How long an edge may take to answer.',
   }),
+  ...keyFlags,
   ...tlsFlags,
   tokensFile: tokensFileFlag,
   ...processFlags,
@@ -67,24 +69,19 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     process.stdout.write(HUB_HELP);
     return 0;
   }
-  const { flags, peers: edges } = first;
+  const { flags, peers: edges, auth } = first;
   const { id, binding, maxBodyBytes } = flags;
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
-  const { log, logging, server, answerWith } = await begin(flags, tls.server);
+  const { log, logging, server, answerWith } = await begin(flags, { hasKeys: auth !== undefined, tls: tls.server });
   let opened: Opened | undefined;
   let relay: Hub;
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    relay = await createHub(opened.db, {
-      id,
-      edges,
-      maxBodyBytes,
-      verify: verifyOption(flags),
-      ...settingsOf(flags),
-      ...sendingBy(tls),
-    });
+    const verify = verifyOption(flags);
+    const trust = { ...(auth && { auth }), ...sendingBy(tls) };
+    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify, ...settingsOf(flags), ...trust });
   } catch (error) {
     server.cut();
     opened?.close();
@@ -105,8 +102,8 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
     members: relay.edges,
     reloadable: RELOADABLE,
-    apply: (next) => {
-      relay.configure(settingsOf(next));
+    apply: (next, keys) => {
+      relay.configure({ ...settingsOf(next), ...(keys && { auth: keys }) });
       Object.assign(logging, { level: next.logLevel, format: next.logFormat });
     },
     log,
@@ -119,6 +116,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     db: flags.db,
     binding: opened.binding,
     edges,
+    ...(relay.trust && { keys: relay.trust.mode }),
     pid: process.pid,
   });
   logEvents(relay, log, systemClock);

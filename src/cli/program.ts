@@ -11,6 +11,7 @@ import { UsageError } from './flags.ts';
 import { type ClientLimits, type Listen, listen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, type Logging, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
+import { readableByOthers } from './secrets.ts';
 import type { ServerTls } from './tls-files.ts';
 
 /** A node's manager, or a hub. */
@@ -22,17 +23,17 @@ interface Shipping {
 
 export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag wins over its environment variable):';
 
-export const RUNNING_HELP = `Whoever can reach the port is believed: -tls-client-ca lets only those connect who have a certificate, -tokens-file is
-for the item routes and /health. Otherwise listen on a private network.
+export const RUNNING_HELP = `Without keys (-keys-file) and -tls-client-ca whoever can reach the port is believed: listen on a private network. With
+keys, peers sign what they send and what they acknowledge. The item routes and /health are for -tokens-file.
 
 Standard output is a log of one JSON object per line (-log-format text: a line of text), written when a state changes:
 started, peer-up, peer-down, peer-stale, dead-letter, verify-done, warning, error, reloaded, reload-failed,
 reload-ignored, stopping, stopped. Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
-closed. A second signal ends the program at once. SIGHUP reads -config and the file of URLs again, as does a change of
-either, seen within seconds: URLs, -batch-*, -max-batch-bytes, -request-timeout-ms, -max-backlog-* and -log-* then take
-effect. So do certificates and tokens whose files have changed.
+closed. A second signal ends the program at once. SIGHUP reads -config, the file of URLs and that of keys again, as does
+a change of one of them, seen within seconds: URLs, keys, -keys-mode, -peer-id, -batch-*, -max-batch-bytes,
+-request-timeout-ms, -max-backlog-* and -log-* then take effect. So do certificates and tokens that have changed.
 A file that is wrong changes nothing, and the log says why. Without a file SIGHUP is logged and ignored; where the
 program runs in a terminal, SIGHUP is the end of that, and stops it.
 A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.
@@ -51,12 +52,19 @@ interface BeginFlags extends ClientLimits {
   id: string;
   listen: Listen;
   host: string[];
+  keysFile: string | undefined;
   logLevel: Logging['level'];
   logFormat: Logging['format'];
 }
 
+/** What is known of those who may come in. */
+interface Trusted {
+  hasKeys: boolean;
+  tls: ServerTls | undefined;
+}
+
 /** The port comes first: a second start of the same command must not touch the database. */
-export async function begin(flags: BeginFlags, tls?: ServerTls): Promise<Begun> {
+export async function begin(flags: BeginFlags, { hasKeys, tls }: Trusted): Promise<Begun> {
   // The database and what SQLite keeps beside it are nobody else's to read.
   process.umask(0o077);
   // Whoever reads the log may go away; the program does not.
@@ -67,7 +75,10 @@ export async function begin(flags: BeginFlags, tls?: ServerTls): Promise<Begun> 
   const current: Answer = (incoming) => answer(incoming);
   const local = isLoopback(flags.listen.host);
   const server = await listen(flags.listen, flags, local ? onlyByName(current, flags.host) : current, log, tls);
-  if (!local && !tls?.ca) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
+  if (!local && !hasKeys && !tls?.ca) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
+  if (flags.keysFile !== undefined) {
+    for (const warning of readableByOthers('-keys-file', flags.keysFile)) log('warn', 'warning', warning);
+  }
   return {
     log,
     logging,

@@ -7,10 +7,11 @@ import { attach, type Manager, type Settings } from '../index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
-
+import { isLoopback } from './door.ts';
 import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
 import { type ItemOptions, respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
+import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
@@ -52,6 +53,7 @@ export const SERVE_FLAGS = {
     'full: an answered write survives a power cut. normal: faster, the latest writes may not.',
   ),
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
+  ...keyFlags,
   ...backlogFlags,
   ...tlsFlags,
   tokensFile: tokensFileFlag,
@@ -87,11 +89,11 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     process.stdout.write(SERVE_HELP);
     return 0;
   }
-  const { flags, peers } = first;
+  const { flags, peers, auth } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
-  const { log, logging, server, answerWith } = await begin(flags, tls.server);
+  const { log, logging, server, answerWith } = await begin(flags, { hasKeys: auth !== undefined, tls: tls.server });
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
@@ -99,9 +101,10 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
+    const trust = { ...(auth && { auth }), ...sendingBy(tls) };
     manager = attach(
       opened.db,
-      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags), ...sendingBy(tls) },
+      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags), ...trust },
       tables,
     );
     // After attach, which knows whether this is a table at all.
@@ -133,8 +136,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
       remove: (url) => running.peers.remove(url),
     },
     reloadable: [...RELOADABLE, ...BACKLOG_FLAGS],
-    apply: (next) => {
-      running.configure(settingsOf(next));
+    apply: (next, keys) => {
+      running.configure({ ...settingsOf(next), ...(keys && { auth: keys }) });
       Object.assign(logging, { level: next.logLevel, format: next.logFormat });
     },
     log,
@@ -148,9 +151,13 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     binding: opened.binding,
     tables,
     peers,
+    ...(manager.trust && { keys: manager.trust.mode }),
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
+  if (auth && store && !tokens.inUse && !tls.server?.ca && !isLoopback(flags.listen.host)) {
+    log('warn', 'warning', { code: 'open-to-all', message: ITEMS_OPEN });
+  }
   manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
   if (!store && tables.some(isItems)) {
     log('warn', 'warning', { code: 'items', message: `the item routes are not served: ${NOT_ITEMS}` });
@@ -173,6 +180,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   log('info', 'stopped', outcome);
   return 0;
 }
+
+const ITEMS_OPEN =
+  'listening on more than loopback: peers need a key, but whoever can reach this port can read and write by the item routes';
 
 const BACKLOG_FLAGS = Object.keys(backlogFlags) as (keyof typeof backlogFlags)[];
 

@@ -84,6 +84,9 @@ export const RELOADABLE = [
   'batchSize',
   'maxBatchBytes',
   'requestTimeoutMs',
+  'keysFile',
+  'keysMode',
+  'peerId',
   'logLevel',
   'logFormat',
 ] as const;

@@ -99,6 +99,7 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
     from: incoming.header(NODE_ID_HEADER) ?? undefined,
     sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
     said: incoming.header(ROWCAST_HEADER) ?? undefined,
+    rights: incoming.sender?.key.rights,
   });
   const text = 'ack' in answer ? encodeAck(answer) : JSON.stringify(answer);
   return { status, headers: { ...JSON_TYPE, ...headers }, body: text };

@@ -14,6 +14,7 @@ import { comparing } from '../send/question.ts';
 import type { Seal } from '../send/seal.ts';
 import type { Shipper } from '../send/shipper.ts';
 import type { Post } from '../send/transport.ts';
+import type { Rights } from '../wire/rights.ts';
 import type { Edge } from './edges.ts';
 import type { HubStore, Seq } from './store.ts';
 
@@ -26,6 +27,8 @@ export interface HubComparisonsOptions {
   fetch: Post;
   /** Where there are keys. */
   seal(url: string): Seal | undefined;
+  /** What the node there may write, where it is asked for rows; undefined: everything. */
+  rightsAt(url: string): Rights | undefined;
   links(): { edge: Edge; shipper: Shipper }[];
   remembered: Map<string, VerifyNote>;
 }
@@ -134,13 +137,13 @@ export class HubComparisons {
   }
 
   #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
-    const { config, clock, fetch, stopped, links, seal } = this.#o;
+    const { config, clock, fetch, stopped, links, seal, rightsAt } = this.#o;
     const { requestTimeoutMs, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
     const asker = { nodeId, introduction, fetch, clock, requestTimeoutMs, stopped, seal: seal(url) };
     const from = links().find(({ edge }) => edge.url === url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
-      const { letters } = await this.#store.receive(body, { from, plain: false });
+      const { letters } = await this.#store.receive(body, { from, plain: false, rights: rightsAt(url) });
       for (const one of letters) this.#o.events.emit('dead-letter', one);
     };
     return { ledger: this.#ledger, ...comparing(asker, url, take, withdrawn) };

@@ -204,6 +204,7 @@ class Relay implements Hub {
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
       seal: (url) => this.#seals?.of(url),
+      rightsAt: (url) => this.#seals?.rightsAt(url),
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
       remembered: kept.verified,
     });

@@ -39,7 +39,7 @@ export interface ComparisonsOptions {
   peers(): string[];
   shippers(): Shipper[];
   /** Applies a batch that a peer was asked for. */
-  take(body: string): void;
+  take(peer: string, body: string): void;
 }
 
 export class Comparisons {
@@ -94,7 +94,7 @@ export class Comparisons {
 
   /** What it takes to compare with a peer. */
   with(peer: string, withdrawn?: AbortSignal): ReturnType<typeof comparing> & { ledger: SqliteLedger } {
-    const { config, clock, stopped, take } = this.#o;
+    const { config, clock, stopped } = this.#o;
     const asker = {
       nodeId: config.id,
       introduction: this.#o.introduction,
@@ -104,7 +104,7 @@ export class Comparisons {
       stopped,
       seal: this.#o.seal(peer),
     };
-    return { ledger: this.ledger, ...comparing(asker, peer, take, withdrawn) };
+    return { ledger: this.ledger, ...comparing(asker, peer, (body) => this.#o.take(peer, body), withdrawn) };
   }
 
   /** The outbox of a peer, which is compared with where it would be given everything. */

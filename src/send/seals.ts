@@ -2,6 +2,7 @@
 import { type CheckedAuth, Keyring } from '../auth/keys.ts';
 import { Trust } from '../auth/trust.ts';
 import type { Clock } from '../clock.ts';
+import type { Rights } from '../wire/rights.ts';
 import { Pins, type PinsOptions } from './pins.ts';
 import { Seal } from './seal.ts';
 import type { Ask } from './transport.ts';
@@ -49,6 +50,11 @@ export class Seals {
 
   healthOf(peer: string): SealHealth {
     return { pinned: this.#pins.idAt(peer) ?? null, ...this.of(peer).state };
+  }
+
+  /** What the node at this URL may write here, where it is asked for rows; undefined: everything. */
+  rightsAt(peer: string): Rights | undefined {
+    return this.of(peer).isExempt ? undefined : this.keyring.rightsOf(this.#pins.idAt(peer) ?? '');
   }
 
   /** It is none of the peers any more. */

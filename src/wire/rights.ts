@@ -16,3 +16,9 @@ export function writeRights(tables: readonly string[]): Rights['write'] {
 export function mayWrite({ write }: Rights, name: string): boolean {
   return write === undefined || write.has(fold(name));
 }
+
+/** What one of the two allows. */
+export function eitherOf(a: Rights, b: Rights): Rights {
+  const write = a.write && b.write && new Set([...a.write, ...b.write]);
+  return { write, rowless: a.rowless || b.rowless };
+}

@@ -166,7 +166,7 @@ describe('the direction of imports', () => {
     ['identity', /^(wire\/.*|sqlite\/.*|(errors|clock)\.ts)$/],
     ['compare', /^((sqlite|wire)\/.*|(errors|clock)\.ts)$/],
     ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
-    ['auth', /^(wire\/protocol|errors|clock)\.ts$/],
+    ['auth', /^(wire\/(protocol|rights)|errors|clock)\.ts$/],
     ['observe', /^(sqlite\/.*|capture\/(change-ids|registry)\.ts|(errors|events|health|version)\.ts)$/],
     ['http', /^(auth\/.*|wire\/.*|receive\/answer\.ts|(errors|attach|clock)\.ts)$/],
   ];
