@@ -9,6 +9,7 @@ import { Tokens } from '../../src/cli/tokens.ts';
 import { systemClock } from '../../src/clock.ts';
 import { toListener } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
+import type { Config } from '../../src/index.ts';
 import { attached, cleanUp, database, node, scratchFolder, serve } from '../support/nodes.ts';
 
 const READ = 'read-token-0123456789';
@@ -34,17 +35,18 @@ const THREE = {
 /** A node behind these tokens, as `rowcast serve` wires it. */
 async function served(
   tokens: Tokens,
+  config: Partial<Config> = {},
 ): Promise<(path: string, token?: string, init?: RequestInit) => Promise<Response>> {
   const db = await database('PRAGMA user_version = 1');
   createItems(db);
-  const manager = attached(db);
+  const manager = attached(db, config);
   const store = new ItemStore(db, 'here', systemClock);
   cleanUp(() => store.release());
   const url = await serve(
     toListener(async (incoming) => {
       const options = { changed: () => {}, refusal: tokens.refusal.bind(tokens) };
       const item = await respondItems(store, incoming, options);
-      return item ?? respond(manager, { readers: tokens }, incoming);
+      return item ?? respond(manager, { readers: tokens, metrics: METRICS }, incoming);
     }),
   );
   return (path, token, init = {}) => {
@@ -52,6 +54,8 @@ async function served(
     return fetch(url + path, { ...init, headers: { ...authorization, ...(init.headers as Record<string, string>) } });
   };
 }
+
+const METRICS = { text: async () => 'rowcast_up 1\n', contentType: 'text/plain' };
 
 const POST = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"name":"x"}' };
 
@@ -116,6 +120,39 @@ describe('/health', () => {
     expect(await ask()).toMatchObject({ status: 503, body: '{"ok":false}' });
     await manager.stop();
     expect(await ask()).toMatchObject({ status: 503, body: '{"ok":false}' });
+  });
+});
+
+describe('what machines ask', () => {
+  test('/metrics is for the scope health, /readyz is short without it, /livez is for all', async () => {
+    const ask = await served(new Tokens(tokensFile(THREE).path, {}));
+    const statuses = async (token?: string): Promise<number[]> =>
+      Promise.all(['/metrics', '/readyz', '/livez'].map(async (path) => (await ask(path, token)).status));
+    expect(await statuses()).toEqual([401, 200, 200]);
+    expect(await statuses(READ)).toEqual([403, 403, 200]);
+    expect(await statuses('some-other-token-0123')).toEqual([401, 401, 200]);
+    expect(await statuses(HEALTH)).toEqual([200, 200, 200]);
+    expect(await (await ask('/readyz')).text()).toBe('{"ready":true}');
+    expect(await (await ask('/readyz', HEALTH)).json()).toEqual({ ready: true, problems: [] });
+    const open = await served(new Tokens(undefined, {}));
+    expect((await open('/metrics')).status).toBe(200);
+  });
+});
+
+describe('with keys besides', () => {
+  const secret = createHash('sha256').update('secret').digest('base64');
+  const auth = { keys: [{ id: 'k1', secret }] };
+
+  test('a token for health says as much as a signature, and nobody else is told more than ok', async () => {
+    const ask = await served(new Tokens(tokensFile(THREE).path, {}), { auth });
+    const introduced = { headers: { 'x-rowcast': 'id=x; inc=5f0c1e9a77b2d310; boot=7-21d0b7e4; t0=812; t=840' } };
+    const stranger = await ask('/health', undefined, introduced);
+    expect([await stranger.text(), stranger.headers.get('x-rowcast')]).toEqual(['{"ok":true}', null]);
+    expect(await (await ask('/health', HEALTH)).json()).toMatchObject({ ok: true, node_id: 'node' });
+    expect((await ask('/health', READ)).status).toBe(403);
+    expect((await ask('/sync', HEALTH, POST)).status).toBe(401);
+    const withoutTokens = await served(new Tokens(undefined, {}), { auth });
+    expect(await (await withoutTokens('/health', HEALTH)).text()).toBe('{"ok":true}');
   });
 });
 
