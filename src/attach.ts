@@ -2,6 +2,7 @@
 
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
+import { chance } from './chance.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
@@ -86,7 +87,7 @@ class Attached implements Manager {
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
-    this.#random = config.random ?? Math.random;
+    this.#random = config.random ?? chance;
     const warn = (code: string, message: string): void => this.#warn(code, message);
     this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
     this.#registry = new Registry(db, {
@@ -346,6 +347,7 @@ class Attached implements Manager {
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     this.#roster.tick();
+    this.#roster.ask(this.#company.toAsk());
     this.#requests.serve();
     this.#comparisons.tick();
   }

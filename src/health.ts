@@ -8,7 +8,7 @@ import type { VerifySummary } from './compare/notes.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
-import { changesAfter, peerProgress } from './send/peers.ts';
+import { changesAfter, peerProgress } from './send/progress.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
 import { readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';

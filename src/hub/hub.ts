@@ -1,6 +1,6 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
-import { randomInt } from 'node:crypto';
+import { chance } from '../chance.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
@@ -174,7 +174,7 @@ class Relay implements Hub {
       config,
       clock: this.#clock,
       events: this.#events,
-      random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
+      random: config.random ?? chance,
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
@@ -226,6 +226,7 @@ class Relay implements Hub {
   #found(found: Found): void {
     const events = this.#events;
     if (found.kind === 'restored') events.emit('restored', {});
+    if (found.kind === 'doubted') for (const url of found.urls) this.#identities.askBack(url);
     if (found.kind === 'peer-replaced') {
       this.#seeded([found.url]);
       events.emit('peer-replaced', { peer: found.url, id: found.id });
@@ -311,8 +312,4 @@ function companyOf({ company }: HubStore, edge: Edge): Company {
     objection: (said) => company.objection(edge.url, said),
     heard: (said) => edge.answered(said, edge.generation),
   };
-}
-
-function chance(): number {
-  return randomInt(2 ** 32) / 2 ** 32;
 }

@@ -117,6 +117,8 @@ export interface HubCompany {
 
 export type Found =
   | { kind: 'restored' }
+  /** A request says something of the databases at these URLs that only they can say: they are to be asked. */
+  | { kind: 'doubted'; urls: string[] }
   | { kind: 'peer-replaced'; id: string; url: string }
   | { kind: 'peer-restored'; id: string; urls: string[] };
 

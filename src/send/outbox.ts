@@ -161,7 +161,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     // The end of the snapshot counts as reached only when its last page is acknowledged.
     if (previous) return undefined;
     this.#listNameless();
-    endSnapshot(this.#db, this.#peer);
+    endSnapshot(this.#db, this.#peer, this.#attachment.now());
     pruneChanges(this.#db, this.#attachment.peers);
     return this.#readTail(stateOf(this.#db, this.#peer).lastAcked, limit);
   }

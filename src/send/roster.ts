@@ -163,6 +163,11 @@ export class Roster implements Peers {
     if (canPrune(db, this.#urls)) db.transaction(() => pruneChanges(db, this.#urls));
   }
 
+  /** Asks these who they are. */
+  ask(urls: string[]): void {
+    for (const { url, shipper } of this.#loops) if (urls.includes(url)) shipper.askNow();
+  }
+
   nudge(): void {
     for (const { shipper } of this.#loops) shipper.nudge();
   }

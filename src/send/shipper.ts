@@ -121,6 +121,11 @@ export class Shipper<P = unknown> {
     this.#wake.abort();
   }
 
+  /** Asks the peer who it is, though it may have answered a moment ago; a plain peer is not asked. */
+  askNow(): void {
+    if (this.#running && !this.#stop.signal.aborted && this.#courier.mayAsk) this.#asking ??= this.#askPeer();
+  }
+
   /** Ships now; true when the peer has everything that was pending, false when it cannot be reached. */
   async flush(): Promise<boolean> {
     if (this.#stop.signal.aborted) return false;
