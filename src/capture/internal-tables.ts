@@ -5,7 +5,7 @@ import { RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold, inMain, quote } from '../sqlite/sql.ts';
-import { adoptChanges } from './adopt.ts';
+import { adoptChanges, type Spelt } from './adopt.ts';
 import { keepIdsAbove, sequenceOf } from './change-ids.ts';
 
 /**
@@ -74,7 +74,7 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
 };
 
 /** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
-export function installInternalTables(db: Connection, syncedTables: string[]): void {
+export function installInternalTables(db: Connection, syncedTables: Spelt[]): void {
   const names = Object.keys(DEFINITIONS) as InternalTable[];
   for (const name of names) refuseForeign(db, name);
   for (const name of names) {
@@ -131,7 +131,7 @@ function refuseForeign(db: Connection, name: InternalTable): void {
 }
 
 /** By way of a temporary copy: renaming a table would rewrite every trigger that names it, the application's own included. */
-function rebuild(db: Connection, name: InternalTable, called: string, syncedTables: string[]): void {
+function rebuild(db: Connection, name: InternalTable, called: string, syncedTables: Spelt[]): void {
   const before = 'temp._rowcast_before';
   const columns = columnsOf(db, name);
   // Dropping the table forgets it.

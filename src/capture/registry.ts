@@ -246,10 +246,7 @@ export class Registry {
     lost = new Map<string, RowcastError>(),
     intact = new Set<Table>(),
   ): Set<Table> {
-    installInternalTables(
-      this.#db,
-      tables.map((table) => table.name),
-    );
+    installInternalTables(this.#db, tables);
     const there = ownTriggers(this.#db);
     const states = new Map<Table, CaptureState>();
     for (const table of tables) {

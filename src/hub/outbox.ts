@@ -33,7 +33,8 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
   async ack(shipment: EdgeShipment): Promise<void> {
     const { said, end } = shipment;
     if (said !== undefined) await this.#edge.answered(said, end.generation);
-    await this.#edge.advance(shipment.end);
+    shipment.counts = end.generation === this.#edge.generation;
+    await this.#edge.advance(end);
   }
 
   /** The letters first: what the position has passed would not be found again. */

@@ -222,8 +222,8 @@ export function deliveredUpTo(db: Connection, peer: string): number | undefined 
   return state?.tailFrom == null && state?.again == null ? state?.lastAcked : -1;
 }
 
-/** The peer has everything up to there. Inside a transaction. */
-export function advancePeer(db: Connection, peer: string, end: PeerPosition): void {
+/** The peer has everything up to there; false where that was read before its latest seed began. Inside a transaction. */
+export function advancePeer(db: Connection, peer: string, end: PeerPosition): boolean {
   if (end.kind === 'snapshot') {
     db.run(
       `UPDATE main._peer_state SET snapshot_table = ?, snapshot_after = ${BOUND_ID} ` +
@@ -242,6 +242,7 @@ export function advancePeer(db: Connection, peer: string, end: PeerPosition): vo
       end.run,
     );
   }
+  return db.changes() > 0;
 }
 
 /** The peer has the whole snapshot and goes on with the tail. Inside a transaction. */

@@ -279,8 +279,9 @@ export class Shipper<P = unknown> {
 
   /** What follows from an acknowledgement once it is noted. */
   #noteDelivered(shipment: Shipment<P>): void {
-    this.lastAckedAt = this.#o.clock.now();
     this.#up();
+    if (shipment.counts === false) return;
+    this.lastAckedAt = this.#o.clock.now();
     this.#o.events.emit('acked', { peer: this.peer, batchId: shipment.batchId, changes: shipment.count });
   }
 

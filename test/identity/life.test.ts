@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { Cluster, type HubMember, hubIds, ids, incOf, type Member, seeds, settled, write } from '../support/cluster.ts';
-import { until } from '../support/nodes.ts';
+import { rowsOf, until } from '../support/nodes.ts';
 
 describe('in a mesh', () => {
   test('a receiver that was put back from a backup gets what it lacks, deletions too', async () => {
@@ -36,10 +36,16 @@ describe('in a mesh', () => {
     await b.stop();
     cluster.wipe(b.path);
     const again = await cluster.node('b', ['a']);
+    const acked: number[] = [];
+    a.manager.on('acked', ({ batchId }) => acked.push(batchId));
     write(a, '4');
     await settled('1 2 3 4', a, again);
     expect(a.events).toEqual(['peer-replaced {"peer":"http://b.test","id":"b"}']);
     expect(again.events).toEqual([]);
+    await until('all is over', () => a.manager.health().pending_changes === 0);
+    // By its first answer the new one has said that it is another, and acknowledged nothing.
+    const [latest] = rowsOf(a.db, 'SELECT last_acked AS n FROM _peer_state');
+    expect(acked.filter((batchId) => batchId === latest?.n)).toHaveLength(1);
   });
 
   test('a sender that was put back gets its own later rows, and writes on', async () => {
