@@ -39,6 +39,7 @@ import { type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
+import { Faults } from './sqlite/faults.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
@@ -61,6 +62,7 @@ class Attached implements Manager {
   /** What can be changed at run time; the loops look at it again and again. */
   readonly #settings: CheckedSettings;
   readonly #events = new Emitter();
+  readonly #faults: Faults;
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
   readonly #applier: Applier;
@@ -88,6 +90,7 @@ class Attached implements Manager {
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
     this.#random = config.random ?? chance;
+    this.#faults = new Faults(this.#clock);
     const warn = (code: string, message: string): void => this.#warn(code, message);
     this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
     this.#registry = new Registry(db, {
@@ -161,7 +164,8 @@ class Attached implements Manager {
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
     const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
-    return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
+    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
+    return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
       return this.#apply(body, options, options.said !== undefined);
@@ -181,6 +185,7 @@ class Attached implements Manager {
       registry: this.#registry,
       letters: this.#letters,
       company: this.#company,
+      faults: this.#faults,
       shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
@@ -303,6 +308,7 @@ class Attached implements Manager {
       clock: this.#clock,
       random: this.#random,
       events: this.#events,
+      faults: this.#faults,
       pace: this.#settings,
     });
   }

@@ -62,8 +62,8 @@ export class Registry {
   readonly #db: Connection;
   readonly #options: RegistryOptions & { tables: string[] };
   #tables = new Map<string, Table>();
-  /** Configured tables that were not there at the latest look, and that was said. */
-  #lost = new Set<string>();
+  /** Configured tables that were not there at the latest look, or could not be synced: why, which was said. */
+  #lost = new Map<string, string>();
   #schemaVersion = -1;
   /** Does any table of the database have a foreign key? */
   hasForeignKeys = true;
@@ -162,7 +162,7 @@ export class Registry {
       this.#tables = before;
       throw error;
     }
-    this.#lost = new Set(lost.keys());
+    this.#lost = new Map([...lost].map(([name, { message }]) => [name, message]));
     this.#warnOfAll(warnings);
     const changed = this.list().some((table) => hasNewColumn(before.get(fold(table.name)), table));
     if (changed) this.#options.onRefresh();
@@ -206,7 +206,7 @@ export class Registry {
       [name, ...names].some((one) => captured.has(fold(one)));
     this.#bringUpToDate(now, warnings, lost, new Set(now.filter(isCaptured)));
     work.after(now);
-    this.#lost = new Set(lost.keys());
+    this.#lost = new Map([...lost].map(([name, { message }]) => [name, message]));
     this.#adopt(now);
     return true;
   }
@@ -310,11 +310,12 @@ export class Registry {
     );
   }
 
-  /** The configured tables that are not there. */
-  missing(): string[] {
-    return this.#options.tables.filter((name) => {
+  /** The configured tables that are not there, or as they are now cannot be synced: then it is said why. */
+  missing(): { name: string; why: string | undefined }[] {
+    return this.#options.tables.flatMap((name) => {
       const table = this.get(name);
-      return !table || !this.#exists(table.name);
+      if (table && this.#exists(table.name)) return [];
+      return { name, why: this.#exists(name) ? this.#lost.get(fold(name)) : undefined };
     });
   }
 
@@ -345,7 +346,7 @@ export class Registry {
       warnings.push(['table-dropped', `table "${name}" is not in the list any more and no longer captured`]);
     }
     for (const [name, error] of lost) {
-      if (this.#lost.has(name)) continue;
+      if (this.#lost.get(name) === error.message) continue;
       warnings.push(['table-lost', lostTable(name, renamed.get(name), error)]);
     }
   }

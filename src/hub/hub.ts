@@ -17,6 +17,7 @@ import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
+import { Faults } from '../sqlite/faults.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
@@ -112,6 +113,7 @@ class Relay implements Hub {
   readonly fanOut: FanOut;
   readonly #clock: Clock;
   readonly #events = new Emitter();
+  readonly #faults: Faults;
   readonly #store: HubStore;
   readonly #identities: EdgeIdentities;
   readonly #roster: EdgeRoster;
@@ -129,6 +131,7 @@ class Relay implements Hub {
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
     this.#clock = config.clock;
+    this.#faults = new Faults(config.clock);
     this.#resends = new Resends(store, {
       clock: config.clock,
       stopped: this.#stopped.signal,
@@ -157,6 +160,7 @@ class Relay implements Hub {
         clock: this.#clock,
         random: config.random ?? chance,
         events: this.#events,
+        faults: this.#faults,
         pace,
       });
     this.#identities = new EdgeIdentities(edges, {
@@ -201,7 +205,7 @@ class Relay implements Hub {
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
     let introduction: string | undefined;
-    const self = { events: this.#events, clock: this.#clock, introduction: () => introduction };
+    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
       const { from, said } = options;
@@ -251,7 +255,15 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified);
+    const faults = this.#faults.problems();
+    return hubHealth({
+      id: this.id,
+      store: this.#store,
+      links: this.#roster.links,
+      faults,
+      now: this.#clock.now(),
+      verified,
+    });
   }
 
   async flush(): Promise<FlushResult> {
