@@ -43,7 +43,7 @@ import { Connection, type Database } from './sqlite/connection.ts';
 import { Faults } from './sqlite/faults.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
+import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -138,7 +138,7 @@ class Attached implements Manager {
       fetch: (peer, ...request) => this.#fetch(peer, ...request),
       peers: () => this.#roster.urls,
       shippers: () => this.#roster.shippers,
-      introduction: (peer) => this.#company.introduction(peer),
+      company: this.#company,
       take: (body) => void this.#apply(body, {}, true),
     });
     this.peers = this.#peers();
@@ -212,7 +212,9 @@ class Attached implements Manager {
 
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
-    return this.#comparisons.answer(path, body, options);
+    const answered = await this.#comparisons.answer(path, body, options);
+    const self = this.#stopping ? undefined : this.#company.introductionTo(options.said);
+    return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
   nudge(): void {

@@ -291,7 +291,9 @@ class Relay implements Hub {
 
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
-    return this.#comparisons.answer(path, body, options);
+    const answered = await this.#comparisons.answer(path, body, options);
+    const self = options.said === undefined ? undefined : await this.#store.company.toSender(options.said);
+    return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
   stop(): Promise<void> {
@@ -329,6 +331,6 @@ function companyOf({ company }: HubStore, edge: Edge): Company {
       return edge.inc !== undefined;
     },
     objection: (said) => company.objection(edge.url, said),
-    heard: (said) => edge.answered(said, edge.generation),
+    heard: async (said) => void (await edge.answered(said, edge.generation)),
   };
 }

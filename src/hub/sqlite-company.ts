@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import { type Finding, Identity, type IdentityOptions } from '../identity/identity.ts';
-import { Turns, TWO_DATABASES } from '../identity/turns.ts';
+import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import type { Found, HubCompany } from './store.ts';
@@ -69,16 +69,16 @@ export class SqliteHubCompany implements HubCompany {
     this.settle();
   }
 
-  async answered(url: string, generation: number, said: string): Promise<void> {
-    this.#db.transaction(() => {
+  async answered(url: string, generation: number, said: string): Promise<boolean> {
+    const kind = this.#db.transaction(() => {
       this.#found = [];
       const finding = this.#identity.hear(said, { answer: true, brings: false });
       if (finding?.wentBack) this.#wentBack(finding.id, finding.inc);
       const edge = this.#edge(url);
-      if (!finding || !edge || generation !== this.#parts.generationOf(url)) return;
+      if (!finding || !edge || generation !== this.#parts.generationOf(url)) return finding?.kind;
       const { id, inc } = finding;
       // An edge that is this hub itself is told of by its id.
-      if (finding.kind === 'self') return;
+      if (finding.kind === 'self') return finding.kind;
       if (edge.inc === null) {
         this.#db.run('UPDATE _hub_edges SET inc = ? WHERE url = ?', inc, url);
         if (finding.wentBack) this.#seed(url);
@@ -88,8 +88,16 @@ export class SqliteHubCompany implements HubCompany {
         this.#seed(url);
         this.#found.push({ kind: 'peer-replaced', id, url });
       }
+      return finding.kind;
     });
     this.settle();
+    return kind !== 'late' && generation === this.#parts.generationOf(url);
+  }
+
+  async another(url: string, said: string): Promise<string | undefined> {
+    const inc = this.#edge(url)?.inc ?? null;
+    const finding = this.#identity.look(said);
+    return inc === null || !finding || finding.inc === inc ? undefined : ANOTHER_DATABASE;
   }
 
   async objection(url: string, said: string): Promise<string | undefined> {

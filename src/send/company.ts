@@ -5,7 +5,7 @@
 import type { Clock } from '../clock.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import { type Finding, Identity } from '../identity/identity.ts';
-import { Turns, TWO_DATABASES } from '../identity/turns.ts';
+import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
@@ -156,6 +156,8 @@ export class NodeCompany {
     if (!finding) return true;
     this.#actOn(finding);
     if (run !== undefined && run !== current) return false;
+    // It had ended by then, or is an earlier state that has not said more: what it had may be gone. It is sent again.
+    if (finding.kind === 'late') return false;
     if (finding.kind === 'self') this.#isOurselves(peer);
     else if (before === null) this.#adopt(peer, finding);
     else if (before !== finding.inc) {
@@ -214,6 +216,13 @@ export class NodeCompany {
     const finding = this.#identity.look(said);
     if (inc === null || !finding || finding.inc === inc) return undefined;
     return this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now()) ? TWO_DATABASES : undefined;
+  }
+
+  /** What another database than that of the peer says of its rows is nothing to go by. */
+  another(peer: string, said: string): string | undefined {
+    const { inc } = stateOf(this.#db, peer);
+    const finding = this.#identity.look(said);
+    return inc === null || !finding || finding.inc === inc ? undefined : ANOTHER_DATABASE;
   }
 
   #isOurselves(peer: string): void {

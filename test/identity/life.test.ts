@@ -215,6 +215,27 @@ describe('what a person has to mend is said', () => {
     await settled('1 2 3', two);
   });
 
+  test('two of which one answers what is compared: the other is given what it lacks', async () => {
+    const cluster = new Cluster();
+    const one = await cluster.node('x', []);
+    const two = await cluster.node('y', []);
+    const a = await cluster.node('a', ['lb']);
+    cluster.at.set(cluster.url('lb'), one.manager);
+    write(a, '1', '2', '3');
+    await settled('1 2 3', one);
+    const { manager } = two;
+    cluster.at.set(cluster.url('lb'), {
+      maxBodyBytes: manager.maxBodyBytes,
+      id: manager.id,
+      receive: (body, options) => manager.receive(body, options),
+      health: () => manager.health(),
+      hello: (said) => manager.hello(said),
+      answer: (path, body, options) => one.manager.answer(path, body, options),
+    });
+    write(a, '4');
+    await settled('1 2 3 4', two);
+  });
+
   test('a node that is its own peer, which loses nothing', async () => {
     const cluster = new Cluster();
     const warnings: string[] = [];
