@@ -7,15 +7,16 @@
 import { createRequire } from 'node:module';
 import { attach } from '../../src/index.ts';
 import type { Database } from '../../src/sqlite/connection.ts';
+import { isSameSchema, takeOver } from './take-over.ts';
 
-interface RawStatement {
+export interface RawStatement {
   run(...params: unknown[]): unknown;
   get(...params: unknown[]): unknown;
   all(...params: unknown[]): unknown[];
 }
 
 /** What better-sqlite3 and bun:sqlite have in common. */
-interface Raw {
+export interface Raw {
   exec(sql: string): unknown;
   prepare(sql: string): RawStatement;
   transaction: Database['transaction'];
@@ -86,13 +87,16 @@ const OFTEN = new Set(['BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPOINT rowca
 
 const require = createRequire(import.meta.url);
 
-function openRaw(image?: Uint8Array): Raw {
+/** `exact`: integers are read as bigints, so that none is mistaken for a real number or loses digits. */
+function openRaw(image?: Uint8Array, exact = false): Raw {
   if (process.versions.bun !== undefined) {
     const { Database: Bun } = require('bun:sqlite');
-    return image ? Bun.deserialize(image) : new Bun(':memory:');
+    return image ? Bun.deserialize(image, { safeIntegers: exact }) : new Bun(':memory:');
   }
   const Better = require('better-sqlite3');
-  return new Better(image ? Buffer.from(image) : ':memory:');
+  const raw = new Better(image ? Buffer.from(image) : ':memory:');
+  raw.defaultSafeIntegers(exact);
+  return raw;
 }
 
 export class Disk {
@@ -210,10 +214,27 @@ export class Disk {
 
   /** Everything that was not flushed is lost. */
   cutPower(): void {
+    this.#undone += 1;
+    // A new connection would have to prepare every statement again, for longer than the rest of the schedule takes.
+    if (this.#image && this.#takeOver(this.#image)) return;
     this.#raw.close();
     this.#statements = new Map();
-    this.#undone += 1;
     this.#raw = openRaw(this.#image);
+  }
+
+  /** False where the image is one of another schema. */
+  #takeOver(image: Uint8Array): boolean {
+    const from = openRaw(image, true);
+    try {
+      if (!isSameSchema(this.#raw, from)) return false;
+      this.#set('query_only', 0);
+      this.#set('foreign_keys', 0);
+      this.#raw.exec('PRAGMA max_page_count = 1073741823');
+      takeOver(from, { exec: (sql) => this.#raw.exec(sql), prepare: (sql) => this.prepare(sql) });
+      return true;
+    } finally {
+      from.close();
+    }
   }
 
   /** All that is on it. */
