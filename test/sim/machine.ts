@@ -470,6 +470,10 @@ export class Handle implements Database {
     return this.#disk.transaction;
   }
 
+  get inTransaction(): boolean {
+    return this.#disk.inTransaction;
+  }
+
   #use<T>(sql: string, call: () => T): T {
     if (this.#process.dead) throw new ProcessGone();
     const { machine } = this.#process;
