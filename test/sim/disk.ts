@@ -59,15 +59,20 @@ function schemaOf(kind: DiskKind): string {
   return `${tables.join(';')}; CREATE TABLE ${CLOCK} (days REAL); INSERT INTO ${CLOCK} VALUES (0)`;
 }
 
-/** As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. */
+/**
+ * As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. That the copy takes the place of
+ * the table by ALTER TABLE ... RENAME comes to the same, after SQLite has read every trigger of the schema several times.
+ */
 export function rebuildSql(kind: DiskKind, table: TableName): string[] {
   const rebuilt = [
     'BEGIN IMMEDIATE',
-    `CREATE TABLE new_${table} (${columnsOf(kind, table)})`,
-    `INSERT INTO new_${table} SELECT * FROM ${table}`,
+    `CREATE TABLE old_${table} (${columnsOf(kind, table)})`,
+    `INSERT INTO old_${table} SELECT * FROM ${table}`,
     `DROP TABLE ${table}`,
-    `ALTER TABLE new_${table} RENAME TO ${table}`,
+    `CREATE TABLE ${table} (${columnsOf(kind, table)})`,
     ...(INDEXES[table] === undefined ? [] : [INDEXES[table]]),
+    `INSERT INTO ${table} SELECT * FROM old_${table}`,
+    `DROP TABLE old_${table}`,
     'COMMIT',
   ];
   // Otherwise dropping a table would take along what refers to it.
@@ -83,7 +88,7 @@ const ASKING_SQLITE = "julianday('now')";
 const ASKING_THE_TABLE = `(SELECT days FROM ${CLOCK})`;
 
 /** Statements that are worth preparing although they are not asked for by `prepare`. */
-const OFTEN = new Set(['BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPOINT rowcast', 'RELEASE rowcast']);
+const OFTEN = new Set(['BEGIN', 'BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPOINT rowcast', 'RELEASE rowcast']);
 
 const require = createRequire(import.meta.url);
 
@@ -113,6 +118,7 @@ export class Disk {
   #changesAtBegin = 0;
   /** How often something was rolled back. */
   #undone = 0;
+  readonly #there = new Set<string>();
   readonly #pristine: Record<string, unknown>[];
 
   constructor(kind: DiskKind, installed: boolean) {
@@ -158,6 +164,14 @@ export class Disk {
     return this.all("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> ?", CLOCK).map(
       ({ name }) => name as string,
     );
+  }
+
+  /** Asked after every write: a table that was there is not looked for again, until the disk may be another one. */
+  has(table: string): boolean {
+    if (this.#there.has(table)) return true;
+    const found = this.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
+    if (found && !this.inTransaction) this.#there.add(table);
+    return found;
   }
 
   /** A new connection, as far as anybody can tell. */
@@ -215,6 +229,7 @@ export class Disk {
   /** Everything that was not flushed is lost. */
   cutPower(): void {
     this.#undone += 1;
+    this.#there.clear();
     // A new connection would have to prepare every statement again, for longer than the rest of the schedule takes.
     if (this.#image && this.#takeOver(this.#image)) return;
     this.#raw.close();
@@ -244,7 +259,6 @@ export class Disk {
 
   putBack(image: Uint8Array): void {
     this.#image = image;
-    this.#undone += 1;
     this.cutPower();
     this.connect();
   }
