@@ -207,17 +207,21 @@ export class Disk {
     // A process that dies may have asked that its next commit be flushed; whoever writes meanwhile has asked for nothing.
     this.synchronous = 1;
     this.#undone += 1;
+    this.emptyTemporary();
+  }
+
+  /** As good as gone: dropping a temporary table would make SQLite prepare every statement anew. */
+  emptyTemporary(): void {
     for (const { name } of this.all("SELECT name FROM sqlite_temp_schema WHERE type = 'table'")) {
-      // Dropping it would make SQLite prepare every statement anew.
       this.#set('query_only', 0);
       this.prepare(`DELETE FROM temp."${name}"`).run();
     }
   }
 
-  /** The temporary tables that an earlier schedule has left, empty, go as well. */
-  dropTemporary(): void {
-    for (const { name } of this.all("SELECT name FROM sqlite_temp_schema WHERE type = 'table'"))
-      this.#raw.exec(`DROP TABLE temp."${name}"`);
+  /** What processes make inside of transactions and an earlier schedule has left, empty, goes as well. */
+  dropMirrors(): void {
+    const mirrors = "SELECT name FROM sqlite_temp_schema WHERE type = 'table' AND name LIKE '%_mirror_%'";
+    for (const { name } of this.all(mirrors)) this.#raw.exec(`DROP TABLE temp."${name}"`);
   }
 
   /** From now on it is known what a power cut would leave. */

@@ -271,7 +271,7 @@ class World implements Surroundings {
       this,
     );
     // What is missing after a failed transaction would be there again from the schedule before.
-    if (this.plan.faults.commit !== undefined) machine.disk.dropTemporary();
+    if (this.plan.faults.commit !== undefined) machine.disk.dropMirrors();
     this.#machines.push(machine);
     this.network.add(machine);
     return machine;
