@@ -80,6 +80,8 @@ class Attached implements Manager {
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
+  /** The state of the database at the latest tick that went through, before what the tick itself has done. */
+  #looked: string | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
     const db = new Connection(handle);
@@ -352,17 +354,27 @@ class Attached implements Manager {
     }
   }
 
-  /** A few look-ups, as long as nobody has touched anything. */
+  /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
+    const found = this.#db.fingerprint();
+    const isQuiet = found !== undefined && found === this.#looked;
+    // Where it fails on the way, all of it is done again.
+    this.#looked = undefined;
     this.#age.tick();
+    if (!isQuiet) this.#look();
+    this.#roster.tick(isQuiet);
+    this.#roster.ask(this.#company.toAsk());
+    this.#requests.serve();
+    this.#comparisons.tick();
+    this.#looked = found;
+  }
+
+  /** What somebody may have done to the schema and the rows. */
+  #look(): void {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
-    this.#roster.tick();
-    this.#roster.ask(this.#company.toAsk());
-    this.#requests.serve();
-    this.#comparisons.tick();
   }
 
   async #end(): Promise<void> {
