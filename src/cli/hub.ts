@@ -5,6 +5,7 @@ import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
+import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { describeFlags, type Environment, text, type Values } from './flags.ts';
 import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
@@ -38,6 +39,7 @@ export const HUB_FLAGS = {
     requestTimeoutMs: 'How long an edge may take to answer.',
   }),
   ...keyFlags,
+  ...adminFlags,
   ...processFlags,
 };
 
@@ -67,21 +69,31 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers: edges, auth } = first;
   const { id, binding, maxBodyBytes } = flags;
+  checkAdminFlags(flags);
   const { log, logging, server, answerWith } = await begin(flags, auth !== undefined);
   let opened: Opened | undefined;
-  let relay: Hub;
+  let created: Hub | undefined;
+  let door: AdminDoor;
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    const verify = verifyOption(flags);
-    const keys = auth && { auth };
-    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify, ...settingsOf(flags), ...keys });
+    created = await createHub(opened.db, {
+      id,
+      edges,
+      maxBodyBytes,
+      verify: verifyOption(flags),
+      ...settingsOf(flags),
+      ...(auth && { auth }),
+    });
+    door = await openAdminDoor(created, flags, log);
   } catch (error) {
     server.cut();
+    await created?.stop();
     opened?.close();
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
+  const relay = created;
   const metrics = flags.metrics === 'on' ? collectMetrics(relay) : undefined;
   answerWith((incoming) => respond(relay, { metrics }, incoming));
   const reload = new Reload({
@@ -105,6 +117,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     binding: opened.binding,
     edges,
     ...(relay.trust && { keys: relay.trust.mode }),
+    admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(relay, log, systemClock);
@@ -113,6 +126,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
 
   await stop;
+  door.close();
   await reload.stop();
   const outcome = await shutDown(server, relay, flags.stopMs);
   opened.close();

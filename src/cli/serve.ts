@@ -7,6 +7,7 @@ import { attach, type Manager, type Settings } from '../index.ts';
 import { collectMetrics, type Metrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
+import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { isLoopback } from './door.ts';
 import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
 import { respondItems } from './items/routes.ts';
@@ -53,6 +54,7 @@ export const SERVE_FLAGS = {
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...keyFlags,
   ...backlogFlags,
+  ...adminFlags,
   ...processFlags,
 };
 
@@ -87,11 +89,13 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers, auth } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
+  checkAdminFlags(flags);
   const { log, logging, server, answerWith } = await begin(flags, auth !== undefined);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
   let store: ItemStore | undefined;
+  let door: AdminDoor;
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
@@ -102,6 +106,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     );
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
+    door = await openAdminDoor(manager, flags, log);
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
@@ -140,6 +145,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     tables,
     peers,
     ...(manager.trust && { keys: manager.trust.mode }),
+    admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
@@ -157,6 +163,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   warnOfSelf(peers);
 
   await stop;
+  door.close();
   await reload.stop();
   const outcome = await shutDown(server, manager, flags.stopMs);
   store?.release();

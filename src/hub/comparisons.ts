@@ -10,8 +10,8 @@ import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import { type CheckedConfig, normalisePeer } from '../config.ts';
 import type { Emitter } from '../events.ts';
 import { asFailure } from '../receive/answer.ts';
+import type { Bond } from '../send/bond.ts';
 import { comparing } from '../send/question.ts';
-import type { Seal } from '../send/seal.ts';
 import type { Shipper } from '../send/shipper.ts';
 import type { Post } from '../send/transport.ts';
 import type { Edge } from './edges.ts';
@@ -25,7 +25,7 @@ export interface HubComparisonsOptions {
   stopped: AbortSignal;
   fetch: Post;
   /** Where there are keys. */
-  seal(url: string): Seal | undefined;
+  bond(url: string): Bond | undefined;
   links(): { edge: Edge; shipper: Shipper }[];
   remembered: Map<string, VerifyNote>;
 }
@@ -134,10 +134,11 @@ export class HubComparisons {
   }
 
   #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
-    const { config, clock, fetch, stopped, links, seal } = this.#o;
+    const { config, clock, fetch, stopped, links, bond } = this.#o;
     const { requestTimeoutMs, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
-    const asker = { nodeId, introduction, fetch, clock, requestTimeoutMs, stopped, seal: seal(url) };
+    const another = (to: string, said: string): Promise<string | undefined> => this.#store.company.another(to, said);
+    const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped, bond: bond(url) };
     const from = links().find(({ edge }) => edge.url === url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false });

@@ -1,7 +1,7 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
-import { randomInt } from 'node:crypto';
 import type { Trust } from '../auth/trust.ts';
+import { chance } from '../chance.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
@@ -14,12 +14,13 @@ import type { FlushResult, Received } from '../index.ts';
 import type { Facts } from '../observe/facts.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
+import { type BondHealth, Bonds } from '../send/bonds.ts';
 import { flushAll } from '../send/loop.ts';
-import { type SealHealth, Seals } from '../send/seals.ts';
 import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
+import { Faults } from '../sqlite/faults.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
@@ -119,6 +120,7 @@ class Relay implements Hub {
   readonly fanOut: FanOut;
   readonly #clock: Clock;
   readonly #events = new Emitter();
+  readonly #faults: Faults;
   readonly #store: HubStore;
   readonly #identities: EdgeIdentities;
   readonly #roster: EdgeRoster;
@@ -129,7 +131,7 @@ class Relay implements Hub {
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
   /** Where there are keys. */
-  readonly #seals: Seals | undefined;
+  readonly #bonds: Bonds | undefined;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -138,6 +140,7 @@ class Relay implements Hub {
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
     this.#clock = config.clock;
+    this.#faults = new Faults(config.clock);
     this.#resends = new Resends(store, {
       clock: config.clock,
       stopped: this.#stopped.signal,
@@ -154,9 +157,9 @@ class Relay implements Hub {
       sending.close();
       asking.close();
     };
-    this.#seals =
+    this.#bonds =
       config.auth &&
-      new Seals(config.auth, {
+      new Bonds(config.auth, {
         nodeId: this.id,
         clock: this.#clock,
         get: asking.get as Ask,
@@ -176,30 +179,31 @@ class Relay implements Hub {
         clock: this.#clock,
         random: config.random ?? chance,
         events: this.#events,
+        faults: this.#faults,
         pace,
-        seal: this.#seals?.of(edge.url),
+        bond: this.#bonds?.of(edge.url),
       });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
       introduction: (url) => store.company.toEdge(url),
-      seal: (url) => this.#seals?.of(url),
+      bond: (url) => this.#bonds?.of(url),
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#roster.nudge(edge),
     });
     const refuseIfStopped = (): void => this.#refuseIfStopped();
-    const onRemoved = (url: string): void => this.#seals?.forget(url);
+    const onRemoved = (url: string): void => this.#bonds?.forget(url);
     this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, onRemoved, refuseIfStopped });
     this.edges = this.#roster;
     this.#comparisons = new HubComparisons(store, {
       config,
       clock: this.#clock,
       events: this.#events,
-      random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
+      random: config.random ?? chance,
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
-      seal: (url) => this.#seals?.of(url),
+      bond: (url) => this.#bonds?.of(url),
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
       remembered: kept.verified,
     });
@@ -224,7 +228,7 @@ class Relay implements Hub {
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
     let introduction: string | undefined;
-    const self = { events: this.#events, clock: this.#clock, introduction: () => introduction };
+    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
       const { from, said } = options;
@@ -239,7 +243,7 @@ class Relay implements Hub {
   }
 
   get trust(): Trust | undefined {
-    return this.#seals?.trust;
+    return this.#bonds?.trust;
   }
 
   async hello(said: string): Promise<Record<string, string>> {
@@ -253,6 +257,7 @@ class Relay implements Hub {
   #found(found: Found): void {
     const events = this.#events;
     if (found.kind === 'restored') events.emit('restored', {});
+    if (found.kind === 'doubted') for (const url of found.urls) this.#identities.askBack(url);
     if (found.kind === 'peer-replaced') {
       this.#seeded([found.url]);
       events.emit('peer-replaced', { peer: found.url, id: found.id });
@@ -277,8 +282,17 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    const sealed = (url: string): SealHealth | undefined => this.#seals?.healthOf(url);
-    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified, sealed);
+    const bonded = (url: string): BondHealth | undefined => this.#bonds?.healthOf(url);
+    const faults = this.#faults.problems();
+    return hubHealth({
+      id: this.id,
+      store: this.#store,
+      links: this.#roster.links,
+      faults,
+      now: this.#clock.now(),
+      verified,
+      bonded,
+    });
   }
 
   async status(): Promise<HubHealth & Facts> {
@@ -293,7 +307,7 @@ class Relay implements Hub {
   configure(settings: HubSettings): void {
     this.#refuseIfStopped();
     const checked = checkSettings(settings, 'hub');
-    replaceKeys(this.#seals?.keyring, checked.auth);
+    replaceKeys(this.#bonds?.keyring, checked.auth);
     Object.assign(this.#pace, checked.settings);
     this.#roster.nudge();
   }
@@ -305,7 +319,9 @@ class Relay implements Hub {
 
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
-    return this.#comparisons.answer(path, body, options);
+    const answered = await this.#comparisons.answer(path, body, options);
+    const self = options.said === undefined ? undefined : await this.#store.company.toSender(options.said);
+    return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
   stop(): Promise<void> {
@@ -343,10 +359,6 @@ function companyOf({ company }: HubStore, edge: Edge): Company {
       return edge.inc !== undefined;
     },
     objection: (said) => company.objection(edge.url, said),
-    heard: (said) => edge.answered(said, edge.generation),
+    heard: async (said) => void (await edge.answered(said, edge.generation)),
   };
-}
-
-function chance(): number {
-  return randomInt(2 ** 32) / 2 ** 32;
 }
