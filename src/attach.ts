@@ -1,9 +1,9 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
 
-import type { CheckedAuth } from './auth/keys.ts';
 import type { Trust } from './auth/trust.ts';
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
+import { chance } from './chance.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
@@ -14,7 +14,7 @@ import {
   checkConfig,
   checkSettings,
   checkTables,
-  replaceKeys,
+  replaceTrust,
   type Settings,
 } from './config.ts';
 import { DeadLetters } from './dead-letters.ts';
@@ -28,27 +28,26 @@ import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { type Status, statusOf } from './observe/status.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
-import { tellForbidden } from './receive/forbidden.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
 import type { Attachment } from './send/attachment.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
+import type { Bonds } from './send/bonds.ts';
 import { NodeCompany } from './send/company.ts';
 import { Comparisons } from './send/comparisons.ts';
+import { nodeBonds } from './send/node-bonds.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
-import { pinnedPeers, pinPeer } from './send/peers.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { forCallers, type Peers, Roster } from './send/roster.ts';
-import { Seals } from './send/seals.ts';
 import { Shipper } from './send/shipper.ts';
-import { type Ask, type Post, type Transport, transportFor } from './send/transport.ts';
+import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
+import { Faults } from './sqlite/faults.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
-import { batchText } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
-import { exactIntegers } from './wire/values.ts';
+import { batchText, exactIntegers } from './wire/body.ts';
+import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -60,6 +59,7 @@ class Attached implements Manager {
   readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
   readonly aliases: Manager['aliases'];
+  readonly trust: Trust | undefined;
   readonly #handle: Database;
   readonly peers: Peers;
   readonly #db: Connection;
@@ -68,6 +68,7 @@ class Attached implements Manager {
   /** What can be changed at run time; the loops look at it again and again. */
   readonly #settings: CheckedSettings;
   readonly #events = new Emitter();
+  readonly #faults: Faults;
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
   readonly #applier: Applier;
@@ -84,8 +85,10 @@ class Attached implements Manager {
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
   /** Where there are keys. */
-  readonly #seals: Seals | undefined;
+  readonly #bonds: Bonds | undefined;
   #stopping: Promise<void> | undefined;
+  /** The state of the database at the latest tick that went through, before what the tick itself has done. */
+  #looked: string | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
     const db = new Connection(handle);
@@ -96,7 +99,8 @@ class Attached implements Manager {
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
-    this.#random = config.random ?? Math.random;
+    this.#random = config.random ?? chance;
+    this.#faults = new Faults(this.#clock);
     const warn = (code: string, message: string): void => this.#warn(code, message);
     this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
     this.#registry = new Registry(db, {
@@ -125,7 +129,7 @@ class Attached implements Manager {
       bound: new BacklogBound({ ...sources, counter: this.#counter, age: this.#age, limits }),
       warn,
       shipper: (url, attachment) => this.#shipper(url, attachment),
-      onRemoved: (url) => this.#seals?.forget(url),
+      onRemoved: (url) => this.#bonds?.forget(url),
     });
     this.#roster.enrol();
     this.#roster.noteRemoved();
@@ -134,7 +138,9 @@ class Attached implements Manager {
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
-    this.#seals = config.auth && this.#sealed(config.auth, warn);
+    const line = { nodeId: config.id, clock: this.#clock, transport: this.#transport, warn };
+    this.#bonds = nodeBonds(config.auth, db, { ...line, onAnswer: (peer, id) => this.#heard(peer, id) });
+    this.trust = this.#bonds?.trust;
     this.#comparisons = new Comparisons(db, {
       registry: this.#registry,
       config,
@@ -145,9 +151,9 @@ class Attached implements Manager {
       fetch: (peer, ...request) => this.#fetch(peer, ...request),
       peers: () => this.#roster.urls,
       shippers: () => this.#roster.shippers,
-      introduction: (peer) => this.#company.introduction(peer),
-      seal: (peer) => this.#seals?.of(peer),
-      take: (peer, body) => void this.#apply(body, { rights: this.#seals?.rightsAt(peer) }, true),
+      company: this.#company,
+      bond: (peer) => this.#bonds?.of(peer),
+      take: (peer, body) => void this.#apply(body, { rights: this.#bonds?.rightsAt(peer) }, true),
     });
     this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
     this.deadLetters = {
@@ -173,15 +179,12 @@ class Attached implements Manager {
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
     const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
-    return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
+    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
+    return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
       return this.#apply(body, options, options.said !== undefined);
     });
-  }
-
-  get trust(): Trust | undefined {
-    return this.#seals?.trust;
   }
 
   hello(said: string): Record<string, string> {
@@ -197,11 +200,12 @@ class Attached implements Manager {
       registry: this.#registry,
       letters: this.#letters,
       company: this.#company,
+      faults: this.#faults,
       shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
-      sealed: (peer) => this.#seals?.healthOf(peer),
+      bonded: (peer) => this.#bonds?.healthOf(peer),
       now: this.#clock.now(),
     });
   }
@@ -223,7 +227,9 @@ class Attached implements Manager {
 
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
-    return this.#comparisons.answer(path, body, options);
+    const answered = await this.#comparisons.answer(path, body, options);
+    const self = this.#stopping ? undefined : this.#company.introductionTo(options.said);
+    return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
   nudge(): void {
@@ -232,10 +238,8 @@ class Attached implements Manager {
 
   configure(settings: Settings): void {
     this.#refuseIfStopped();
-    const checked = checkSettings(settings);
-    replaceKeys(this.#seals?.keyring, checked.auth);
-    if (checked.tls) this.#transport.secure(checked.tls);
-    Object.assign(this.#settings, checked.settings);
+    const changed = replaceTrust(checkSettings(settings), this.#bonds?.keyring, this.#transport);
+    Object.assign(this.#settings, changed);
     this.nudge();
   }
 
@@ -271,7 +275,6 @@ class Attached implements Manager {
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     this.#oneWay.received(from);
-    tellForbidden(this.#events, from, ack);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
     return { ack, changes };
@@ -307,33 +310,22 @@ class Attached implements Manager {
       clock: this.#clock,
       random: this.#random,
       events: this.#events,
+      faults: this.#faults,
       pace: this.#settings,
-      seal: this.#seals?.of(peer),
+      bond: this.#bonds?.of(peer),
     });
   }
 
   async #fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post> {
     const answer = await this.#transport.fetch(...request);
     // Where there are keys, who has answered is known once the answer has proved it.
-    if (!this.#seals) this.#heard(peer, answer.headers?.get(NODE_ID_HEADER));
+    if (!this.#bonds) this.#heard(peer, answer.headers?.get(NODE_ID_HEADER));
     return answer;
   }
 
   #heard(peer: string, id: string | null | undefined): void {
     this.#oneWay.heard(peer, id);
     if (id) this.#comparisons.heard(peer, id);
-  }
-
-  #sealed(auth: CheckedAuth, warn: (code: string, message: string) => void): Seals {
-    return new Seals(auth, {
-      nodeId: this.id,
-      clock: this.#clock,
-      get: this.#transport.get as Ask,
-      kept: pinnedPeers(this.#db),
-      keep: (url, id) => pinPeer(this.#db, url, id),
-      onAnswer: (peer, id) => this.#heard(peer, id),
-      warn,
-    });
   }
 
   /** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
@@ -360,16 +352,27 @@ class Attached implements Manager {
     }
   }
 
-  /** A few look-ups, as long as nobody has touched anything. */
+  /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
+    const found = this.#db.fingerprint();
+    const isQuiet = found !== undefined && found === this.#looked;
+    // Where it fails on the way, all of it is done again.
+    this.#looked = undefined;
     this.#age.tick();
+    if (!isQuiet) this.#look();
+    this.#roster.tick(isQuiet);
+    this.#roster.ask(this.#company.toAsk());
+    this.#requests.serve();
+    this.#comparisons.tick();
+    this.#looked = found;
+  }
+
+  /** What somebody may have done to the schema and the rows. */
+  #look(): void {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
-    this.#roster.tick();
-    this.#requests.serve();
-    this.#comparisons.tick();
   }
 
   async #end(): Promise<void> {

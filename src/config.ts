@@ -203,13 +203,19 @@ export function checkSettings(settings: Settings, kind: keyof typeof PEERS = 'no
   };
 }
 
-/** Keys are replaced while requests are under way. Whether there are any is said at the start. */
-export function replaceKeys(
+/**
+ * Keys are replaced while requests are under way, and so are certificates; whether there are keys is said at the start.
+ * Returns what else was changed.
+ */
+export function replaceTrust(
+  { auth, tls, settings }: CheckedChange,
   keyring: { replace(auth: CheckedAuth): void } | undefined,
-  auth: CheckedAuth | undefined,
-): void {
+  transport: { secure(tls: TlsOptions): void },
+): Partial<CheckedSettings> {
   if (auth && !keyring) throw wrong('option "auth" can only be replaced, and there was none: start again with it');
+  if (tls) transport.secure(tls);
   if (auth) keyring?.replace(auth);
+  return settings;
 }
 
 function refuseUnknown(given: Record<string, unknown>, known: string[], hint = ''): void {

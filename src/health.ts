@@ -8,8 +8,8 @@ import type { VerifySummary } from './compare/notes.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
-import { changesAfter, peerProgress } from './send/peers.ts';
-import type { SealHealth } from './send/seals.ts';
+import type { BondHealth } from './send/bonds.ts';
+import { changesAfter, peerProgress } from './send/progress.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
 import { readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';
@@ -63,13 +63,14 @@ export interface Subject {
   registry: Registry;
   letters: DeadLetters;
   company: { problems(): string[] };
+  faults: { problems(): string[] };
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
   /** What the latest comparison with a peer has found. */
   verified(peer: string): VerifySummary | undefined;
   /** Where there are keys. */
-  sealed(peer: string): SealHealth | undefined;
+  bonded(peer: string): BondHealth | undefined;
   now: number;
 }
 
@@ -78,7 +79,7 @@ const READ_WAIT_MS = 100;
 
 export function health(subject: Subject): Health {
   const { nodeId, db, shippers } = subject;
-  const problems: string[] = subject.company.problems();
+  const problems: string[] = [...subject.company.problems(), ...subject.faults.problems()];
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(db, problems);
@@ -147,7 +148,11 @@ function captureProblems(registry: Registry): string[] {
   if (registry.intact()) return [];
   const lost = registry.missing();
   if (lost.length === 0) return ['capture triggers are missing or changed: call attach again'];
-  return lost.map((name) => `the synced table "${name}" is gone: its changes are dead letters until it is back`);
+  return lost.map(({ name, why }) =>
+    why === undefined
+      ? `the synced table "${name}" is gone: its changes are dead letters until it is back`
+      : `${why}: until that is mended its changes are dead letters`,
+  );
 }
 
 function peerHealth({ db, registry, age, now, ...subject }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
@@ -171,7 +176,7 @@ function peerHealth({ db, registry, age, now, ...subject }: Subject, shipper: Sh
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,
     verified: subject.verified(shipper.peer) ?? null,
-    ...subject.sealed(shipper.peer),
+    ...subject.bonded(shipper.peer),
   };
 }
 

@@ -5,6 +5,7 @@ import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
+import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { describeFlags, type Environment, text, type Values } from './flags.ts';
 import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
@@ -42,6 +43,7 @@ export const HUB_FLAGS = {
   ...keyFlags,
   ...tlsFlags,
   tokensFile: tokensFileFlag,
+  ...adminFlags,
   ...processFlags,
 };
 
@@ -71,23 +73,28 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers: edges, auth } = first;
   const { id, binding, maxBodyBytes } = flags;
+  checkAdminFlags(flags);
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
   const { log, logging, server, answerWith } = await begin(flags, { hasKeys: auth !== undefined, tls: tls.server });
   let opened: Opened | undefined;
-  let relay: Hub;
+  let created: Hub | undefined;
+  let door: AdminDoor;
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
     const verify = verifyOption(flags);
     const trust = { ...(auth && { auth }), ...sendingBy(tls) };
-    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify, ...settingsOf(flags), ...trust });
+    created = await createHub(opened.db, { id, edges, maxBodyBytes, verify, ...settingsOf(flags), ...trust });
+    door = await openAdminDoor(created, flags, log);
   } catch (error) {
     server.cut();
+    await created?.stop();
     opened?.close();
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
+  const relay = created;
   const metrics = flags.metrics === 'on' ? collectMetrics(relay) : undefined;
   const alsoInHealth = certificatesInHealth(tls, systemClock);
   answerWith((incoming) => respond(relay, { metrics, readers: tokens, alsoInHealth }, incoming));
@@ -117,6 +124,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     binding: opened.binding,
     edges,
     ...(relay.trust && { keys: relay.trust.mode }),
+    admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(relay, log, systemClock);
@@ -129,6 +137,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
 
   await stop;
   watching.stop();
+  door.close();
   await reload.stop();
   const outcome = await shutDown(server, relay, flags.stopMs);
   opened.close();

@@ -7,6 +7,7 @@ import { attach, type Manager, type Settings } from '../index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
+import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { isLoopback } from './door.ts';
 import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
 import { type ItemOptions, respondItems } from './items/routes.ts';
@@ -57,6 +58,7 @@ export const SERVE_FLAGS = {
   ...backlogFlags,
   ...tlsFlags,
   tokensFile: tokensFileFlag,
+  ...adminFlags,
   ...processFlags,
 };
 
@@ -91,6 +93,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers, auth } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
+  checkAdminFlags(flags);
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
   const { log, logging, server, answerWith } = await begin(flags, { hasKeys: auth !== undefined, tls: tls.server });
@@ -98,6 +101,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   let opened: Opened | undefined;
   let manager: Manager | undefined;
   let store: ItemStore | undefined;
+  let door: AdminDoor;
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
@@ -109,6 +113,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     );
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
+    door = await openAdminDoor(manager, flags, log);
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
@@ -152,6 +157,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     tables,
     peers,
     ...(manager.trust && { keys: manager.trust.mode }),
+    admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
@@ -173,6 +179,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
 
   await stop;
   watching.stop();
+  door.close();
   await reload.stop();
   const outcome = await shutDown(server, manager, flags.stopMs);
   store?.release();

@@ -10,8 +10,8 @@ import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import { type CheckedConfig, normalisePeer } from '../config.ts';
 import type { Emitter } from '../events.ts';
 import { asFailure } from '../receive/answer.ts';
+import type { Bond } from '../send/bond.ts';
 import { comparing } from '../send/question.ts';
-import type { Seal } from '../send/seal.ts';
 import type { Shipper } from '../send/shipper.ts';
 import type { Post } from '../send/transport.ts';
 import type { Rights } from '../wire/rights.ts';
@@ -26,7 +26,7 @@ export interface HubComparisonsOptions {
   stopped: AbortSignal;
   fetch: Post;
   /** Where there are keys. */
-  seal(url: string): Seal | undefined;
+  bond(url: string): Bond | undefined;
   /** What the node there may write, where it is asked for rows; undefined: everything. */
   rightsAt(url: string): Rights | undefined;
   links(): { edge: Edge; shipper: Shipper }[];
@@ -137,10 +137,11 @@ export class HubComparisons {
   }
 
   #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
-    const { config, clock, fetch, stopped, links, seal, rightsAt } = this.#o;
+    const { config, clock, fetch, stopped, links, bond, rightsAt } = this.#o;
     const { requestTimeoutMs, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
-    const asker = { nodeId, introduction, fetch, clock, requestTimeoutMs, stopped, seal: seal(url) };
+    const another = (to: string, said: string): Promise<string | undefined> => this.#store.company.another(to, said);
+    const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped, bond: bond(url) };
     const from = links().find(({ edge }) => edge.url === url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false, rights: rightsAt(url) });

@@ -2,8 +2,8 @@
 
 import type { VerifySummary } from '../compare/notes.ts';
 import { messageOf } from '../errors.ts';
+import type { BondHealth } from '../send/bonds.ts';
 import type { Loop } from '../send/loop.ts';
-import type { SealHealth } from '../send/seals.ts';
 import type { PeerCondition } from '../send/shipper.ts';
 import type { Edge } from './edges.ts';
 import type { Counts, HubStore } from './store.ts';
@@ -44,14 +44,20 @@ export interface HubHealth {
   problems: string[];
 }
 
-export async function hubHealth(
-  id: string,
-  store: HubStore,
-  links: { edge: Edge; loop: Loop }[],
-  now: number,
-  verified: (url: string) => VerifySummary | undefined,
-  sealed: (url: string) => SealHealth | undefined,
-): Promise<HubHealth> {
+/** What it looks at. */
+interface Subject {
+  id: string;
+  store: HubStore;
+  links: { edge: Edge; loop: Loop }[];
+  /** What has failed at writing. */
+  faults: string[];
+  now: number;
+  verified(url: string): VerifySummary | undefined;
+  /** Where there are keys. */
+  bonded(url: string): BondHealth | undefined;
+}
+
+export async function hubHealth({ id, store, links, faults, now, verified, bonded }: Subject): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
   const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
   const counts = await store.counts(asked).catch(
@@ -75,11 +81,12 @@ export async function hubHealth(
       last_acked_at: shipper.lastAckedAt ?? null,
       last_error: shipper.lastError ?? null,
       verified: verified(edge.url) ?? null,
-      ...sealed(edge.url),
+      ...bonded(edge.url),
     };
   });
+  const problems = [...counts.problems, ...faults];
   return {
-    ok: counts.problems.length === 0,
+    ok: problems.length === 0,
     node_id: id,
     item_count: counts.rows,
     pending_changes: greatest(states.map(({ pending }) => pending)),
@@ -87,7 +94,7 @@ export async function hubHealth(
     peers: links.map(({ edge }) => edge.url),
     peer_states: states,
     lag_ms: greatest(states.map(({ lag_ms }) => lag_ms)),
-    problems: counts.problems,
+    problems,
   };
 }
 

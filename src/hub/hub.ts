@@ -1,27 +1,27 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
-import { randomInt } from 'node:crypto';
 import type { Trust } from '../auth/trust.ts';
+import { chance } from '../chance.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import { type CheckedConfig, type Config, checkConfig, checkSettings, replaceKeys, type Settings } from '../config.ts';
+import { type CheckedConfig, type Config, checkConfig, checkSettings, replaceTrust, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
 import type { Facts } from '../observe/facts.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
-import { tellForbidden } from '../receive/forbidden.ts';
 import type { RetryResult } from '../receive/retry.ts';
+import { type BondHealth, Bonds } from '../send/bonds.ts';
 import { flushAll } from '../send/loop.ts';
-import { type SealHealth, Seals } from '../send/seals.ts';
 import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import type { TlsOptions } from '../send/tls.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
+import { Faults } from '../sqlite/faults.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
@@ -121,6 +121,7 @@ class Relay implements Hub {
   readonly fanOut: FanOut;
   readonly #clock: Clock;
   readonly #events = new Emitter();
+  readonly #faults: Faults;
   readonly #store: HubStore;
   readonly #identities: EdgeIdentities;
   readonly #roster: EdgeRoster;
@@ -132,7 +133,7 @@ class Relay implements Hub {
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
   /** Where there are keys. */
-  readonly #seals: Seals | undefined;
+  readonly #bonds: Bonds | undefined;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -141,6 +142,7 @@ class Relay implements Hub {
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
     this.#clock = config.clock;
+    this.#faults = new Faults(config.clock);
     this.#resends = new Resends(store, {
       clock: config.clock,
       stopped: this.#stopped.signal,
@@ -158,9 +160,9 @@ class Relay implements Hub {
       sending.close();
       asking.close();
     };
-    this.#seals =
+    this.#bonds =
       config.auth &&
-      new Seals(config.auth, {
+      new Bonds(config.auth, {
         nodeId: this.id,
         clock: this.#clock,
         get: asking.get as Ask,
@@ -180,31 +182,32 @@ class Relay implements Hub {
         clock: this.#clock,
         random: config.random ?? chance,
         events: this.#events,
+        faults: this.#faults,
         pace,
-        seal: this.#seals?.of(edge.url),
+        bond: this.#bonds?.of(edge.url),
       });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
       introduction: (url) => store.company.toEdge(url),
-      seal: (url) => this.#seals?.of(url),
+      bond: (url) => this.#bonds?.of(url),
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#roster.nudge(edge),
     });
     const refuseIfStopped = (): void => this.#refuseIfStopped();
-    const onRemoved = (url: string): void => this.#seals?.forget(url);
+    const onRemoved = (url: string): void => this.#bonds?.forget(url);
     this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, onRemoved, refuseIfStopped });
     this.edges = this.#roster;
     this.#comparisons = new HubComparisons(store, {
       config,
       clock: this.#clock,
       events: this.#events,
-      random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
+      random: config.random ?? chance,
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
-      seal: (url) => this.#seals?.of(url),
-      rightsAt: (url) => this.#seals?.rightsAt(url),
+      bond: (url) => this.#bonds?.of(url),
+      rightsAt: (url) => this.#bonds?.rightsAt(url),
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
       remembered: kept.verified,
     });
@@ -229,7 +232,7 @@ class Relay implements Hub {
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
     let introduction: string | undefined;
-    const self = { events: this.#events, clock: this.#clock, introduction: () => introduction };
+    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
       const { from, said, rights } = options;
@@ -237,7 +240,6 @@ class Relay implements Hub {
       const plain = said === undefined;
       const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain, rights });
       if (said !== undefined) introduction = await this.#store.company.toSender(said);
-      tellForbidden(this.#events, sender, ack);
       for (const one of letters) this.#events.emit('dead-letter', one);
       if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
       return { ack, changes };
@@ -245,7 +247,7 @@ class Relay implements Hub {
   }
 
   get trust(): Trust | undefined {
-    return this.#seals?.trust;
+    return this.#bonds?.trust;
   }
 
   async hello(said: string): Promise<Record<string, string>> {
@@ -259,6 +261,7 @@ class Relay implements Hub {
   #found(found: Found): void {
     const events = this.#events;
     if (found.kind === 'restored') events.emit('restored', {});
+    if (found.kind === 'doubted') for (const url of found.urls) this.#identities.askBack(url);
     if (found.kind === 'peer-replaced') {
       this.#seeded([found.url]);
       events.emit('peer-replaced', { peer: found.url, id: found.id });
@@ -283,8 +286,17 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    const sealed = (url: string): SealHealth | undefined => this.#seals?.healthOf(url);
-    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified, sealed);
+    const bonded = (url: string): BondHealth | undefined => this.#bonds?.healthOf(url);
+    const faults = this.#faults.problems();
+    return hubHealth({
+      id: this.id,
+      store: this.#store,
+      links: this.#roster.links,
+      faults,
+      now: this.#clock.now(),
+      verified,
+      bonded,
+    });
   }
 
   async status(): Promise<HubHealth & Facts> {
@@ -299,9 +311,7 @@ class Relay implements Hub {
   configure(settings: HubSettings): void {
     this.#refuseIfStopped();
     const checked = checkSettings(settings, 'hub');
-    replaceKeys(this.#seals?.keyring, checked.auth);
-    if (checked.tls) this.#secure(checked.tls);
-    Object.assign(this.#pace, checked.settings);
+    Object.assign(this.#pace, replaceTrust(checked, this.#bonds?.keyring, { secure: this.#secure }));
     this.#roster.nudge();
   }
 
@@ -312,7 +322,9 @@ class Relay implements Hub {
 
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
-    return this.#comparisons.answer(path, body, options);
+    const answered = await this.#comparisons.answer(path, body, options);
+    const self = options.said === undefined ? undefined : await this.#store.company.toSender(options.said);
+    return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
   stop(): Promise<void> {
@@ -350,10 +362,6 @@ function companyOf({ company }: HubStore, edge: Edge): Company {
       return edge.inc !== undefined;
     },
     objection: (said) => company.objection(edge.url, said),
-    heard: (said) => edge.answered(said, edge.generation),
+    heard: async (said) => void (await edge.answered(said, edge.generation)),
   };
-}
-
-function chance(): number {
-  return randomInt(2 ** 32) / 2 ** 32;
 }

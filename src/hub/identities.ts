@@ -2,8 +2,8 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
+import type { Bond } from '../send/bond.ts';
 import { askHealth, nodeIdOf } from '../send/request.ts';
-import type { Seal } from '../send/seal.ts';
 import type { Ask } from '../send/transport.ts';
 import { NODE_ID_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Edge } from './edges.ts';
@@ -13,6 +13,8 @@ const ANSWER_MS = 5_000;
 const UNKNOWN_MS = 1_000;
 const UNKNOWN_MS_MAX = 30_000;
 const KNOWN_MS = 30_000;
+/** An edge is asked because of what others say at most once in so long: anybody can say anything. */
+const ASK_AGAIN_MS = 2_000;
 
 export interface IdentityOptions {
   hubId: string;
@@ -20,7 +22,7 @@ export interface IdentityOptions {
   /** The header for a request to an edge. */
   introduction(url: string): Promise<string>;
   /** Where there are keys. */
-  seal(url: string): Seal | undefined;
+  bond(url: string): Bond | undefined;
   clock: Clock;
   events: Emitter;
   /** An edge was asked: it may be shipped to now. */
@@ -36,6 +38,9 @@ export class EdgeIdentities {
   readonly #wake = new Map<string, AbortController>();
   /** What is being asked. Each has a signal of its own: one for all would have a listener per edge. */
   readonly #requests = new Map<string, AbortController>();
+  /** Edges that are about to be asked because of what others say, and when each was last. */
+  readonly #askingBack = new Set<string>();
+  readonly #askedBackAt = new Map<string, number>();
   /** The edges that have said they are the node of that id; mostly one. */
   readonly #byId = new Map<string, Set<Edge>>();
   /** What was said already, so that it is said once. */
@@ -80,6 +85,21 @@ export class EdgeIdentities {
     this.#wake.get(url)?.abort();
   }
 
+  /** Somebody says something of it that only itself can say. */
+  askBack(url: string): void {
+    if (this.#askingBack.has(url)) return;
+    this.#askingBack.add(url);
+    const now = this.#o.clock.now();
+    const since = Math.abs(now - (this.#askedBackAt.get(url) ?? -Infinity));
+    const wait =
+      since >= ASK_AGAIN_MS ? Promise.resolve() : this.#o.clock.sleep(ASK_AGAIN_MS - since, this.#stop.signal);
+    void wait.then(() => {
+      this.#askingBack.delete(url);
+      this.#askedBackAt.set(url, this.#o.clock.now());
+      this.askAgain(url);
+    });
+  }
+
   async #watch(edge: Edge): Promise<void> {
     let pause = UNKNOWN_MS;
     while (this.#isWatched(edge)) {
@@ -119,12 +139,12 @@ export class EdgeIdentities {
     const request = new AbortController();
     this.#requests.set(url, request);
     try {
-      const seal = this.#o.seal(url);
-      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal, seal };
+      const bond = this.#o.bond(url);
+      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal, bond };
       const answer = await askHealth(this.#o.get, url, await this.#o.introduction(url), options);
       // 503 is what a node answers that is not well; it is still that node.
       const isNode = answer.status === 200 || answer.status === 503;
-      const id = isNode ? ((seal && answer.header(NODE_ID_HEADER)) ?? nodeIdOf(answer)) : undefined;
+      const id = isNode ? ((bond && answer.header(NODE_ID_HEADER)) ?? nodeIdOf(answer)) : undefined;
       return id === undefined ? undefined : { id, said: answer.header(ROWCAST_HEADER) };
     } catch {
       return undefined;

@@ -122,7 +122,7 @@ export class BatchMerger {
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
     const aside = this.#mergeIrregular(others, before, { origin: from, from: nodeId, rights }, tallies);
     const letters = aside.flatMap(({ event }) => event ?? []);
-    this.#letters.room.claim(nodeId, letters.length);
+    this.#letters.room.claim(nodeId, { letters: letters.length, bytes: document.json.length });
     // A row counts with all its changes, those included that a later one of the batch stands for.
     for (const row of superseded.changes.values()) (tallies.get(row) as Tally).n += 1;
     const placed = [...tallies.values()].filter((row) => row.placed);

@@ -15,10 +15,11 @@ import type { Emitter } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
+import type { Bond } from './bond.ts';
+import type { NodeCompany } from './company.ts';
 import type { PeerOutbox } from './outbox.ts';
 import { deliveredUpTo } from './peers.ts';
 import { comparing } from './question.ts';
-import type { Seal } from './seal.ts';
 import { SeedOutbox } from './seed.ts';
 import type { Shipper } from './shipper.ts';
 import type { Post } from './transport.ts';
@@ -31,10 +32,10 @@ export interface ComparisonsOptions {
   stopped: AbortSignal;
   random: () => number;
   fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post>;
-  /** What this node says of itself to that peer. */
-  introduction(peer: string): string;
+  /** What this node says of itself to a peer, and which database that peer is. */
+  company: Pick<NodeCompany, 'introduction' | 'another'>;
   /** Where there are keys. */
-  seal(peer: string): Seal | undefined;
+  bond(peer: string): Bond | undefined;
   /** Those that are configured at the moment. */
   peers(): string[];
   shippers(): Shipper[];
@@ -94,15 +95,16 @@ export class Comparisons {
 
   /** What it takes to compare with a peer. */
   with(peer: string, withdrawn?: AbortSignal): ReturnType<typeof comparing> & { ledger: SqliteLedger } {
-    const { config, clock, stopped } = this.#o;
+    const { config, clock, stopped, company } = this.#o;
     const asker = {
       nodeId: config.id,
-      introduction: this.#o.introduction,
+      introduction: (url: string) => company.introduction(url),
+      another: (url: string, said: string) => company.another(url, said),
       fetch: (...request: Parameters<Post>) => this.#o.fetch(peer, ...request),
       clock,
       requestTimeoutMs: config.requestTimeoutMs,
       stopped,
-      seal: this.#o.seal(peer),
+      bond: this.#o.bond(peer),
     };
     return { ledger: this.ledger, ...comparing(asker, peer, (body) => this.#o.take(peer, body), withdrawn) };
   }

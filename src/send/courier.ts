@@ -12,9 +12,9 @@ import {
   ROWCAST_HEADER,
   SEND_AGAIN_HEADER,
 } from '../wire/protocol.ts';
+import type { Bond } from './bond.ts';
 import { Link, type Packed, plain } from './link.ts';
 import { askHealth, NoAnswer, nodeIdOf, type PeerAnswer, postBatch } from './request.ts';
-import type { Seal } from './seal.ts';
 import type { Company, Shipment } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
 import { judge, type Verdict } from './verdict.ts';
@@ -51,7 +51,7 @@ export interface CourierOptions {
   clock: Clock;
   pace: { readonly requestTimeoutMs: number };
   /** Where there are keys. */
-  seal?: Seal | undefined;
+  bond?: Bond | undefined;
   /** Aborted when nothing more is to be sent; it ends what is on its way. */
   stopped: AbortSignal;
   onAttempt(attempt: Attempt): void;
@@ -134,10 +134,10 @@ export class Courier<P> {
 
   /** Asks the peer how it is. */
   async ask(): Promise<Pulse> {
-    const { get, peer, company, clock, stopped, seal } = this.#o;
+    const { get, peer, company, clock, stopped, bond } = this.#o;
     if (!get) return { kind: 'unknown' };
     try {
-      const options = { clock, stopped, timeoutMs: HEALTH_MS, seal };
+      const options = { clock, stopped, timeoutMs: HEALTH_MS, bond };
       const answer = await askHealth(get, peer, await company.introduction(), options);
       const { status } = answer;
       const nodeId = nodeIdOf(answer);
@@ -162,7 +162,7 @@ export class Courier<P> {
     withdrawn: AbortSignal | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
-    const { nodeId, peer, company, fetch, clock, stopped, seal } = this.#o;
+    const { nodeId, peer, company, fetch, clock, stopped, bond } = this.#o;
     const { requestTimeoutMs: timeoutMs } = this.#o.pace;
     const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
     const headers = { ...packed.headers, ...asks };
@@ -175,7 +175,7 @@ export class Courier<P> {
         clock,
         timeoutMs,
         stopped,
-        seal,
+        bond,
         ...(withdrawn && { withdrawn }),
       });
       verdict = await this.#weighed(

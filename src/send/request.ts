@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 import type { Body } from '../wire/body.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
-import { NotProven, type RawAnswer, type Seal, type Unsealed } from './seal.ts';
+import { type Bond, NotProven, type RawAnswer, type Unsigned } from './bond.ts';
 import { explainFailure } from './tls.ts';
 import type { Ask, BoundedResponse, Post } from './transport.ts';
 
@@ -25,7 +25,7 @@ export interface RequestOptions {
   /** Aborted to take this one request back. */
   withdrawn?: AbortSignal;
   /** Where there are keys: it signs the request, and has the answer prove what it must. */
-  seal?: Seal | undefined;
+  bond?: Bond | undefined;
 }
 
 /** How long an answer may be: it names, at most, each change of the batch with a reason. A longer one is not read. */
@@ -84,11 +84,11 @@ function postTo(
   return proven(
     options,
     { method: 'POST', path, headers, body },
-    (sealed) =>
+    (signed) =>
       exchange(options, answerBytes, (signal) =>
-        post(peer + path, { method: 'POST', headers: sealed, body, redirect: 'manual', signal }),
+        post(peer + path, { method: 'POST', headers: signed, body, redirect: 'manual', signal }),
       ),
-    (seal) => askHealth(seal.get, peer, introduction, options),
+    (bond) => askHealth(bond.get, peer, introduction, options),
   );
 }
 
@@ -101,15 +101,15 @@ export function askHealth(get: Ask, peer: string, introduction: string, options:
 
 /** Where there are keys, the request goes out signed, and the answer counts once it has proved what it must. */
 async function proven(
-  { seal }: RequestOptions,
-  request: Unsealed,
+  { bond }: RequestOptions,
+  request: Unsigned,
   attempt: (headers: Record<string, string>) => Promise<RawAnswer>,
-  hello: (seal: Seal) => Promise<unknown> = async () => {},
+  hello: (bond: Bond) => Promise<unknown> = async () => {},
 ): Promise<PeerAnswer> {
   try {
     const { status, bytes, header } =
-      seal && !seal.isExempt
-        ? await seal.exchange(request, attempt, () => hello(seal))
+      bond && !bond.isExempt
+        ? await bond.exchange(request, attempt, () => hello(bond))
         : await attempt(request.headers);
     return { status, header, body: Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString() };
   } catch (error) {

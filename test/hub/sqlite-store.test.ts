@@ -67,7 +67,7 @@ describe('a file of an earlier hub', () => {
       { row_id: 'y"', row_data: `{"id":"y\\"","updated_at":${T}}` },
     ]);
     expect(await store.edges()).toMatchObject([{ url: 'http://a', position: 1, nodeId: 'a', anewUpto: 0 }]);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 4 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 5 }]);
   });
 
   test('keeps its edges and how far they are, and can pause them', async () => {
@@ -92,7 +92,7 @@ describe('a file of an earlier hub', () => {
       'DROP TABLE _hub_edges; ' +
         'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
         'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0); ' +
-        "INSERT INTO _hub_edges VALUES ('http://a', 2, 'a', 1, '5f0c1e9a77b2d310', 1); PRAGMA user_version = 3",
+        "INSERT INTO _hub_edges VALUES ('http://a', 2, 'a', 1, '5f0c1e9a77b2d310', 1); PRAGMA user_version = 4",
     );
     const store = await open(path);
     const edge = { url: 'http://a', position: 2, nodeId: 'a', paused: true, inc: '5f0c1e9a77b2d310', anewUpto: 1 };
@@ -103,7 +103,7 @@ describe('a file of an earlier hub', () => {
 
   test('of a later format is refused and left alone', async () => {
     const path = await earlier();
-    const db = await database('PRAGMA user_version = 5', path);
+    const db = await database('PRAGMA user_version = 6', path);
     await expect(open(path)).rejects.toThrow(/newer version of the hub/);
     expect(rowsOf(db, "SELECT count(*) AS n FROM _hub_rows WHERE row_data LIKE '%secret%'")).toEqual([{ n: 1 }]);
   });

@@ -11,7 +11,7 @@ import { HEALTH_PATH, NODE_ID_HEADER } from '../wire/protocol.ts';
 import type { Pins } from './pins.ts';
 import type { Ask } from './transport.ts';
 
-export interface SealOptions {
+export interface BondOptions {
   nodeId: string;
   peer: string;
   keyring: Keyring;
@@ -24,8 +24,8 @@ export interface SealOptions {
   warn(code: string, message: string): void;
 }
 
-/** A request that is to be sealed. */
-export interface Unsealed {
+/** A request that is to be signed. */
+export interface Unsigned {
   method: 'GET' | 'POST';
   path: string;
   headers: Record<string, string>;
@@ -50,15 +50,15 @@ const SKEW_MS = 60_000;
 /** Bodies that several peers are sent are hashed once. They are never written to after they were made. */
 const digests = new WeakMap<Uint8Array, string>();
 
-export class Seal {
-  readonly #o: SealOptions;
+export class Bond {
+  readonly #o: BondOptions;
   /** The latest answer was proven. */
   #proven = false;
   /** How far the peer's clock is ahead of ours, as it says; for the time in signatures, and for nothing else. */
   #offsetMs = 0;
   #skewTold = false;
 
-  constructor(options: SealOptions) {
+  constructor(options: BondOptions) {
     this.#o = options;
   }
 
@@ -81,7 +81,7 @@ export class Seal {
    * Sends a request by `attempt` and returns its answer once that is proven. Throws NotProven. `hello` asks the peer to show
    * the key: no row goes to an address that has not.
    */
-  async exchange(request: Unsealed, attempt: Attempt, hello: () => Promise<unknown>): Promise<RawAnswer> {
+  async exchange(request: Unsigned, attempt: Attempt, hello: () => Promise<unknown>): Promise<RawAnswer> {
     if (request.path !== HEALTH_PATH && !this.#proven && this.#mustSign) await hello();
     for (let isAgain = false; ; isAgain = true) {
       const sent = this.#signed(request);
@@ -108,7 +108,7 @@ export class Seal {
     return keyring.mode === 'require' || pins.hasSigned(peer);
   }
 
-  #signed({ method, path, headers: given, body }: Unsealed): SentRequest {
+  #signed({ method, path, headers: given, body }: Unsigned): SentRequest {
     const { nodeId, keyring, peer, clock } = this.#o;
     // An answer that is unpacked on the way to us is not what was signed.
     const headers = { ...given, [NODE_ID_HEADER]: nodeId, 'accept-encoding': 'identity' };

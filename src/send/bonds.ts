@@ -1,13 +1,13 @@
-/** The keys of a node or a hub at work: its door, and a seal for each of those to whom it sends. */
+/** The keys of a node or a hub at work: its door, and a bond for each of those to whom it sends. */
 import { type CheckedAuth, Keyring } from '../auth/keys.ts';
 import { Trust } from '../auth/trust.ts';
 import type { Clock } from '../clock.ts';
 import type { Rights } from '../wire/rights.ts';
+import { Bond } from './bond.ts';
 import { Pins, type PinsOptions } from './pins.ts';
-import { Seal } from './seal.ts';
 import type { Ask } from './transport.ts';
 
-export interface SealsOptions extends Pick<PinsOptions, 'kept' | 'keep' | 'warn'> {
+export interface BondsOptions extends Pick<PinsOptions, 'kept' | 'keep' | 'warn'> {
   nodeId: string;
   clock: Clock;
   get: Ask;
@@ -16,7 +16,7 @@ export interface SealsOptions extends Pick<PinsOptions, 'kept' | 'keep' | 'warn'
 }
 
 /** What health() says of a peer where there are keys. */
-export interface SealHealth {
+export interface BondHealth {
   /** The node that must answer there; null while that is not known. */
   pinned: string | null;
   /** Has it shown the key? `exempt`: it need not. */
@@ -25,14 +25,14 @@ export interface SealHealth {
   clock_offset_ms: number;
 }
 
-export class Seals {
+export class Bonds {
   readonly trust: Trust;
   readonly keyring: Keyring;
-  readonly #o: SealsOptions;
+  readonly #o: BondsOptions;
   readonly #pins: Pins;
-  readonly #seals = new Map<string, Seal>();
+  readonly #bonds = new Map<string, Bond>();
 
-  constructor(auth: CheckedAuth, options: SealsOptions) {
+  constructor(auth: CheckedAuth, options: BondsOptions) {
     const { nodeId, clock, warn } = options;
     this.#o = options;
     this.keyring = new Keyring(auth);
@@ -40,15 +40,15 @@ export class Seals {
     this.#pins = new Pins({ ...options, keyring: this.keyring });
   }
 
-  of(peer: string): Seal {
+  of(peer: string): Bond {
     const { nodeId, clock, get, warn, onAnswer } = this.#o;
     const parts = { nodeId, peer, keyring: this.keyring, pins: this.#pins, clock, get, warn };
-    const seal = this.#seals.get(peer) ?? new Seal({ ...parts, onAnswer: (id) => onAnswer?.(peer, id) });
-    this.#seals.set(peer, seal);
-    return seal;
+    const bond = this.#bonds.get(peer) ?? new Bond({ ...parts, onAnswer: (id) => onAnswer?.(peer, id) });
+    this.#bonds.set(peer, bond);
+    return bond;
   }
 
-  healthOf(peer: string): SealHealth {
+  healthOf(peer: string): BondHealth {
     return { pinned: this.#pins.idAt(peer) ?? null, ...this.of(peer).state };
   }
 
@@ -59,7 +59,7 @@ export class Seals {
 
   /** It is none of the peers any more. */
   forget(peer: string): void {
-    this.#seals.delete(peer);
+    this.#bonds.delete(peer);
     this.#pins.forget(peer);
   }
 }
