@@ -18,6 +18,7 @@ import {
 import { DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
+import { Faults } from './faults.ts';
 import { type Health, health } from './health.ts';
 import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
@@ -40,7 +41,6 @@ import { type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
-import { Faults } from './sqlite/faults.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
@@ -256,7 +256,7 @@ class Attached implements Manager {
     });
     this.#company.settle();
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
-    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    this.#retrying.cameBack(this.#applier.takeCameBack());
     this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
@@ -357,7 +357,7 @@ class Attached implements Manager {
     this.#age.tick();
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
-    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    this.#retrying.cameBack(this.#applier.takeCameBack());
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     this.#roster.tick();
     this.#roster.ask(this.#company.toAsk());
