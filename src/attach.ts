@@ -37,7 +37,7 @@ import { Comparisons } from './send/comparisons.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
-import { type Peers, Roster } from './send/roster.ts';
+import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
@@ -80,6 +80,8 @@ class Attached implements Manager {
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
+  /** The state of the database at the latest tick that went through, before what the tick itself has done. */
+  #looked: string | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
     const db = new Connection(handle);
@@ -141,7 +143,7 @@ class Attached implements Manager {
       company: this.#company,
       take: (body) => void this.#apply(body, {}, true),
     });
-    this.peers = this.#peers();
+    this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
       retry: (id) => this.#retryOne(id),
@@ -280,28 +282,6 @@ class Attached implements Manager {
     return result;
   }
 
-  /** The roster for callers: nothing of it can be changed any more once the manager was stopped. */
-  #peers(): Peers {
-    const roster = this.#roster;
-    const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
-      return (...args) => {
-        this.#refuseIfStopped();
-        return verb(...args);
-      };
-    };
-    const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
-      return async (url) => running(verb)(url);
-    };
-    return {
-      add: running((peer) => roster.add(peer)),
-      remove: later((url) => roster.remove(url)),
-      pause: later((url) => roster.pause(url)),
-      resume: running((url) => roster.resume(url)),
-      reseed: running((url) => roster.reseed(url)),
-      list: running(() => roster.list()),
-    };
-  }
-
   #shipper(peer: string, attachment: Attachment): Shipper {
     const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company);
     return new Shipper({
@@ -352,17 +332,27 @@ class Attached implements Manager {
     }
   }
 
-  /** A few look-ups, as long as nobody has touched anything. */
+  /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
+    const found = this.#db.fingerprint();
+    const isQuiet = found !== undefined && found === this.#looked;
+    // Where it fails on the way, all of it is done again.
+    this.#looked = undefined;
     this.#age.tick();
+    if (!isQuiet) this.#look();
+    this.#roster.tick(isQuiet);
+    this.#roster.ask(this.#company.toAsk());
+    this.#requests.serve();
+    this.#comparisons.tick();
+    this.#looked = found;
+  }
+
+  /** What somebody may have done to the schema and the rows. */
+  #look(): void {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     this.#retrying.cameBack(this.#applier.takeCameBack());
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
-    this.#roster.tick();
-    this.#roster.ask(this.#company.toAsk());
-    this.#requests.serve();
-    this.#comparisons.tick();
   }
 
   async #end(): Promise<void> {

@@ -4,7 +4,7 @@ import { LETTER_TABLES } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { fold, inMain, quote } from '../sqlite/sql.ts';
+import { fold, inMain, literal, quote } from '../sqlite/sql.ts';
 import { adoptChanges, type Spelt } from './adopt.ts';
 import { keepIdsAbove, sequenceOf } from './change-ids.ts';
 
@@ -45,6 +45,8 @@ const DEFINITIONS = {
 
 type InternalTable = keyof typeof DEFINITIONS;
 
+const NAMES = Object.keys(DEFINITIONS) as InternalTable[];
+
 /** The columns by which a table of another shape is known to be ours, of an earlier build, or another implementation's. */
 const KNOWN_BY: Record<InternalTable, string[]> = {
   _meta: ['key', 'value'],
@@ -75,15 +77,14 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
 
 /** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
 export function installInternalTables(db: Connection, syncedTables: Spelt[]): void {
-  const names = Object.keys(DEFINITIONS) as InternalTable[];
-  for (const name of names) refuseForeign(db, name);
-  for (const name of names) {
-    const existing = db.get<{ name: string; sql: string }>(
-      "SELECT name, sql FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE",
-      name,
-    );
+  const found = objectsNamedAsOurs(db);
+  const there = (name: string): SchemaObject[] => found.filter((one) => fold(one.name) === name);
+  const other = NAMES.filter((name) => !isOurs(there(name), name));
+  for (const name of other) refuseForeign(db, name, there(name));
+  for (const name of other) {
+    const [existing] = there(name);
     if (!existing) db.exec(definitionOf(name));
-    else if (!isOurs(existing.sql, name)) rebuild(db, name, existing.name, syncedTables);
+    else rebuild(db, name, existing.name, syncedTables);
   }
   db.exec('CREATE INDEX IF NOT EXISTS main._stamps_pending ON _stamps (table_name) WHERE refused IS NULL');
   db.exec(
@@ -96,22 +97,34 @@ function definitionOf(name: InternalTable): string {
   return `CREATE TABLE ${inMain(name)} ${DEFINITIONS[name]}`;
 }
 
+/** Whatever has one of their names; a trigger may have one beside the table. */
+function objectsNamedAsOurs(db: Connection): SchemaObject[] {
+  return db.all<SchemaObject>(
+    'SELECT type, name, sql FROM main.sqlite_schema ' +
+      `WHERE name COLLATE NOCASE IN (${NAMES.map(literal).join(', ')}) ORDER BY type`,
+  );
+}
+
+interface SchemaObject {
+  type: string;
+  name: string;
+  sql: string;
+}
+
 /** SQLite keeps the text from the name on, without what stood before it. */
-function isOurs(sql: string, name: InternalTable): boolean {
-  return normalised(sql) === normalised(`CREATE TABLE ${quote(name)} ${DEFINITIONS[name]}`);
+function isOurs(objects: SchemaObject[], name: InternalTable): boolean {
+  const [only, ...others] = objects;
+  if (only?.type !== 'table' || others.length > 0) return false;
+  return normalised(only.sql) === normalised(`CREATE TABLE ${quote(name)} ${DEFINITIONS[name]}`);
 }
 
 /** An application may have a table of its own by such a name: it is not ours to rebuild, and nothing of it is touched. */
-function refuseForeign(db: Connection, name: InternalTable): void {
+function refuseForeign(db: Connection, name: InternalTable, objects: SchemaObject[]): void {
   const refuse = (what: string): never => {
     throw new RowcastError('INVALID_DATABASE', `the database has ${what} named "${name}", a name that Rowcast needs`, {
       hint: 'rename it, or keep the synced tables in a database file of their own; nothing was changed',
     });
   };
-  const objects = db.all<{ type: string }>(
-    'SELECT type FROM main.sqlite_schema WHERE name = ? COLLATE NOCASE ORDER BY type',
-    name,
-  );
   for (const { type } of objects) if (type !== 'table') refuse(type === 'index' ? 'an index' : `a ${type}`);
   if (objects.length === 0) return;
   const kind = db.get(

@@ -62,6 +62,8 @@ export class Registry {
   readonly #db: Connection;
   readonly #options: RegistryOptions & { tables: string[] };
   #tables = new Map<string, Table>();
+  /** Their texts take longer to write than to compare, and are the same as long as the tables are. */
+  readonly #triggers = new WeakMap<Map<string, Table>, ReturnType<typeof triggersFor>>();
   /** Configured tables that were not there at the latest look, or could not be synced: why, which was said. */
   #lost = new Map<string, string>();
   #schemaVersion = -1;
@@ -303,10 +305,10 @@ export class Registry {
   /** True while every trigger is there with the text it should have, and capture is not gated off for good. */
   intact(): boolean {
     const flag = this.#db.get("SELECT value FROM main._meta WHERE key = 'syncing'")?.value;
+    const wanted = this.#triggers.get(this.#tables) ?? this.list().flatMap(triggersFor);
+    this.#triggers.set(this.#tables, wanted);
     return (
-      this.#options.tables.every((name) => this.get(name)) &&
-      sameTriggers(this.list().flatMap(triggersFor), ownTriggers(this.#db)) &&
-      flag !== 1
+      this.#options.tables.every((name) => this.get(name)) && sameTriggers(wanted, ownTriggers(this.#db)) && flag !== 1
     );
   }
 

@@ -216,6 +216,12 @@ export function stateOf(db: Connection, peer: string): PeerState {
   return state;
 }
 
+/** Is it being given the whole state? Asked before every look for something to send. */
+export function isBeingSeeded(db: Connection, peer: string): boolean {
+  const sql = 'SELECT 1 AS n FROM main._peer_state WHERE peer_url = ? AND tail_from IS NOT NULL AND stale IS NOT 1';
+  return db.get(sql, peer) !== undefined;
+}
+
 /** What is in `_changes` after it is on its way to the peer; -1 where all rows are, undefined where nothing is sent there. */
 export function deliveredUpTo(db: Connection, peer: string): number | undefined {
   const state = findState(db, peer);
