@@ -36,7 +36,7 @@ import { Comparisons } from './send/comparisons.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
-import { type Peers, Roster } from './send/roster.ts';
+import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
@@ -145,7 +145,7 @@ class Attached implements Manager {
       company: this.#company,
       take: (body) => void this.#apply(body, {}, true),
     });
-    this.peers = this.#peers();
+    this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
       retry: (id) => this.#retryOne(id),
@@ -282,28 +282,6 @@ class Attached implements Manager {
     const result = this.#retry.one(id);
     if (result.outcome === 'queued') this.nudge();
     return result;
-  }
-
-  /** The roster for callers: nothing of it can be changed any more once the manager was stopped. */
-  #peers(): Peers {
-    const roster = this.#roster;
-    const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
-      return (...args) => {
-        this.#refuseIfStopped();
-        return verb(...args);
-      };
-    };
-    const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
-      return async (url) => running(verb)(url);
-    };
-    return {
-      add: running((peer) => roster.add(peer)),
-      remove: later((url) => roster.remove(url)),
-      pause: later((url) => roster.pause(url)),
-      resume: running((url) => roster.resume(url)),
-      reseed: running((url) => roster.reseed(url)),
-      list: running(() => roster.list()),
-    };
   }
 
   #shipper(peer: string, attachment: Attachment): Shipper {
