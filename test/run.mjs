@@ -3,7 +3,7 @@
  * `*.deep.test.ts` on this Node and on Bun, and 1,000 simulated schedules.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, 6,000 schedules, and the planted bugs.
+ * other runtimes, a mesh of all of them, 20,000 schedules, and the planted bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
@@ -49,7 +49,7 @@ function quickParts() {
     { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] },
     { name: 'lint', command: bin('biome'), args: ['ci', '--error-on-warnings', '.'] },
     { name: 'types', command: bin('tsc'), args: ['-p', 'tsconfig.json'] },
-    simulation(910),
+    simulation(1_000),
     { name: 'package', command: bin('publint'), args: ['--strict'], after: ['build'] },
     { name: 'package types', command: bin('attw'), args: ['--pack', '.', '--profile', 'esm-only'], after: ['package'] },
     ...laneParts,
@@ -63,7 +63,7 @@ function deepParts() {
   const mesh = { name: 'mesh of all runtimes', command: process.execPath, args: [inTest('lanes', 'mesh.mjs')] };
   return [
     build,
-    simulation(5_400),
+    simulation(18_200),
     ...laneParts,
     ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),
     {

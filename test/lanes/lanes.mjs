@@ -19,6 +19,8 @@ export const deno = installed('@deno', `${platform}-glibc`, 'deno');
 
 /** About the project, not about a runtime: the present Node answers for all. */
 const HOUSE = ['house/architecture', 'house/api', 'types'];
+/** About how much there is, or in which order things are done, and not about a runtime; each takes half a minute. */
+const LONG = ['send/backlog.deep', 'compare/large.deep', 'migrate/order.deep'];
 /** What touches the binding, and not what decides about answers, sizes or flags. */
 const BINDING = ['attach', 'capture/', 'wire/', 'receive/', 'send/peers', 'send/snapshot', 'hub/'];
 
@@ -42,14 +44,14 @@ export const lanes = [
     flags: ['--bun'],
     binding: 'bun-sqlite',
     test: { files: 'quick', without: HOUSE },
-    deep: { files: 'deep', without: ['house/bench'] },
+    deep: { files: 'deep', without: ['house/bench', ...LONG] },
   },
   {
     name: 'node-26',
     what: 'Node 26 with node:sqlite',
     command: node(26),
     binding: 'node-sqlite',
-    deep: { files: 'all', without: [...HOUSE, 'house/bench'] },
+    deep: { files: 'all', without: [...HOUSE, 'house/bench', ...LONG] },
   },
   {
     name: 'node-26-better',
