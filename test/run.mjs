@@ -77,7 +77,7 @@ function deepParts() {
 }
 
 /** Two lanes side by side where each has two cores at least. */
-function lanePart(lane, { files, only, without }) {
+function lanePart(lane, { files, only, also, without }) {
   const weight = cores < 4 ? cores : Math.floor(cores / 2);
   // What failed is said at the end of either; only one who watches wants to see each test.
   const reporters = [
@@ -89,7 +89,7 @@ function lanePart(lane, { files, only, without }) {
     what: lane.what,
     command: lane.command,
     args: [...(lane.flags ?? []), vitest, 'run', `--maxWorkers=${weight}`, ...reporters, ...selected()],
-    env: bindingEnv(lane),
+    env: { ...bindingEnv(lane), ...(isDeep && { ROWCAST_DRAWS: 'all' }) },
     weight,
     tests: true,
   };
@@ -98,7 +98,8 @@ function lanePart(lane, { files, only, without }) {
     if (extra.length > 0) return extra;
     const left = (without ?? []).map((name) => `test/${name}.*`);
     if (files === 'quick') left.push('**/*.deep.test.ts');
-    const taken = files === 'deep' ? ['.deep.test.ts'] : (only ?? []).map((name) => `test/${name}`);
+    const named = [...(only ?? []), ...(also ?? [])].map((name) => `test/${name}`);
+    const taken = files === 'deep' ? ['.deep.test.ts', ...named] : named;
     return [...left.flatMap((pattern) => ['--exclude', pattern]), ...taken];
   }
 }

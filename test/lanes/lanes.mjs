@@ -19,6 +19,8 @@ export const deno = installed('@deno', `${platform}-glibc`, 'deno');
 
 /** About the project, not about a runtime: the present Node answers for all. */
 const HOUSE = ['house/architecture', 'house/api', 'types'];
+/** In these much is left to chance: in `npm test` they draw a part of it (test/support/draws.ts), and here all. */
+const DRAWN = ['receive/merge', 'receive/unique', 'compare/property', 'wire/exact-text', 'wire/values'];
 /** About how much there is, or in which order things are done, and not about a runtime; each takes half a minute. */
 const LONG = ['send/backlog.deep', 'compare/large.deep', 'migrate/order.deep'];
 /** What touches the binding, and not what decides about answers, sizes or flags. */
@@ -26,7 +28,7 @@ const BINDING = ['attach', 'capture/', 'wire/', 'receive/', 'send/peers', 'send/
 
 /**
  * `test` and `deep` say which files run in `npm test` and in `npm run test:deep`: the `quick` ones, those named
- * `*.deep.test.ts`, or all of them, `only` the listed or `without` them.
+ * `*.deep.test.ts`, or all of them; `only` the listed, these `also`, or `without` them.
  */
 export const lanes = [
   {
@@ -35,7 +37,7 @@ export const lanes = [
     command: process.execPath,
     binding: 'better-sqlite3',
     test: { files: 'quick' },
-    deep: { files: 'deep' },
+    deep: { files: 'deep', also: DRAWN },
   },
   {
     name: 'bun',
@@ -44,7 +46,7 @@ export const lanes = [
     flags: ['--bun'],
     binding: 'bun-sqlite',
     test: { files: 'quick', without: HOUSE },
-    deep: { files: 'deep', without: ['house/bench', ...LONG] },
+    deep: { files: 'deep', also: DRAWN, without: ['house/bench', ...LONG] },
   },
   {
     name: 'node-26',
