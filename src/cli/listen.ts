@@ -232,10 +232,12 @@ function listenOnBun(
       error: () => new Response(null, { status: 400 }),
     });
   let server = serve(at.port, first);
+  // A server that was stopped does not know it any more.
+  const { port } = server;
   /** Those before, as long as requests to them are under way. */
   const before = new Map<BunServer, Promise<void>>();
   return {
-    port: server.port,
+    port,
     stop: () => Promise.all([server.stop(), ...before.values()]).then(() => true as const),
     cut: () => {
       for (const one of [server, ...before.keys()]) void one.stop(true);
@@ -247,7 +249,7 @@ function listenOnBun(
         old,
         old.stop().finally(() => before.delete(old)),
       );
-      server = serve(old.port, next);
+      server = serve(port, next);
     },
   };
 }

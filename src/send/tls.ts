@@ -90,11 +90,13 @@ function keyProblem(cert: string, pem: string): TlsProblem | undefined {
 
 /** Why a request has failed, with what to do about it where a certificate is the reason. */
 export function explainFailure(error: unknown): string {
-  const code = String((error as { code?: unknown } | null)?.code ?? '');
+  // Bun has some codes in the message alone.
+  const code = String((error as { code?: unknown } | null)?.code ?? /^[A-Z][A-Z_]+/.exec(messageOf(error)) ?? '');
   const hint = HINTS.find(([pattern]) => pattern.test(code))?.[1];
   // OpenSSL's own words have the number of a thread and a line of its source in them.
   const message = code.startsWith('ERR_SSL_') ? `TLS failed (${code})` : messageOf(error);
-  return hint === undefined ? message : `${message}: ${hint}`;
+  // The hint first: what comes behind may be cut.
+  return hint === undefined ? message : `${hint} (${message})`;
 }
 
 const HINTS: [RegExp, string][] = [
