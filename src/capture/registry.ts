@@ -14,6 +14,7 @@ import {
   renamedColumns,
   replacedColumns,
 } from './capture-record.ts';
+import { withFloors } from './floors.ts';
 import {
   dropForeignCapture,
   dropTriggers,
@@ -138,7 +139,13 @@ export class Registry {
     writeStamps(this.#db, this.list(), (message) => this.#options.warn('stamp-refused', message));
   }
 
-  #refreshTriggers(): void {
+  /** Runs `first`, which changes what the triggers are made of beside the schema, and makes them anew with it. */
+  remake(first: () => void): void {
+    this.refresh();
+    this.#refreshTriggers(first);
+  }
+
+  #refreshTriggers(first: () => void = () => {}): void {
     const since = this.#verifiedUpTo;
     const before = this.#tables;
     const warnings: Warning[] = [];
@@ -146,6 +153,7 @@ export class Registry {
     try {
       // Everything inside the transaction, the version too: another process may change the schema at any moment.
       this.#db.transaction(() => {
+        first();
         const tables = this.#describe(lost);
         this.#bringUpToDate(tables, warnings, lost);
         for (const table of tables) {
@@ -233,7 +241,7 @@ export class Registry {
         lost.set(fold(name), error);
       }
     }
-    return [...tables.values()];
+    return withFloors(this.#db, [...tables.values()]);
   }
 
   /**
