@@ -2,6 +2,7 @@
 import type { WireChange, WireRow } from '../support/model.ts';
 import { Application } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
+import { collectAndRepeat } from './collecting.ts';
 import type { DiskKind, DiskPool, TableName } from './disk.ts';
 import { LifeChecks, Lives } from './lives.ts';
 import { type Alarm, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
@@ -141,6 +142,7 @@ class World implements Surroundings {
         fail: (what) => this.#checks.fail(what),
       });
     }
+    if (!this.#checks.violation && this.#collects) this.#collectTombstones();
     this.#trace.add(`ends with ${this.#checks.violation ? 'a violation' : 'all the same'}`);
     this.#clear();
   }
@@ -277,7 +279,12 @@ class World implements Surroundings {
 
   /** Its disks are no good to any other schedule. */
   get #usesUpDisks(): boolean {
-    return this.plan.fresh || this.#altersSchemas || this.plan.faults.rebuild !== undefined;
+    return this.plan.fresh || this.#altersSchemas || this.plan.faults.rebuild !== undefined || this.#collects;
+  }
+
+  get #collects(): boolean {
+    const { seed, faults } = this.plan;
+    return !this.#altersSchemas && faults.rebuild === undefined && stream(seed, 'collects').chance(0.15);
   }
 
   #planWrites(): void {
@@ -521,6 +528,12 @@ class World implements Surroundings {
     for (const { fetched } of this.#machines) for (const change of fetched) newcomer.mergeChange(change);
     const difference = differenceOf(before, rowsOn(machine.disk, false)) ?? differenceOf(before, newcomer.visible());
     if (difference) this.#checks.fail(`${machine.name} is another after everything has come again: ${difference}`);
+  }
+
+  #collectTombstones(): void {
+    const [node] = this.#machines.filter(({ kind, counts }) => kind === 'node' && counts);
+    const wrong = collectAndRepeat(node as Machine, this.#bodies, stream(this.plan.seed, 'collecting'));
+    if (wrong) this.#checks.fail(wrong);
   }
 
   #clear(): void {

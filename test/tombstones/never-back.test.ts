@@ -219,6 +219,6 @@ test.each(Object.entries(SCHEMAS))('a deleted row never comes back (%s)', async 
         subject.check();
       }
     }),
-    { numRuns: Number(process.env.ROWCAST_RUNS ?? 100) },
+    { numRuns: Number(process.env.ROWCAST_RUNS ?? 40) },
   );
 });
