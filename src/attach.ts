@@ -39,6 +39,9 @@ import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
+import { Collector } from './tombstones/collector.ts';
+import { Members } from './tombstones/members.ts';
+import { OwnLow } from './tombstones/own-low.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
 
@@ -75,6 +78,9 @@ class Attached implements Manager {
   readonly #requests: Requests;
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
+  readonly #low: OwnLow;
+  readonly #members: Members;
+  readonly #collector: Collector | undefined;
   #stopping: Promise<void> | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
@@ -97,7 +103,7 @@ class Attached implements Manager {
     });
     this.#letters = new DeadLetters(db, this.#clock);
     const self = { id: config.id, random: this.#random, clock: this.#clock };
-    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn });
+    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn, low: () => this.#low.now() });
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
@@ -120,6 +126,14 @@ class Attached implements Manager {
     this.#roster.noteRemoved();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
+    const peers = (): string[] => this.#roster.urls;
+    this.#low = new OwnLow(db, { peers, age: this.#age, clock: this.#clock });
+    this.#members = new Members(db, { id: config.id, company: this.#company, peers, clock: this.#clock });
+    const { keepTombstonesMs: keep } = config;
+    if (keep !== undefined) {
+      const parts = { db, registry: this.#registry, letters: this.#letters };
+      this.#collector = new Collector(parts, { keep, clock: this.#clock, members: this.#members, warn });
+    }
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
@@ -184,6 +198,7 @@ class Attached implements Manager {
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
+      heldBy: this.#collector?.heldBy ?? [],
       now: this.#clock.now(),
     });
   }
@@ -202,6 +217,12 @@ class Attached implements Manager {
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
     return this.#comparisons.answer(path, body, options);
+  }
+
+  forget(id: string): void {
+    this.#refuseIfStopped();
+    this.#members.forget(id);
+    this.#collector?.lookAgain();
   }
 
   nudge(): void {
@@ -348,6 +369,7 @@ class Attached implements Manager {
     this.#roster.tick();
     this.#requests.serve();
     this.#comparisons.tick();
+    this.#collector?.tick();
   }
 
   async #end(): Promise<void> {

@@ -56,6 +56,14 @@ export function raiseFloor(db: Connection, tableName: string, version: number): 
   );
 }
 
+/** The table has another name now, and so has its floor; what the name stood for before keeps its own. In a transaction. */
+export function moveFloor(db: Connection, from: string, to: string): void {
+  const floor = db.get<{ value: number }>('SELECT value FROM main._meta WHERE key = ?', keyOf(from));
+  if (!floor || keyOf(from) === keyOf(to)) return;
+  raiseFloor(db, to, floor.value);
+  db.run('DELETE FROM main._meta WHERE key = ?', keyOf(from));
+}
+
 /** What a statement that writes a tombstone says of its day: parts that are empty where there are none. */
 export function dayOf(table: Table): { column: string; value: string; update: string } {
   if (table.floor === undefined) return { column: '', value: '', update: '' };

@@ -103,7 +103,7 @@ function stampInsert(table: Table): TriggerParts {
     body: recordStamped(table, 'INSERT', {
       where: sameRow(table),
       last: lastVersion(table, idOf(table, 't'), lastDeletion(table, idOf(table, 't'))),
-      wanted: presentIfInvalid(timeOf(table, 't')),
+      wanted: presentIfOld(table),
     }),
   };
 }
@@ -205,7 +205,7 @@ function noteBeforeRename(table: Table): TriggerParts {
         : [
             noteStamp(table, {
               id,
-              version: `${table.floor}`,
+              version: `max(${table.floor}, ${NOW} - 1)`,
               from: `WHERE (${timeOf(table, 'NEW')} > ${table.floor}) IS NOT 1`,
             }),
           ]),
@@ -255,7 +255,7 @@ function recordBack(table: Table): string[] {
   return recordStamped(table, 'INSERT', {
     where: `${idOf(table, 't')} = ${idOf(table, 'OLD')}`,
     last: lastVersion(table, idOf(table, 't'), lastDeletion(table, idOf(table, 't'))),
-    wanted: presentIfInvalid(timeOf(table, 't')),
+    wanted: presentIfOld(table),
   });
 }
 
@@ -282,6 +282,16 @@ function entomb(table: Table, id: string, version: string, where: string): strin
     `SELECT ${literal(table.name)}, ${id}, ${version}${day.value} WHERE ${where} ` +
     `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`
   );
+}
+
+/**
+ * The time of an inserted row; the present where it is unusable, or at or below the floor. Just above the floor would do
+ * here, but another node may have collected more, and then it would not take the row.
+ */
+function presentIfOld(table: Table): string {
+  const time = timeOf(table, 't');
+  if (table.floor === undefined) return presentIfInvalid(time);
+  return `iif(${valid(time)} AND ${time} > ${table.floor}, ${time}, ${NOW})`;
 }
 
 /** Below the floor an insert gets a stamp, and is recorded with that alone: nobody would take it as it is. */

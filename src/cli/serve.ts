@@ -21,6 +21,7 @@ import {
   bindingFlag,
   configFlag,
   idFlag,
+  keepFlag,
   listenFlag,
   peersFileFlag,
   peersFlag,
@@ -48,6 +49,7 @@ export const SERVE_FLAGS = {
     ['full', 'normal'],
     'full: an answered write survives a power cut. normal: faster, the latest writes may not.',
   ),
+  tombstonesKeep: keepFlag,
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...backlogFlags,
   ...processFlags,
@@ -92,11 +94,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
-    manager = attach(
-      opened.db,
-      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) },
-      tables,
-    );
+    const { tombstonesKeep: keep } = flags;
+    const beside = { maxBodyBytes, verify: verifyOption(flags), tombstones: { keep } };
+    manager = attach(opened.db, { id: flags.id, peers, ...beside, ...settingsOf(flags) }, tables);
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;

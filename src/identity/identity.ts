@@ -13,6 +13,19 @@ export interface IdentityOptions {
   id: string;
   random: () => number;
   clock: Clock;
+  /**
+   * Everything that was captured before has reached every peer: what is said of that to a database, or of ourselves where
+   * none is named. Undefined: nothing.
+   */
+  low?(to?: string | null): number | undefined;
+}
+
+/** Another database that holds an id, and what was heard of it since the start. */
+export interface Other {
+  id: string;
+  inc: string;
+  low: number | undefined;
+  heardAt: number | undefined;
 }
 
 /** Who has spoken, and what follows from it for whoever is to act on it. */
@@ -40,6 +53,8 @@ export class Identity {
   /** An identity that must be given up: it is another's as well. */
   #renewing: string | undefined;
   readonly #began: number;
+  /** What was last heard of a database, by its inc. */
+  readonly #heard = new Map<string, { low: number | undefined; at: number }>();
   /** When an id was taken over by another database, and when two were last seen to use it. */
   readonly #takenOver = new Map<string, number>();
   readonly #usedTwice = new Map<string, number>();
@@ -87,6 +102,7 @@ export class Identity {
       boot,
       t0,
       tick,
+      low: this.#o.low?.(to),
       ...(to != null && you && { you: { inc: to, tick: you.tick, boot: you.boot } }),
     });
   }
@@ -107,7 +123,10 @@ export class Identity {
     }
     const known = this.#find(inc);
     const judgement = judge(said, known);
-    if (judgement.kind !== 'late') this.#remember(said, judgement.remember, known);
+    if (judgement.kind !== 'late') {
+      this.#remember(said, judgement.remember, known);
+      this.#heard.set(inc, { low: said.low, at: this.#o.clock.now() });
+    }
     const wentBack = judgement.kind === 'went-back' && !judgement.again;
     const compareAll = this.#note(said, { wentBack, brings, holdsItFirst: known?.id !== id });
     return { id, inc, kind: judgement.kind, wentBack, compareAll };
@@ -147,6 +166,15 @@ export class Identity {
   /** Somebody else has introduced itself here. */
   knowsOthers(): boolean {
     return this.#db.get('SELECT 1 AS n FROM main._nodes WHERE self IS NULL LIMIT 1') !== undefined;
+  }
+
+  /** The databases that hold an id at present, without this one. */
+  others(): Other[] {
+    const names = this.#db.all<{ id: string; inc: string }>('SELECT id, inc FROM main._names ORDER BY id');
+    return names.map(({ id, inc }) => {
+      const heard = this.#heard.get(inc);
+      return { id, inc, low: heard?.low, heardAt: heard?.at };
+    });
   }
 
   problems(): string[] {

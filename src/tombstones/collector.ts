@@ -2,14 +2,14 @@
 import { beginDays, hasDays } from '../capture/floors.ts';
 import type { Clock } from '../clock.ts';
 import { Collection, DAY_MS, type Parts } from './collect.ts';
-import { type Horizon, horizonOf, type Member } from './horizon.ts';
+import { type Horizon, horizonOf } from './horizon.ts';
+import type { Members } from './members.ts';
 
 export interface CollectorOptions {
   /** In milliseconds. */
   keep: number;
   clock: Clock;
-  /** Every node that has been heard of, ourselves included. */
-  members(): Member[];
+  members: Members;
   warn(code: string, message: string): void;
 }
 
@@ -22,12 +22,14 @@ export class Collector {
   #collection: Collection | undefined;
   /** The day up to which all has been collected. */
   #collectedUpTo = Number.NEGATIVE_INFINITY;
-  #lookedAt = Number.NEGATIVE_INFINITY;
+  #lookedAt: number;
   #heldBy: string[] = [];
 
   constructor(parts: Parts, options: CollectorOptions) {
     this.#parts = parts;
     this.#options = options;
+    // Before anybody can have been heard there is nothing to see.
+    this.#lookedAt = options.clock.now();
     const { db, registry } = parts;
     if (!hasDays(db)) registry.remake(() => beginDays(db));
   }
@@ -53,9 +55,10 @@ export class Collector {
 
   #look(now: number): void {
     const { members, keep } = this.#options;
-    const horizon = horizonOf({ members: members(), keep, now });
+    members.note();
+    const horizon = horizonOf({ members: members.list(), keep, now });
     this.#note(horizon);
-    if (horizon.kind === 'held') return;
+    if (horizon.kind !== 'open') return;
     const day = Math.floor(horizon.before / DAY_MS);
     if (day <= this.#collectedUpTo) return;
     this.#collectedUpTo = day;

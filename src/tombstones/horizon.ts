@@ -15,6 +15,8 @@ export interface Member {
   lastHeard: number;
   /** Nobody waits for it any more. */
   retired: boolean;
+  /** Nothing is kept for it: once it was not heard for as long as tombstones are kept, nobody waits for it either. */
+  left: boolean;
   /** No Rowcast node: nobody can know what it still has to send. */
   plain: boolean;
 }
@@ -27,13 +29,18 @@ export interface Surroundings {
   now: number;
 }
 
-/** Tombstones from before a time may go; or none may, and these nodes are why. Of nobody means that nothing is known. */
-export type Horizon = { kind: 'open'; before: number } | { kind: 'held'; by: string[] };
+/**
+ * Tombstones from before a time may go; or none may, because somebody has not spoken yet; or none may before a person
+ * has done something about these nodes.
+ */
+export type Horizon = { kind: 'open'; before: number } | { kind: 'waiting' } | { kind: 'held'; by: string[] };
 
 export function horizonOf({ members, keep, now }: Surroundings): Horizon {
-  const waitedFor = members.filter((member) => !member.retired);
-  const holding = waitedFor.filter(({ low, lastHeard, plain }) => plain || low === undefined || now - lastHeard > keep);
-  if (waitedFor.length === 0 || holding.length > 0) return { kind: 'held', by: holding.map(({ id }) => id).sort() };
+  const isSilent = ({ lastHeard }: Member): boolean => now - lastHeard > keep;
+  const waitedFor = members.filter((member) => !member.retired && !(member.left && isSilent(member)));
+  const holding = waitedFor.filter((member) => member.plain || isSilent(member));
+  if (holding.length > 0) return { kind: 'held', by: holding.map(({ id }) => id).sort() };
+  if (waitedFor.length === 0 || waitedFor.some(({ low }) => low === undefined)) return { kind: 'waiting' };
   // A clock that is ahead must not make anybody forget sooner than ours says.
   const low = waitedFor.reduce((least, member) => Math.min(least, member.low ?? least), now);
   return { kind: 'open', before: low - keep };

@@ -1,7 +1,7 @@
 /**
  * The header by which Rowcast introduces itself, spelt and read here and nowhere else:
  *
- *   id=a; inc=5f0c1e9a77b2d310; boot=7-21d0b7e4; t0=812; t=840; you=9be0aa10c2f4d871.1290.3-aa11cc22
+ *   id=a; inc=5f0c1e9a77b2d310; boot=7-21d0b7e4; t0=812; t=840; low=1794742802116; you=9be0aa10c2f4d871.1290.3-aa11cc22
  *
  * Keys that are not known are ignored, so that a later build may say more. An id has no spaces, so none can hold a key.
  */
@@ -27,12 +27,15 @@ export interface Remembered {
 
 export interface Introduction extends Self {
   id: string;
+  /** All that it captured before this time, by its own clock, has reached every peer of its own. */
+  low?: number | undefined;
   you?: Remembered | undefined;
 }
 
-export function introduce({ id, inc, boot, t0, tick, you }: Introduction): string {
+export function introduce({ id, inc, boot, t0, tick, low, you }: Introduction): string {
   const remembered = you === undefined ? '' : `; you=${you.inc}.${you.tick}.${you.boot}`;
-  return `id=${id}; inc=${inc}; boot=${boot}; t0=${t0}; t=${tick}${remembered}`;
+  const lowest = low === undefined ? '' : `; low=${Math.max(0, Math.floor(low))}`;
+  return `id=${id}; inc=${inc}; boot=${boot}; t0=${t0}; t=${tick}${lowest}${remembered}`;
 }
 
 /** Undefined where it says no more than an id, or what no build of ours would say: then it is a plain peer's. */
@@ -46,7 +49,9 @@ export function readIntroduction(header: string | null | undefined): Introductio
   const [id, inc, boot, t0, tick] = ['id', 'inc', 'boot', 't0', 't'].map((key) => said.get(key) ?? '');
   if (!id || !isInc(inc) || !isBoot(boot) || !isCount(t0) || !isCount(tick)) return undefined;
   const you = readRemembered(said.get('you'));
-  return { id, inc, boot, t0: Number(t0), tick: Number(tick), ...(you && { you }) };
+  const low = said.get('low');
+  const lowest = isCount(low) ? { low: Number(low) } : {};
+  return { id, inc, boot, t0: Number(t0), tick: Number(tick), ...lowest, ...(you && { you }) };
 }
 
 /** The number of a boot: each attach to a file has one above the last. */
