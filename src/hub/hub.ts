@@ -30,8 +30,11 @@ import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
 import type { Found, HubStore } from './store.ts';
 
-/** A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. */
-export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog'> {
+/**
+ * A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. Nor has it
+ * `tombstones`: it keeps every deletion, and nothing else of the row.
+ */
+export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog' | 'tombstones'> {
   /** Base URLs of the nodes to serve. */
   edges: string[];
 }
