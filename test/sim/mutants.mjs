@@ -130,6 +130,11 @@ export const MUTANTS = [
     ],
   },
   {
+    name: 'forgotten-is-taken',
+    what: 'a comparison fetches rows that were deleted here and whose tombstones were collected',
+    edits: [['compare/forgotten.js', 'if (!here && isBelow(there, floors.here))', 'if (0)']],
+  },
+  {
     name: 'insert-below-floor',
     what: 'a row that is inserted under an old id begins below what was collected',
     edits: [

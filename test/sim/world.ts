@@ -4,6 +4,7 @@ import { Application } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
 import { collectAndRepeat } from './collecting.ts';
 import type { DiskKind, DiskPool, TableName } from './disk.ts';
+import { deletedByComparison } from './forgetting.ts';
 import { LifeChecks, Lives } from './lives.ts';
 import { type Alarm, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
 import { Network } from './network.ts';
@@ -142,7 +143,7 @@ class World implements Surroundings {
         fail: (what) => this.#checks.fail(what),
       });
     }
-    if (!this.#checks.violation && this.#collects) this.#collectTombstones();
+    if (!this.#checks.violation && this.#collects) await this.#collectTombstones();
     this.#trace.add(`ends with ${this.#checks.violation ? 'a violation' : 'all the same'}`);
     this.#clear();
   }
@@ -283,8 +284,8 @@ class World implements Surroundings {
   }
 
   get #collects(): boolean {
-    const { seed, faults } = this.plan;
-    return !this.#altersSchemas && faults.rebuild === undefined && stream(seed, 'collects').chance(0.15);
+    const { seed, faults, lives } = this.plan;
+    return !this.#altersSchemas && faults.rebuild === undefined && !lives && stream(seed, 'collects').chance(0.15);
   }
 
   #planWrites(): void {
@@ -530,9 +531,13 @@ class World implements Surroundings {
     if (difference) this.#checks.fail(`${machine.name} is another after everything has come again: ${difference}`);
   }
 
-  #collectTombstones(): void {
-    const [node] = this.#machines.filter(({ kind, counts }) => kind === 'node' && counts);
-    const wrong = collectAndRepeat(node as Machine, this.#bodies, stream(this.plan.seed, 'collecting'));
+  async #collectTombstones(): Promise<void> {
+    const random = stream(this.plan.seed, 'collecting');
+    const node = this.#machines.find(({ kind, counts }) => kind === 'node' && counts) as Machine;
+    const until = (done: () => boolean): Promise<boolean> =>
+      this.timeline.run(this.timeline.now + HEALED_MS, done, () => {});
+    const world = { random, node, machines: this.#machines, until, trace: (line: string) => this.trace(line) };
+    const wrong = collectAndRepeat(node, this.#bodies, random) ?? (await deletedByComparison(world));
     if (wrong) this.#checks.fail(wrong);
   }
 
