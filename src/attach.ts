@@ -39,7 +39,7 @@ import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
-import { Collector } from './tombstones/collector.ts';
+import { type Collector, collectorOf } from './tombstones/collector.ts';
 import { Members } from './tombstones/members.ts';
 import { OwnLow } from './tombstones/own-low.ts';
 import { batchText } from './wire/body.ts';
@@ -129,11 +129,9 @@ class Attached implements Manager {
     const peers = (): string[] => this.#roster.urls;
     this.#low = new OwnLow(db, { peers, age: this.#age, clock: this.#clock });
     this.#members = new Members(db, { id: config.id, company: this.#company, peers, clock: this.#clock });
-    const { keepTombstonesMs: keep } = config;
-    if (keep !== undefined) {
-      const parts = { db, registry: this.#registry, letters: this.#letters };
-      this.#collector = new Collector(parts, { keep, clock: this.#clock, members: this.#members, warn });
-    }
+    const onCollected = (removed: number): void => this.#events.emit('tombstones-collected', { removed });
+    const keep = { keep: config.keepTombstonesMs, clock: this.#clock, members: this.#members, warn, onCollected };
+    this.#collector = collectorOf({ ...sources, letters: this.#letters }, keep);
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);

@@ -299,10 +299,8 @@ export class Registry {
   }
 
   #warnOfAll(warnings: Warning[]): void {
-    const said = new Set<string>();
-    for (const [code, message] of warnings) {
-      if (!said.has(message)) this.#options.warn(code, message);
-      said.add(message);
+    for (const [message, code] of new Map(warnings.map(([code, message]) => [message, code]))) {
+      this.#options.warn(code, message);
     }
   }
 
@@ -323,15 +321,13 @@ export class Registry {
 
   /** The configured tables that are not there. */
   missing(): string[] {
-    return this.#options.tables.filter((name) => {
-      const table = this.get(name);
-      return !table || !this.#exists(table.name);
-    });
+    const found = (name: string): string | undefined => this.get(name)?.name;
+    return this.#options.tables.filter((name) => !this.#exists(found(name)));
   }
 
-  #exists(table: string): boolean {
+  #exists(table: string | undefined): boolean {
     const sql = "SELECT 1 AS n FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE";
-    return this.#db.get(sql, table) !== undefined;
+    return table !== undefined && this.#db.get(sql, table) !== undefined;
   }
 
   uninstall(): void {

@@ -23,7 +23,10 @@ export function createLog(node: string, clock: Clock, write: (line: string) => v
 
 /** A node's manager, or a hub: whatever says what happens to it. */
 interface Subscribable {
-  on<E extends Exclude<EventName, 'applied' | 'peer-stale'>>(event: E, listener: Listener<E>): () => void;
+  on<E extends Exclude<EventName, 'applied' | 'peer-stale' | 'tombstones-collected'>>(
+    event: E,
+    listener: Listener<E>,
+  ): () => void;
 }
 
 /** Writes the manager's events to the log. */

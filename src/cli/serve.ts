@@ -136,6 +136,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   });
   logEvents(manager, log, systemClock);
   manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
+  manager.on('tombstones-collected', (collected) => log('info', 'tombstones-collected', { ...collected }));
   if (!store && tables.some(isItems)) {
     log('warn', 'warning', { code: 'items', message: `the item routes are not served: ${NOT_ITEMS}` });
   }

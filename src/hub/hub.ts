@@ -43,10 +43,10 @@ export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog' | 'tombst
 export type HubSettings = Omit<Settings, 'maxBacklog'>;
 
 /**
- * Everything a node emits but `applied`, since a hub has no tables of which an application would want to hear, and
- * `peer-stale`, since an edge can be away for as long as it likes.
+ * Everything a node emits but `applied`, since a hub has no tables of which an application would want to hear,
+ * `peer-stale`, since an edge can be away for as long as it likes, and `tombstones-collected`.
  */
-export type HubEventName = Exclude<EventName, 'applied' | 'peer-stale'>;
+export type HubEventName = Exclude<EventName, 'applied' | 'peer-stale' | 'tombstones-collected'>;
 
 export interface Hub {
   readonly id: string;

@@ -17,7 +17,7 @@ export interface IdentityOptions {
    * Everything that was captured before has reached every peer: what is said of that to a database, or of ourselves where
    * none is named. Undefined: nothing.
    */
-  low?(to?: string | null): number | undefined;
+  low(to?: string | null): number | undefined;
 }
 
 /** Another database that holds an id, and what was heard of it since the start. */
@@ -102,7 +102,7 @@ export class Identity {
       boot,
       t0,
       tick,
-      low: this.#o.low?.(to),
+      low: this.#o.low(to),
       ...(to != null && you && { you: { inc: to, tick: you.tick, boot: you.boot } }),
     });
   }
@@ -125,7 +125,8 @@ export class Identity {
     const judgement = judge(said, known);
     if (judgement.kind !== 'late') {
       this.#remember(said, judgement.remember, known);
-      this.#heard.set(inc, { low: said.low, at: this.#o.clock.now() });
+      // A hub that was started again says nothing until its edges have spoken: what it said before still holds.
+      this.#heard.set(inc, { low: said.low ?? this.saidBy(inc), at: this.#o.clock.now() });
     }
     const wentBack = judgement.kind === 'went-back' && !judgement.again;
     const compareAll = this.#note(said, { wentBack, brings, holdsItFirst: known?.id !== id });
@@ -166,6 +167,11 @@ export class Identity {
   /** Somebody else has introduced itself here. */
   knowsOthers(): boolean {
     return this.#db.get('SELECT 1 AS n FROM main._nodes WHERE self IS NULL LIMIT 1') !== undefined;
+  }
+
+  /** What a database last said of what it still has to send; undefined where it has not, since the start. */
+  saidBy(inc: string): number | undefined {
+    return this.#heard.get(inc)?.low;
   }
 
   /** The databases that hold an id at present, without this one. */

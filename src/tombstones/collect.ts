@@ -10,7 +10,8 @@ import type { DeadLetters } from '../dead-letters.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
-import { decode } from '../wire/values.ts';
+import { exactString } from '../wire/exact-text.ts';
+import { BOUND_ID, idForWire, storedId } from '../wire/values.ts';
 
 export const DAY_MS = 86_400_000;
 
@@ -29,10 +30,13 @@ export class Collection {
   readonly #day: number;
   readonly #slice: number;
   readonly #measured = new Map<string, number>();
+  /** How many it has removed. */
+  removed = 0;
   #phase: 'measure' | 'remove' | 'done' = 'measure';
   /** The tables that are still to be walked in this phase, by name. */
   #ahead: string[];
-  #after: Value = null;
+  /** The last id of it that was looked at, as it travels. */
+  #after: string | null = null;
 
   /** Of tombstones from before the day that `before` is in. */
   constructor(parts: Parts, before: number, slice = SLICE) {
@@ -68,8 +72,8 @@ export class Collection {
   /** How high the floor must be: nothing that is yet to be deleted can be older than today. */
   #measure(table: Table): void {
     const { db } = this.#parts;
-    const found = db.get<{ n: number; last: Value; highest: number | null }>(
-      'SELECT count(*) AS n, max(row_id) AS last, ' +
+    const found = db.get<{ n: number; last: Uint8Array | null; highest: number | null }>(
+      `SELECT count(*) AS n, ${idForWire('max(row_id)')} AS last, ` +
         `max(iif(${COLLECTABLE}, version, NULL)) AS highest FROM (${this.#nextIds('row_id, version, day')})`,
       ...this.#due(),
       ...this.#place(table),
@@ -98,8 +102,8 @@ export class Collection {
       const floor = registry.isCurrent() ? registry.get(table.name)?.floor : undefined;
       if (floor === undefined) return undefined;
       if (this.#after === null) this.#settleLetters(table, floor);
-      const slice = db.get<{ n: number; last: Value }>(
-        `SELECT count(*) AS n, max(row_id) AS last FROM (${this.#nextIds('row_id')})`,
+      const slice = db.get<Slice>(
+        `SELECT count(*) AS n, ${idForWire('max(row_id)')} AS last FROM (${this.#nextIds('row_id')})`,
         ...this.#place(table),
       );
       const among = `SELECT row_id FROM (${this.#nextIds('row_id, version, day')})`;
@@ -114,9 +118,11 @@ export class Collection {
         ...this.#due(),
         floor,
       );
-      return slice;
+      return { slice, removed: db.changes() };
     });
-    if (found) this.#goOn(found);
+    if (!found) return;
+    this.removed += found.removed;
+    this.#goOn(found.slice);
   }
 
   /**
@@ -128,7 +134,7 @@ export class Collection {
     const time = "(SELECT e.atom FROM json_each(d.row_data) AS e WHERE lower(e.key) = 'updated_at')";
     const outlived = db.all<{ id: number }>(
       'SELECT i.dead_id AS id FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ' +
-        `JOIN main._tombstones AS g ON g.table_name = ? AND g.row_id = ${decode('d.row_id')} ` +
+        `JOIN main._tombstones AS g ON g.table_name = ? AND g.row_id = ${storedId('d.row_id')} ` +
         "WHERE i.code = 'unknown-column' AND i.direction = 'in' AND i.table_name = ? COLLATE NOCASE " +
         `AND g.version <= ? AND g.version >= ${time}`,
       table.name,
@@ -138,9 +144,9 @@ export class Collection {
     for (const { id } of outlived) letters.remove(id);
   }
 
-  #goOn(found: { n: number; last: Value } | undefined): void {
-    if ((found?.n ?? 0) < this.#slice) this.#nextTable();
-    else this.#after = (found as { last: Value }).last;
+  #goOn(found: Slice | undefined): void {
+    if (!found || found.last === null || found.n < this.#slice) this.#nextTable();
+    else this.#after = exactString(found.last);
   }
 
   #nextTable(): void {
@@ -150,7 +156,7 @@ export class Collection {
 
   /** The next slice of a table, in the order of its ids. */
   #nextIds(columns: string): string {
-    const after = this.#after === null ? '' : 'AND row_id > ? ';
+    const after = this.#after === null ? '' : `AND row_id > ${BOUND_ID} `;
     return `SELECT ${columns} FROM main._tombstones WHERE table_name = ? ${after}ORDER BY row_id LIMIT ${this.#slice}`;
   }
 
@@ -167,6 +173,11 @@ export class Collection {
     const tables = this.#parts.registry.list().filter(({ floor }) => floor !== undefined);
     return tables.map(({ name }) => fold(name));
   }
+}
+
+interface Slice {
+  n: number;
+  last: Uint8Array | null;
 }
 
 const COLLECTABLE = '(coalesce(day, ?) < ? AND version < ?)';

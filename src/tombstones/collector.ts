@@ -11,10 +11,21 @@ export interface CollectorOptions {
   clock: Clock;
   members: Members;
   warn(code: string, message: string): void;
+  onCollected(removed: number): void;
 }
 
 /** How often the horizon is asked for. */
 const LOOK_MS = 60_000;
+/** Whoever has not said by then what it still has to send is named. */
+const UNSPOKEN_MS = 10 * 60_000;
+
+/** Undefined where tombstones are kept for ever. */
+export function collectorOf(
+  parts: Parts,
+  { keep, ...options }: Omit<CollectorOptions, 'keep'> & { keep: number | undefined },
+): Collector | undefined {
+  return keep === undefined ? undefined : new Collector(parts, { keep, ...options });
+}
 
 export class Collector {
   readonly #parts: Parts;
@@ -22,6 +33,7 @@ export class Collector {
   #collection: Collection | undefined;
   /** The day up to which all has been collected. */
   #collectedUpTo = Number.NEGATIVE_INFINITY;
+  readonly #began: number;
   #lookedAt: number;
   #heldBy: string[] = [];
 
@@ -29,7 +41,8 @@ export class Collector {
     this.#parts = parts;
     this.#options = options;
     // Before anybody can have been heard there is nothing to see.
-    this.#lookedAt = options.clock.now();
+    this.#began = options.clock.now();
+    this.#lookedAt = this.#began;
     const { db, registry } = parts;
     if (!hasDays(db)) registry.remake(() => beginDays(db));
   }
@@ -46,7 +59,10 @@ export class Collector {
 
   tick(): void {
     this.#collection?.step();
-    if (this.#collection?.isDone) this.#collection = undefined;
+    if (this.#collection?.isDone) {
+      if (this.#collection.removed > 0) this.#options.onCollected(this.#collection.removed);
+      this.#collection = undefined;
+    }
     const now = this.#options.clock.now();
     if (this.#collection || Math.abs(now - this.#lookedAt) < LOOK_MS) return;
     this.#lookedAt = now;
@@ -57,7 +73,7 @@ export class Collector {
     const { members, keep } = this.#options;
     members.note();
     const horizon = horizonOf({ members: members.list(), keep, now });
-    this.#note(horizon);
+    this.#note(horizon, now);
     if (horizon.kind !== 'open') return;
     const day = Math.floor(horizon.before / DAY_MS);
     if (day <= this.#collectedUpTo) return;
@@ -66,16 +82,17 @@ export class Collector {
   }
 
   /** Who holds tombstones back is said when it changes, and not every minute. */
-  #note(horizon: Horizon): void {
-    const by = horizon.kind === 'held' ? horizon.by : [];
+  #note(horizon: Horizon, now: number): void {
+    // Soon after the start nobody may have spoken yet.
+    const by = horizon.kind === 'waiting' && now - this.#began < UNSPOKEN_MS ? [] : horizon.by;
     const fresh = by.filter((id) => !this.#heldBy.includes(id));
     this.#heldBy = by;
     if (fresh.length === 0) return;
     const names = fresh.map((id) => JSON.stringify(id)).join(', ');
     this.#options.warn(
       'tombstones-held-by',
-      `tombstones are not collected because of ${names}: not heard from for longer than they are kept, or no Rowcast ` +
-        'node. Bring it back, or say that it is gone for good with forget(id)',
+      `tombstones are not collected because of ${names}: not heard from, or not able to deliver, for longer than they ` +
+        'are kept, or no Rowcast node. Bring it back, or say that it is gone for good with forget(id)',
     );
   }
 }

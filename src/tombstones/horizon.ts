@@ -31,17 +31,26 @@ export interface Surroundings {
 
 /**
  * Tombstones from before a time may go; or none may, because somebody has not spoken yet; or none may before a person
- * has done something about these nodes.
+ * has done something about these nodes. `by`: because of whom no more may go.
  */
-export type Horizon = { kind: 'open'; before: number } | { kind: 'waiting' } | { kind: 'held'; by: string[] };
+export type Horizon =
+  | { kind: 'open'; before: number; by: string[] }
+  | { kind: 'waiting'; by: string[] }
+  | { kind: 'held'; by: string[] };
 
 export function horizonOf({ members, keep, now }: Surroundings): Horizon {
   const isSilent = ({ lastHeard }: Member): boolean => now - lastHeard > keep;
   const waitedFor = members.filter((member) => !member.retired && !(member.left && isSilent(member)));
   const holding = waitedFor.filter((member) => member.plain || isSilent(member));
-  if (holding.length > 0) return { kind: 'held', by: holding.map(({ id }) => id).sort() };
-  if (waitedFor.length === 0 || waitedFor.some(({ low }) => low === undefined)) return { kind: 'waiting' };
+  if (holding.length > 0) return { kind: 'held', by: namesOf(holding) };
+  const unspoken = waitedFor.filter(({ low }) => low === undefined);
+  if (waitedFor.length === 0 || unspoken.length > 0) return { kind: 'waiting', by: namesOf(unspoken) };
   // A clock that is ahead must not make anybody forget sooner than ours says.
   const low = waitedFor.reduce((least, member) => Math.min(least, member.low ?? least), now);
-  return { kind: 'open', before: low - keep };
+  const behind = waitedFor.filter((member) => now - (member.low ?? now) > keep);
+  return { kind: 'open', before: low - keep, by: namesOf(behind) };
+}
+
+function namesOf(members: Member[]): string[] {
+  return members.map(({ id }) => id).sort();
 }

@@ -191,31 +191,30 @@ describe.each([
 });
 
 describe('a row that is inserted here', () => {
-  test('begins above the floor, and is sent as that alone', async () => {
+  test('begins in the present where it would be below the floor, and is sent as that alone', async () => {
     const { db, manager, all } = await node();
     receive(manager, gone('a', T));
     collect(db);
+    const before = Date.now() - 1;
     db.exec(
       `INSERT INTO items VALUES ('a', 'back', 1, 1, ${T - 9}), ('b', 'new', 1, 1, ${T}), ('c', 'c', 1, 1, ${T + 5})`,
     );
-    expect(captured(db).map(({ row_id, row }) => [row_id, row.updated_at])).toEqual([
-      ['a', T + 1],
-      ['b', T + 1],
-      ['c', T + 5],
-    ]);
-    expect(all('SELECT id, updated_at AS v FROM items ORDER BY id')).toEqual([
-      { id: 'a', v: T + 1 },
-      { id: 'b', v: T + 1 },
-      { id: 'c', v: T + 5 },
-    ]);
+    // Another node may have collected more: just above the floor of this one might be below that of the other.
+    const sent = captured(db).map(({ row_id, row }) => [row_id, Number(row.updated_at)] as const);
+    expect(sent.map(([id]) => id)).toEqual(['a', 'b', 'c']);
+    expect(sent.filter(([, at]) => at >= before && at <= Date.now()).map(([id]) => id)).toEqual(['a', 'b']);
+    expect(sent[2]).toEqual(['c', T + 5]);
+    expect(all('SELECT id, updated_at AS v FROM items ORDER BY id')).toEqual(sent.map(([id, v]) => ({ id, v })));
   });
 
   test('so does one that takes an id by UPDATE', async () => {
     const { db, manager, all } = await node();
     receive(manager, live('x', T - 9), gone('a', T));
     collect(db);
+    const before = Date.now() - 1;
     db.exec(`UPDATE items SET id = 'a', updated_at = ${T - 8}`);
-    expect(all("SELECT updated_at AS v FROM items WHERE id = 'a'")).toEqual([{ v: T + 1 }]);
+    const [row] = all("SELECT updated_at AS v FROM items WHERE id = 'a'");
+    expect(Number(row?.v)).toBeGreaterThanOrEqual(before);
   });
 
   test('a row that is live and older than the floor is written as ever', async () => {
@@ -253,5 +252,5 @@ test('letters that waited for their table are judged by its floor, and a table t
   expect(versions(db)).toEqual([]);
   expect(manager.deadLetters.list().map(({ code }) => code)).toEqual(['below-horizon']);
   db.exec(`INSERT INTO items (id, updated_at) VALUES ('a', ${T - 1})`);
-  expect(captured(db).at(-1)?.row.updated_at).toBe(T + 1);
+  expect(Number(captured(db).at(-1)?.row.updated_at)).toBeGreaterThan(T + 1);
 });
