@@ -22,6 +22,7 @@ import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
 import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
+import { type Status, statusOf } from './observe/status.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
@@ -39,9 +40,7 @@ import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
-import { type Collector, collectorOf } from './tombstones/collector.ts';
-import { Members } from './tombstones/members.ts';
-import { OwnLow } from './tombstones/own-low.ts';
+import { NodeTombstones } from './tombstones/node-tombstones.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
 
@@ -78,9 +77,7 @@ class Attached implements Manager {
   readonly #requests: Requests;
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
-  readonly #low: OwnLow;
-  readonly #members: Members;
-  readonly #collector: Collector | undefined;
+  readonly #tombstones: NodeTombstones;
   #stopping: Promise<void> | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
@@ -94,7 +91,8 @@ class Attached implements Manager {
     this.#clock = config.clock ?? systemClock;
     this.#random = config.random ?? Math.random;
     const warn = (code: string, message: string): void => this.#warn(code, message);
-    this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
+    const peers = (): string[] => this.#roster.urls;
+    this.#oneWay = new OneWay(config.id, peers, warn);
     this.#registry = new Registry(db, {
       tables,
       warn,
@@ -102,8 +100,8 @@ class Attached implements Manager {
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
     this.#letters = new DeadLetters(db, this.#clock);
-    const self = { id: config.id, random: this.#random, clock: this.#clock };
-    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn, low: () => this.#low.now() });
+    const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn };
+    this.#company = new NodeCompany(db, { ...around, low: () => this.#tombstones.low() });
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
@@ -126,12 +124,8 @@ class Attached implements Manager {
     this.#roster.noteRemoved();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
-    const peers = (): string[] => this.#roster.urls;
-    this.#low = new OwnLow(db, { peers, age: this.#age, clock: this.#clock });
-    this.#members = new Members(db, { id: config.id, company: this.#company, peers, clock: this.#clock });
-    const onCollected = (removed: number): void => this.#events.emit('tombstones-collected', { removed });
-    const keep = { keep: config.keepTombstonesMs, clock: this.#clock, members: this.#members, warn, onCollected };
-    this.#collector = collectorOf({ ...sources, letters: this.#letters }, keep);
+    const kept = { keep: config.keepTombstonesMs, company: this.#company, peers, age: this.#age };
+    this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...kept });
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
@@ -143,7 +137,7 @@ class Attached implements Manager {
       stopped: this.#stopped.signal,
       random: this.#random,
       fetch: (peer, ...request) => this.#fetch(peer, ...request),
-      peers: () => this.#roster.urls,
+      peers,
       shippers: () => this.#roster.shippers,
       introduction: (peer) => this.#company.introduction(peer),
       take: (body) => void this.#apply(body, {}, true),
@@ -196,9 +190,13 @@ class Attached implements Manager {
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
-      heldBy: this.#collector?.heldBy ?? [],
+      heldBy: this.#tombstones.heldBy,
       now: this.#clock.now(),
     });
+  }
+
+  status(): Status {
+    return statusOf(this.health(), { db: this.#db, registry: this.#registry, counter: this.#counter });
   }
 
   async flush(): Promise<FlushResult> {
@@ -219,8 +217,7 @@ class Attached implements Manager {
 
   forget(id: string): void {
     this.#refuseIfStopped();
-    this.#members.forget(id);
-    this.#collector?.lookAgain();
+    this.#tombstones.forget(id);
   }
 
   nudge(): void {
@@ -367,7 +364,7 @@ class Attached implements Manager {
     this.#roster.tick();
     this.#requests.serve();
     this.#comparisons.tick();
-    this.#collector?.tick();
+    this.#tombstones.tick();
   }
 
   async #end(): Promise<void> {

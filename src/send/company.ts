@@ -53,10 +53,6 @@ export class NodeCompany {
     return this.#identity.problems();
   }
 
-  low(): number {
-    return this.#o.low();
-  }
-
   /** The databases that hold an id at present, without this one. */
   others(): Other[] {
     return this.#identity.others();

@@ -19,14 +19,6 @@ const LOOK_MS = 60_000;
 /** Whoever has not said by then what it still has to send is named. */
 const UNSPOKEN_MS = 10 * 60_000;
 
-/** Undefined where tombstones are kept for ever. */
-export function collectorOf(
-  parts: Parts,
-  { keep, ...options }: Omit<CollectorOptions, 'keep'> & { keep: number | undefined },
-): Collector | undefined {
-  return keep === undefined ? undefined : new Collector(parts, { keep, ...options });
-}
-
 export class Collector {
   readonly #parts: Parts;
   readonly #options: CollectorOptions;
