@@ -15,7 +15,10 @@ test('notes it for a node that is known, and says who is where it is not', { tim
   const db = await database(ITEMS, path);
   const manager = attach(db, { id: 'a', peers: ['http://127.0.0.1:9'] }, ['items']);
   cleanUp(() => manager.stop());
-  manager.hello('id=c; inc=0123456789abcdef; boot=1-01234567; t0=0; t=1');
+  manager.receive('{"batch_id":1,"changes":[]}', {
+    from: 'c',
+    said: 'id=c; inc=0123456789abcdef; boot=1-01234567; t0=0; t=1',
+  });
   expect(await forget('-db', path, 'd')).toMatchObject({
     code: 1,
     output: expect.stringMatching(/no node "d" is known here.*"c", "http:\/\/127\.0\.0\.1:9"/s),
