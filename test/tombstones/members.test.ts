@@ -183,6 +183,19 @@ describe('through a hub', () => {
     await cluster.gone(a, b);
   });
 
+  test('two hubs that are edges of each other do not wait for each other', async () => {
+    const cluster = new Aging();
+    await cluster.relay('h1', ['a', 'h2']);
+    await cluster.relay('h2', ['b', 'h1']);
+    const [a, b] = [await cluster.member('a', ['h1']), await cluster.member('b', ['h2'])];
+    write(a, '1', '2');
+    await settled('1 2', a, b);
+    b.db.exec("DELETE FROM items WHERE id = '1'");
+    await settled('2', a, b);
+    await cluster.pass(100, a, b);
+    await cluster.gone(a, b);
+  });
+
   test('it says nothing before all edges have spoken, and to none what that one has said', async () => {
     const cluster = new Aging();
     await cluster.relay('hub', ['a', 'b']);
