@@ -27,7 +27,7 @@ import { listAliases } from './migrate/aliases.ts';
 import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { type Status, statusOf } from './observe/status.ts';
-import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
+import { type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
@@ -47,6 +47,8 @@ import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
+import { NodeTombstones } from './tombstones/node-tombstones.ts';
+import { watch } from './watch.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
 import { exactIntegers } from './wire/values.ts';
@@ -89,6 +91,7 @@ class Attached implements Manager {
   readonly #comparisons: Comparisons;
   /** Where there are keys. */
   readonly #bonds: Bonds | undefined;
+  readonly #tombstones: NodeTombstones;
   #stopping: Promise<void> | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
@@ -104,7 +107,8 @@ class Attached implements Manager {
     this.#random = config.random ?? chance;
     this.#faults = new Faults(this.#clock);
     const warn = (code: string, message: string): void => this.#warn(code, message);
-    this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
+    const peers = (): string[] => this.#roster.urls;
+    this.#oneWay = new OneWay(config.id, peers, warn);
     this.#registry = new Registry(db, {
       tables,
       warn,
@@ -112,8 +116,8 @@ class Attached implements Manager {
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
     this.#letters = new DeadLetters(db, this.#clock);
-    const self = { id: config.id, random: this.#random, clock: this.#clock };
-    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn });
+    const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn };
+    this.#company = new NodeCompany(db, { ...around, low: () => this.#tombstones.low() });
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
@@ -137,6 +141,8 @@ class Attached implements Manager {
     this.#roster.noteRemoved();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
+    const kept = { keep: config.keepTombstonesMs, company: this.#company, peers, age: this.#age };
+    this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...kept });
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
@@ -151,7 +157,7 @@ class Attached implements Manager {
       stopped: this.#stopped.signal,
       random: this.#random,
       fetch: (peer, ...request) => this.#fetch(peer, ...request),
-      peers: () => this.#roster.urls,
+      peers,
       shippers: () => this.#roster.shippers,
       company: this.#company,
       bond: (peer) => this.#bonds?.of(peer),
@@ -169,7 +175,12 @@ class Attached implements Manager {
     };
     this.#roster.start();
     this.#retrying.start();
-    this.#watching = this.#watch();
+    this.#watching = watch(() => this.#tick(), {
+      clock: this.#clock,
+      ms: TICK_MS,
+      events: this.#events,
+      stopped: this.#stopped.signal,
+    });
   }
 
   applyChanges(changes: Change[]): number {
@@ -208,6 +219,7 @@ class Attached implements Manager {
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
       bonded: (peer) => this.#bonds?.healthOf(peer),
+      heldBy: this.#tombstones.heldBy,
       now: this.#clock.now(),
     });
   }
@@ -232,6 +244,11 @@ class Attached implements Manager {
     const answered = await this.#comparisons.answer(path, body, options);
     const self = this.#stopping ? undefined : this.#company.introductionTo(options.said);
     return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
+  }
+
+  forget(id: string): void {
+    this.#refuseIfStopped();
+    this.#tombstones.forget(id);
   }
 
   nudge(): void {
@@ -335,25 +352,6 @@ class Attached implements Manager {
     queueMicrotask(() => this.#events.emit('warning', { code, message }));
   }
 
-  /** The loop beside those of the peers, and the only one where there are none. */
-  async #watch(): Promise<void> {
-    let told: string | undefined;
-    while (!this.#stopped.signal.aborted) {
-      await this.#clock.sleep(TICK_MS, this.#stopped.signal);
-      if (this.#stopped.signal.aborted) return;
-      try {
-        this.#tick();
-        told = undefined;
-      } catch (error) {
-        const failure = error instanceof RowcastError ? error : asFailure(error);
-        // Somebody else has the database for a moment; and what lasts is said once.
-        const passing = failure.code === 'IN_TRANSACTION' || failure.code === 'DATABASE_BUSY';
-        if (!passing && failure.message !== told) this.#events.emit('error', failure);
-        if (!passing) told = failure.message;
-      }
-    }
-  }
-
   /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
     this.#stillness.look((isQuiet) => {
@@ -363,6 +361,7 @@ class Attached implements Manager {
       this.#roster.ask(this.#company.toAsk());
       this.#requests.serve();
       this.#comparisons.tick();
+      this.#tombstones.tick();
     });
   }
 

@@ -39,6 +39,7 @@ export type RejectionCode =
   | 'unknown-table'
   | 'unknown-column'
   | 'constraint'
+  | 'below-horizon'
   /** Its sender may not make it: neither applied nor kept here. */
   | 'forbidden';
 

@@ -100,7 +100,6 @@ describe('the direction of imports', () => {
     const users = imports.filter(
       ({ from, to }) => from.startsWith('hub/') && !from.startsWith('hub/sqlite-') && to.startsWith('sqlite/'),
     );
-    // What opens the store.
     expect(users.map(show)).toEqual(['hub/hub.ts -> sqlite/connection.ts']);
   });
 
