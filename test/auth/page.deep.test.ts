@@ -45,7 +45,7 @@ test('a server that is wired by hand', async () => {
   // The keyring is made once; the rest is what every request does.
   const [keyring, ...perRequest] = rest.join('\n').trim().split('\n') as [string, ...string[]];
   const keys = [{ id: 'k1', secret: SECRET }];
-  const made = new Function('createKeyring', 'keys', `${keyring}; return keyring;`)(auth.createKeyring, keys);
+  const made = new Function('createKeyring', 'keys', `${keyring}\nreturn keyring;`)(auth.createKeyring, keys);
   const b = await node({ id: 'b' });
   const given = ['keyring', 'manager', 'method', 'request', 'requestBody', 'unpacked', 'answer', ...names];
   const exported = new Map(Object.entries(auth));
