@@ -20,6 +20,7 @@ import {
 import { DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
+import { Faults } from './faults.ts';
 import { type Health, health } from './health.ts';
 import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
@@ -33,21 +34,21 @@ import { RetryLoop } from './receive/retry-loop.ts';
 import type { Attachment } from './send/attachment.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
-import type { Bonds } from './send/bonds.ts';
 import { NodeCompany } from './send/company.ts';
 import { Comparisons } from './send/comparisons.ts';
-import { nodeBonds } from './send/node-bonds.ts';
+import { Lines } from './send/lines.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
-import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
-import { Faults } from './sqlite/faults.ts';
+import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
-import { batchText, exactIntegers } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
+import { NodeTombstones } from './tombstones/node-tombstones.ts';
+import { batchText } from './wire/body.ts';
+import { type Change, ROWCAST_HEADER } from './wire/protocol.ts';
+import { exactIntegers } from './wire/values.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -78,17 +79,15 @@ class Attached implements Manager {
   readonly #age: BacklogAge;
   readonly #oneWay: OneWay;
   readonly #roster: Roster;
-  readonly #transport: Transport;
+  readonly #lines: Lines;
   readonly #stopped = new AbortController();
+  readonly #stillness: Stillness;
   readonly #watching: Promise<void>;
   readonly #requests: Requests;
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
-  /** Where there are keys. */
-  readonly #bonds: Bonds | undefined;
+  readonly #tombstones: NodeTombstones;
   #stopping: Promise<void> | undefined;
-  /** The state of the database at the latest tick that went through, before what the tick itself has done. */
-  #looked: string | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
     const db = new Connection(handle);
@@ -96,13 +95,15 @@ class Attached implements Manager {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
+    this.#stillness = new Stillness(db);
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
     this.#random = config.random ?? chance;
     this.#faults = new Faults(this.#clock);
     const warn = (code: string, message: string): void => this.#warn(code, message);
-    this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
+    const peers = (): string[] => this.#roster.urls;
+    this.#oneWay = new OneWay(config.id, peers, warn);
     this.#registry = new Registry(db, {
       tables,
       warn,
@@ -110,8 +111,8 @@ class Attached implements Manager {
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
     this.#letters = new DeadLetters(db, this.#clock);
-    const self = { id: config.id, random: this.#random, clock: this.#clock };
-    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn });
+    const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn };
+    this.#company = new NodeCompany(db, { ...around, low: () => this.#tombstones.low() });
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
@@ -129,18 +130,19 @@ class Attached implements Manager {
       bound: new BacklogBound({ ...sources, counter: this.#counter, age: this.#age, limits }),
       warn,
       shipper: (url, attachment) => this.#shipper(url, attachment),
-      onRemoved: (url) => this.#bonds?.forget(url),
+      onRemoved: (url) => this.#lines.bonds?.forget(url),
     });
     this.#roster.enrol();
     this.#roster.noteRemoved();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
+    const kept = { keep: config.keepTombstonesMs, company: this.#company, peers, age: this.#age };
+    this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...kept });
     this.#retrying.schemaChanged();
 
-    this.#transport = transportFor(config);
-    const line = { nodeId: config.id, clock: this.#clock, transport: this.#transport, warn };
-    this.#bonds = nodeBonds(config.auth, db, { ...line, onAnswer: (peer, id) => this.#heard(peer, id) });
-    this.trust = this.#bonds?.trust;
+    const onAnswer = (peer: string, id: string | null | undefined): void => this.#heard(peer, id);
+    this.#lines = new Lines(config, db, { clock: this.#clock, warn, onAnswer });
+    this.trust = this.#lines.bonds?.trust;
     this.#comparisons = new Comparisons(db, {
       registry: this.#registry,
       config,
@@ -148,11 +150,11 @@ class Attached implements Manager {
       events: this.#events,
       stopped: this.#stopped.signal,
       random: this.#random,
-      fetch: (peer, ...request) => this.#fetch(peer, ...request),
-      peers: () => this.#roster.urls,
+      fetch: (peer, ...request) => this.#lines.fetch(peer, ...request),
+      peers,
       shippers: () => this.#roster.shippers,
       company: this.#company,
-      bond: (peer) => this.#bonds?.of(peer),
+      bond: (peer) => this.#lines.bonds?.of(peer),
       take: (body) => void this.#apply(body, {}, true),
     });
     this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
@@ -205,7 +207,8 @@ class Attached implements Manager {
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
-      bonded: (peer) => this.#bonds?.healthOf(peer),
+      heldBy: this.#tombstones.heldBy,
+      bonded: (peer) => this.#lines.bonds?.healthOf(peer),
       now: this.#clock.now(),
     });
   }
@@ -232,6 +235,11 @@ class Attached implements Manager {
     return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
+  forget(id: string): void {
+    this.#refuseIfStopped();
+    this.#tombstones.forget(id);
+  }
+
   nudge(): void {
     this.#roster.nudge();
   }
@@ -239,7 +247,7 @@ class Attached implements Manager {
   configure(settings: Settings): void {
     this.#refuseIfStopped();
     const checked = checkSettings(settings);
-    replaceKeys(this.#bonds?.keyring, checked.auth);
+    replaceKeys(this.#lines.bonds?.keyring, checked.auth);
     Object.assign(this.#settings, checked.settings);
     this.nudge();
   }
@@ -273,7 +281,7 @@ class Attached implements Manager {
     });
     this.#company.settle();
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
-    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    this.#retrying.cameBack(this.#applier.takeCameBack());
     this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
@@ -304,23 +312,16 @@ class Attached implements Manager {
       peer,
       outbox: this.#comparisons.seeding(peer, outbox),
       company: this.#company.of(peer),
-      fetch: (...request) => this.#fetch(peer, ...request),
-      get: this.#transport.get,
-      untilSent: this.#transport.untilSent,
+      fetch: (...request) => this.#lines.fetch(peer, ...request),
+      get: this.#lines.transport.get,
+      untilSent: this.#lines.transport.untilSent,
       clock: this.#clock,
       random: this.#random,
       events: this.#events,
       faults: this.#faults,
       pace: this.#settings,
-      bond: this.#bonds?.of(peer),
+      bond: this.#lines.bonds?.of(peer),
     });
-  }
-
-  async #fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post> {
-    const answer = await this.#transport.fetch(...request);
-    // Where there are keys, who has answered is known once the answer has proved it.
-    if (!this.#bonds) this.#heard(peer, answer.headers?.get(NODE_ID_HEADER));
-    return answer;
   }
 
   #heard(peer: string, id: string | null | undefined): void {
@@ -354,24 +355,22 @@ class Attached implements Manager {
 
   /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
-    const found = this.#db.fingerprint();
-    const isQuiet = found !== undefined && found === this.#looked;
-    // Where it fails on the way, all of it is done again.
-    this.#looked = undefined;
-    this.#age.tick();
-    if (!isQuiet) this.#look();
-    this.#roster.tick(isQuiet);
-    this.#roster.ask(this.#company.toAsk());
-    this.#requests.serve();
-    this.#comparisons.tick();
-    this.#looked = found;
+    this.#stillness.look((isQuiet) => {
+      this.#age.tick();
+      if (!isQuiet) this.#look();
+      this.#roster.tick(isQuiet);
+      this.#roster.ask(this.#company.toAsk());
+      this.#requests.serve();
+      this.#comparisons.tick();
+      this.#tombstones.tick();
+    });
   }
 
   /** What somebody may have done to the schema and the rows. */
   #look(): void {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
-    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    this.#retrying.cameBack(this.#applier.takeCameBack());
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
   }
 
@@ -379,7 +378,7 @@ class Attached implements Manager {
     this.#counter.stop();
     this.#stopped.abort();
     await Promise.all([this.#watching, this.#retrying.stop(), this.#comparisons.stop(), this.#roster.stop()]);
-    this.#transport.close();
+    this.#lines.transport.close();
     try {
       this.#roster.leave();
       this.#applier.release();

@@ -54,6 +54,8 @@ export interface Health {
   lag_ms: number;
   /** Why `ok` is false. */
   problems: string[];
+  /** The nodes because of which no tombstones are collected; absent where there are none. */
+  tombstones_held_by?: string[];
 }
 
 /** What health() looks at. */
@@ -71,6 +73,8 @@ export interface Subject {
   verified(peer: string): VerifySummary | undefined;
   /** Where there are keys. */
   bonded(peer: string): BondHealth | undefined;
+  /** For whom tombstones are kept longer than they should be. */
+  heldBy: string[];
   now: number;
 }
 
@@ -98,6 +102,7 @@ export function health(subject: Subject): Health {
     peer_states,
     lag_ms,
     problems,
+    ...(subject.heldBy.length > 0 && { tombstones_held_by: subject.heldBy }),
   };
 }
 

@@ -24,6 +24,7 @@ import {
   bindingFlag,
   configFlag,
   idFlag,
+  keepFlag,
   listenFlag,
   peersFileFlag,
   peersFlag,
@@ -51,6 +52,7 @@ export const SERVE_FLAGS = {
     ['full', 'normal'],
     'full: an answered write survives a power cut. normal: faster, the latest writes may not.',
   ),
+  tombstonesKeep: keepFlag,
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...keyFlags,
   ...backlogFlags,
@@ -99,9 +101,11 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
+    const { tombstonesKeep: keep } = flags;
+    const beside = { maxBodyBytes, verify: verifyOption(flags), tombstones: { keep } };
     manager = attach(
       opened.db,
-      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags), ...(auth && { auth }) },
+      { id: flags.id, peers, ...beside, ...settingsOf(flags), ...(auth && { auth }) },
       tables,
     );
     // After attach, which knows whether this is a table at all.
@@ -153,6 +157,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     log('warn', 'warning', { code: 'open-to-all', message: ITEMS_OPEN });
   }
   manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
+  manager.on('tombstones-collected', (collected) => log('info', 'tombstones-collected', { ...collected }));
   if (!store && tables.some(isItems)) {
     log('warn', 'warning', { code: 'items', message: `the item routes are not served: ${NOT_ITEMS}` });
   }

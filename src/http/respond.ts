@@ -2,7 +2,6 @@
 
 import { isPeerPath } from '../auth/requests.ts';
 import type { Trust } from '../auth/trust.ts';
-import type { AnswerOptions } from '../compare/answer.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack, unpackedMax } from '../wire/gzip.ts';
@@ -20,6 +19,12 @@ import {
 import type { Incoming, Outgoing } from './bridge.ts';
 import { letIn } from './gate.ts';
 import { type Exposition, probeAt } from './probes.ts';
+
+/** Who asks, by its headers. */
+interface AnswerOptions {
+  from?: string | undefined;
+  said?: string | undefined;
+}
 
 /** A node's manager, or a hub. */
 export interface Replica {

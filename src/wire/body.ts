@@ -154,9 +154,3 @@ export function singleBody(db: Connection, body: Body, batchId: number, index: n
   const found = db.get<{ value: string }>(`SELECT value FROM ${CHANGES_OF_BODY} WHERE key = ?`, body, index);
   return new TextEncoder().encode(batchText(batchId, String(found?.value)));
 }
-
-/** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
-export function exactIntegers(_key: string, value: unknown): unknown {
-  if (typeof value !== 'bigint') return value;
-  return Number.isSafeInteger(Number(value)) ? Number(value) : `$int:${value}`;
-}
