@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Change } from '../../src/index.ts';
+import { draws } from '../support/draws.ts';
 import { node, rowsOf, type TestNode, until } from '../support/nodes.ts';
 import { visibleOf } from '../support/unique-kernel.ts';
 
@@ -219,7 +220,7 @@ test('any changes, in any batches and any order, leave what the rule names, on e
         }
       },
     ),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 });
 
