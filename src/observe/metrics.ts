@@ -23,7 +23,7 @@ export interface Observable {
 
 type Counted = Exclude<
   EventName,
-  'applied' | 'acked' | 'peer-stale' | 'tombstones-collected' | 'peer-up' | 'peer-down' | 'error'
+  'applied' | 'visible' | 'acked' | 'peer-stale' | 'tombstones-collected' | 'peer-up' | 'peer-down' | 'error'
 >;
 
 /** What a node's status and a hub's have in common, as far as it is shown. */
