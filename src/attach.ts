@@ -34,23 +34,21 @@ import { RetryLoop } from './receive/retry-loop.ts';
 import type { Attachment } from './send/attachment.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
-import type { Bonds } from './send/bonds.ts';
 import { NodeCompany } from './send/company.ts';
 import { Comparisons } from './send/comparisons.ts';
-import { nodeBonds } from './send/node-bonds.ts';
+import { Lines } from './send/lines.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
-import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { NodeTombstones } from './tombstones/node-tombstones.ts';
 import { watch } from './watch.ts';
 import { batchText } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
+import { type Change, ROWCAST_HEADER } from './wire/protocol.ts';
 import { exactIntegers } from './wire/values.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
@@ -82,15 +80,13 @@ class Attached implements Manager {
   readonly #age: BacklogAge;
   readonly #oneWay: OneWay;
   readonly #roster: Roster;
-  readonly #transport: Transport;
+  readonly #lines: Lines;
   readonly #stopped = new AbortController();
   readonly #stillness: Stillness;
   readonly #watching: Promise<void>;
   readonly #requests: Requests;
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
-  /** Where there are keys. */
-  readonly #bonds: Bonds | undefined;
   readonly #tombstones: NodeTombstones;
   #stopping: Promise<void> | undefined;
 
@@ -135,7 +131,7 @@ class Attached implements Manager {
       bound: new BacklogBound({ ...sources, counter: this.#counter, age: this.#age, limits }),
       warn,
       shipper: (url, attachment) => this.#shipper(url, attachment),
-      onRemoved: (url) => this.#bonds?.forget(url),
+      onRemoved: (url) => this.#lines.bonds?.forget(url),
     });
     this.#roster.enrol();
     this.#roster.noteRemoved();
@@ -145,10 +141,9 @@ class Attached implements Manager {
     this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...kept });
     this.#retrying.schemaChanged();
 
-    this.#transport = transportFor(config);
-    const line = { nodeId: config.id, clock: this.#clock, transport: this.#transport, warn };
-    this.#bonds = nodeBonds(config.auth, db, { ...line, onAnswer: (peer, id) => this.#heard(peer, id) });
-    this.trust = this.#bonds?.trust;
+    const onAnswer = (peer: string, id: string | null | undefined): void => this.#heard(peer, id);
+    this.#lines = new Lines(config, db, { clock: this.#clock, warn, onAnswer });
+    this.trust = this.#lines.bonds?.trust;
     this.#comparisons = new Comparisons(db, {
       registry: this.#registry,
       config,
@@ -156,12 +151,12 @@ class Attached implements Manager {
       events: this.#events,
       stopped: this.#stopped.signal,
       random: this.#random,
-      fetch: (peer, ...request) => this.#fetch(peer, ...request),
+      fetch: (peer, ...request) => this.#lines.fetch(peer, ...request),
       peers,
       shippers: () => this.#roster.shippers,
       company: this.#company,
-      bond: (peer) => this.#bonds?.of(peer),
-      take: (peer, body) => void this.#apply(body, { rights: this.#bonds?.rightsAt(peer) }, true),
+      bond: (peer) => this.#lines.bonds?.of(peer),
+      take: (peer, body) => void this.#apply(body, { rights: this.#lines.bonds?.rightsAt(peer) }, true),
     });
     this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
     this.deadLetters = {
@@ -218,8 +213,8 @@ class Attached implements Manager {
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
-      bonded: (peer) => this.#bonds?.healthOf(peer),
       heldBy: this.#tombstones.heldBy,
+      bonded: (peer) => this.#lines.bonds?.healthOf(peer),
       now: this.#clock.now(),
     });
   }
@@ -257,8 +252,8 @@ class Attached implements Manager {
 
   configure(settings: Settings): void {
     this.#refuseIfStopped();
-    const changed = replaceTrust(checkSettings(settings), this.#bonds?.keyring, this.#transport);
-    Object.assign(this.#settings, changed);
+    const { bonds, transport } = this.#lines;
+    Object.assign(this.#settings, replaceTrust(checkSettings(settings), bonds?.keyring, transport));
     this.nudge();
   }
 
@@ -323,23 +318,16 @@ class Attached implements Manager {
       peer,
       outbox: this.#comparisons.seeding(peer, outbox),
       company: this.#company.of(peer),
-      fetch: (...request) => this.#fetch(peer, ...request),
-      get: this.#transport.get,
-      untilSent: this.#transport.untilSent,
+      fetch: (...request) => this.#lines.fetch(peer, ...request),
+      get: this.#lines.transport.get,
+      untilSent: this.#lines.transport.untilSent,
       clock: this.#clock,
       random: this.#random,
       events: this.#events,
       faults: this.#faults,
       pace: this.#settings,
-      bond: this.#bonds?.of(peer),
+      bond: this.#lines.bonds?.of(peer),
     });
-  }
-
-  async #fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post> {
-    const answer = await this.#transport.fetch(...request);
-    // Where there are keys, who has answered is known once the answer has proved it.
-    if (!this.#bonds) this.#heard(peer, answer.headers?.get(NODE_ID_HEADER));
-    return answer;
   }
 
   #heard(peer: string, id: string | null | undefined): void {
@@ -377,7 +365,7 @@ class Attached implements Manager {
     this.#counter.stop();
     this.#stopped.abort();
     await Promise.all([this.#watching, this.#retrying.stop(), this.#comparisons.stop(), this.#roster.stop()]);
-    this.#transport.close();
+    this.#lines.transport.close();
     try {
       this.#roster.leave();
       this.#applier.release();

@@ -194,9 +194,12 @@ export class Shipper<P = unknown> {
       if (verdict.kind === 'acked') {
         failures = { unreachable: 0, refused: 0 };
         this.#resize(current, verdict.applyMs);
-        await this.#forbidden(current, verdict);
-        if (ahead) delivered = acknowledged(current, verdict);
-        else await this.#acked(acknowledged(current, verdict));
+        const acked = acknowledged(current, verdict);
+        if (acked.counts !== false) await this.#forbidden(current, verdict);
+        if (ahead) delivered = acked;
+        else await this.#acked(acked);
+        // The same comes again: not at once, whoever it is that keeps acknowledging what he should not.
+        if (acked.counts === false) await this.#backOff(1);
         current = ahead ?? (await this.#next());
         continue;
       }
