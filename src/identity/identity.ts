@@ -279,7 +279,8 @@ export class Identity {
     const known = Number(this.#db.get(`SELECT count(*) AS n FROM main._nodes WHERE ${strangers}`)?.n);
     if (known <= STRANGERS_KEPT) return;
     const oldest = `SELECT inc FROM main._nodes WHERE ${strangers} ORDER BY heard LIMIT ${known - STRANGERS_KEPT}`;
-    this.#db.run(`DELETE FROM main._nodes WHERE inc IN (${oldest})`);
+    const forgotten = this.#db.all<{ inc: string }>(`DELETE FROM main._nodes WHERE inc IN (${oldest}) RETURNING inc`);
+    for (const { inc } of forgotten) this.#heard.delete(inc);
     this.#db.run('DELETE FROM main._names WHERE inc NOT IN (SELECT inc FROM main._nodes)');
   }
 
