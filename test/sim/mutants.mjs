@@ -462,7 +462,7 @@ export const MUTANTS = [
     edits: [
       [
         'send/outbox.js',
-        'adoptForeign(this.#db, tables, { after, upTo: found.last });',
+        'adoptForeign(this.#db, this.#registry.list(), { after, upTo: found.last });',
         "this.#db.run('DELETE FROM _changes WHERE table_name IS NULL');",
       ],
     ],
