@@ -24,7 +24,11 @@ export async function deletedByComparison(world: Forgetting): Promise<string | u
   if ([node, peer].some(({ disk }) => disk.kind === 'node-foreign-keys' || disk.inTransaction)) return undefined;
   // First what the two have done since; what is on its way is exempt.
   await world.until(() => !hasPending(node) && !hasPending(peer));
-  const zombie = random.pick([undefined, ...forgottenOn(node, peer)]);
+  // What it has set aside is exempt, too, until somebody has said that it is not wanted.
+  const letters = node.disk.all("SELECT dead_id AS id FROM _dead_letter_info WHERE code = 'below-horizon'");
+  for (const { id } of letters) void node.process.letters?.discard(Number(id));
+  const known = forgottenOn(node, peer);
+  const zombie = known[random.below(Math.max(1, known.length))];
   if (!zombie || !bringBack(peer, zombie)) return undefined;
   world.trace(`${peer.name} has ${zombie.id} again, which ${node.name} has forgotten, and is compared with`);
   let over = false;
