@@ -24,6 +24,8 @@ import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
+import { NodeClockFloor } from './receive/clock-floor.ts';
+import { Horizon } from './receive/horizon.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
 import type { Attachment } from './send/attachment.ts';
@@ -40,7 +42,7 @@ import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
+import { type Change, NODE_ID_HEADER, senderId } from './wire/protocol.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -74,6 +76,7 @@ class Attached implements Manager {
   readonly #watching: Promise<void>;
   readonly #requests: Requests;
   readonly #company: NodeCompany;
+  readonly #floor: NodeClockFloor;
   readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
 
@@ -95,14 +98,17 @@ class Attached implements Manager {
       onRefresh: () => this.#retrying.schemaChanged(),
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
-    this.#letters = new DeadLetters(db, this.#clock);
+    const horizon = new Horizon(this.#clock, config.maxAheadMs);
+    this.#letters = new DeadLetters(db, this.#clock, horizon);
     const self = { id: config.id, random: this.#random, clock: this.#clock };
     this.#company = new NodeCompany(db, { ...self, events: this.#events, warn });
-    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
+    const taking = { bodyBytes: config.maxBodyBytes, horizon };
+    this.#applier = new Applier(db, this.#registry, this.#letters, taking, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
+    this.#floor = new NodeClockFloor(db, this.#clock, config.maxAheadMs, warn);
     this.#company.begin();
     this.#applier.prepare();
     this.#age = new BacklogAge(db, this.#clock);
@@ -162,8 +168,9 @@ class Attached implements Manager {
     const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
     return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
       this.#refuseIfStopped();
+      this.#floor.refuseIfBehind();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
-      return this.#apply(body, options, options.said !== undefined);
+      return this.#apply(body, { ...options, from: senderId(options.from) }, options.said !== undefined);
     });
   }
 
@@ -180,6 +187,7 @@ class Attached implements Manager {
       registry: this.#registry,
       letters: this.#letters,
       company: this.#company,
+      clockProblem: this.#floor.problem,
       shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
@@ -341,9 +349,11 @@ class Attached implements Manager {
   /** A few look-ups, as long as nobody has touched anything. */
   #tick(): void {
     this.#age.tick();
+    this.#floor.tick();
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    if (this.#retrying.releaseDue()) this.nudge();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
     this.#roster.tick();
     this.#requests.serve();

@@ -63,14 +63,15 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     return 0;
   }
   const { flags, peers: edges } = first;
-  const { id, binding, maxBodyBytes } = flags;
+  const { id, binding, maxBodyBytes, maxAheadMs } = flags;
   const { log, server, answerWith } = await begin(flags);
   let opened: Opened | undefined;
   let relay: Hub;
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) });
+    const taking = { maxBodyBytes, maxAheadMs };
+    relay = await createHub(opened.db, { id, edges, ...taking, verify: verifyOption(flags), ...settingsOf(flags) });
   } catch (error) {
     server.cut();
     opened?.close();

@@ -83,7 +83,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     return 0;
   }
   const { flags, peers } = first;
-  const { binding, busyMs, synchronous, maxBodyBytes } = flags;
+  const { binding, busyMs, synchronous, maxBodyBytes, maxAheadMs } = flags;
   const { log, server, answerWith } = await begin(flags);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
@@ -94,7 +94,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     const routed = preparedItems(opened.db, flags.table);
     manager = attach(
       opened.db,
-      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) },
+      { id: flags.id, peers, maxBodyBytes, maxAheadMs, verify: verifyOption(flags), ...settingsOf(flags) },
       tables,
     );
     // After attach, which knows whether this is a table at all.

@@ -38,7 +38,21 @@ export interface Sight {
   undelivered: Id[];
   /** Of the ids: those for which a change was received that cannot be applied here; a dead letter keeps it. */
   parked: Id[];
+  /** Changes of the ids that are kept here until their time has come; see receive/horizon.ts. */
+  early: Early[];
 }
+
+/** A change that is too far ahead of the clock where it is kept. */
+export interface Early {
+  id: Id;
+  version: number;
+}
+
+/** Those of a table, whose name is bound first, among the ids of a JSON array. */
+export const EARLY =
+  'SELECT d.row_id AS id, i.version AS version FROM main._dead_letter_info AS i ' +
+  "JOIN main._dead_letter AS d USING (dead_id) WHERE i.code = 'future-stamp' " +
+  'AND i.table_name = ? COLLATE NOCASE AND d.row_id IN (SELECT value FROM json_each(?))';
 
 /** How much one piece of a walk holds. */
 export interface Portion {

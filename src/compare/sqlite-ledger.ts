@@ -8,8 +8,8 @@ import { type Body, batchSql, batchText, changeSql } from '../wire/body.ts';
 import { exactText } from '../wire/exact-text.ts';
 import { affine, content, decode, encode, rowJson } from '../wire/values.ts';
 import { EVERYTHING, type Id, type OwnId, type Part, partsOf, type Range, toWire } from './ids.ts';
-import type { Columns, Entry, Ledger, Outline, Parcel, Portion, Sight, Spelt } from './ledger.ts';
-import { firstThatFit } from './ledger.ts';
+import type { Columns, Early, Entry, Ledger, Outline, Parcel, Portion, Sight, Spelt } from './ledger.ts';
+import { EARLY, firstThatFit } from './ledger.ts';
 import { columnsOf, hashOf, jsonLines, rowLine, tombstoneLines } from './lines.ts';
 
 export interface SqliteLedgerOptions {
@@ -117,6 +117,7 @@ export class SqliteLedger implements Ledger {
       entries: this.#entries(table, columns, listed(ids)),
       undelivered: this.#undelivered(table, ids, this.#o.watermark(other)),
       parked: this.#parked(table, ids),
+      early: this.#early(table, ids),
     }));
   }
 
@@ -260,12 +261,18 @@ export class SqliteLedger implements Ledger {
   #parked(table: Table, ids: Id[]): Id[] {
     const rows = this.#db.all<{ id: string }>(
       'SELECT DISTINCT d.row_id AS id FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ' +
-        "WHERE i.direction = 'in' AND i.code NOT IN ('unique', 'unknown-column') AND i.table_name = ? COLLATE NOCASE " +
+        "WHERE i.direction = 'in' AND i.code NOT IN ('unique', 'unknown-column', 'future-stamp') AND i.table_name = ? COLLATE NOCASE " +
         'AND d.row_id IN (SELECT value FROM json_each(?))',
       table.name,
       JSON.stringify(ids),
     );
     return rows.map(({ id }) => id);
+  }
+
+  /** Letters name their table as it was sent; it may have had other names. */
+  #early(table: Table, ids: Id[]): Early[] {
+    const names = [...new Set([table.name, table.wireName, ...table.was].map(fold))];
+    return names.flatMap((name) => this.#db.all<Early & Record<string, never>>(EARLY, name, JSON.stringify(ids)));
   }
 
   /** A choice is made three times: among the rows, the hidden ones and the tombstones. */

@@ -9,7 +9,7 @@ import { messageOf } from '../errors.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { Body } from '../wire/body.ts';
 import type { Id } from './ids.ts';
-import type { Columns, Entry, Eventually, Ledger, Outline, Portion, Sight } from './ledger.ts';
+import type { Columns, Early, Entry, Eventually, Ledger, Outline, Portion, Sight } from './ledger.ts';
 import type { Pace } from './pace.ts';
 import { CannotCompare, type Remote } from './remote.ts';
 import { isSame, type Suspect, suspectsIn } from './walk.ts';
@@ -40,7 +40,7 @@ export interface VerifiedTable {
   /** How many differ, or did until they were repaired. */
   differences: number;
   repaired: number;
-  /** How many differ because the change of the newer side is still on its way. */
+  /** How many differ because the change of the newer side is still on its way, or waits for its time on the other. */
   pending: number;
   /** The first of them, as many as were asked for. */
   list: Difference[];
@@ -176,7 +176,7 @@ async function verifyTable(
 }
 
 /** What has become of a suspect when it is looked at again. */
-export type Judgement = 'equal' | 'moved' | 'pending' | 'differs';
+export type Judgement = 'equal' | 'moved' | 'pending' | 'early' | 'differs';
 
 interface Judged extends Suspect {
   judgement: Judgement;
@@ -198,6 +198,7 @@ async function judgeAll(
     await pace.sleep(AGAIN_MS);
     const judged = await lookAgain(comparison, table.table, columns, undecided);
     differing.push(...judged.filter(({ judgement }) => judgement === 'differs'));
+    table.pending += judged.filter(({ judgement }) => judgement === 'early').length;
     const pending = judged.filter(({ judgement }) => judgement === 'pending');
     const waiting = new Set(pending.map(({ id }) => id));
     undecided = undecided.filter(({ id }) => waiting.has(id));
@@ -237,8 +238,13 @@ async function lookAgain(
       const now = { id: before.id, here: here.entries.get(before.id), there: there.entries.get(before.id) };
       const onItsWay = { here: here.undelivered.has(before.id), there: there.undelivered.has(before.id) };
       const behind = newerSide(now) === 'here' ? 'there' : 'here';
-      const isParked = (behind === 'here' ? here : there).parked.has(before.id);
-      judged.push({ ...now, judgement: judge(before, now, onItsWay), ...(isParked && { parked: behind }) });
+      const side = behind === 'here' ? here : there;
+      const isParked = side.parked.has(before.id);
+      const judgement = judge(before, now, onItsWay);
+      // It has come, and is too far ahead of the clock there: it is merged in its time, and sending it again is no use.
+      const newest = now[behind === 'here' ? 'there' : 'here'];
+      const isEarly = judgement !== 'equal' && newest !== undefined && side.early.has(nameOf(newest));
+      judged.push({ ...now, judgement: isEarly ? 'early' : judgement, ...(isParked && { parked: behind }) });
     }
   }
   return judged;
@@ -360,6 +366,8 @@ interface Looked {
   entries: Map<Id, Entry>;
   undelivered: Set<Id>;
   parked: Set<Id>;
+  /** By `nameOf`. */
+  early: Set<string>;
 }
 
 async function lookAt(
@@ -374,12 +382,17 @@ async function lookAt(
   return { here: looked(here), there: looked(there) };
 }
 
-function looked({ entries, undelivered, parked }: Sight): Looked {
+function looked({ entries, undelivered, parked, early }: Sight): Looked {
   return {
+    early: new Set(early.map(nameOf)),
     entries: new Map(entries.map((entry) => [entry.id, entry])),
     undelivered: new Set(undelivered),
     parked: new Set(parked),
   };
+}
+
+function nameOf({ id, version }: Early): string {
+  return `${version} ${id}`;
 }
 
 function versionOf(entry: Entry | undefined): RowVersion | null {

@@ -43,7 +43,7 @@ export async function hubHealth(
   id: string,
   store: HubStore,
   links: { edge: Edge; loop: Loop }[],
-  now: number,
+  clock: { now: number; problem: string | undefined },
   verified: (url: string) => VerifySummary | undefined,
 ): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
@@ -65,14 +65,15 @@ export async function hubHealth(
       paused: edge.paused,
       pending,
       last_acked: asked[i]?.position as number,
-      lag_ms: oldest === undefined ? 0 : Math.max(0, now - oldest),
+      lag_ms: oldest === undefined ? 0 : Math.max(0, clock.now - oldest),
       last_acked_at: shipper.lastAckedAt ?? null,
       last_error: shipper.lastError ?? null,
       verified: verified(edge.url) ?? null,
     };
   });
+  const problems = [...counts.problems, ...(clock.problem === undefined ? [] : [clock.problem])];
   return {
-    ok: counts.problems.length === 0,
+    ok: problems.length === 0,
     node_id: id,
     item_count: counts.rows,
     pending_changes: greatest(states.map(({ pending }) => pending)),
@@ -80,7 +81,7 @@ export async function hubHealth(
     peers: links.map(({ edge }) => edge.url),
     peer_states: states,
     lag_ms: greatest(states.map(({ lag_ms }) => lag_ms)),
-    problems: counts.problems,
+    problems,
   };
 }
 

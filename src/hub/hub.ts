@@ -11,13 +11,14 @@ import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
+import { ClockFloor } from '../receive/clock-floor.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { flushAll } from '../send/loop.ts';
 import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
-import { ROWCAST_HEADER } from '../wire/protocol.ts';
+import { ROWCAST_HEADER, senderId } from '../wire/protocol.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
@@ -78,19 +79,20 @@ export interface Hub {
 /** What comes in together goes out together: edges are woken at once, and then share one batch. */
 const LINGER_MS = 5;
 
-/** Longer than an id may be: nobody's, and not worth keeping with every row. */
-const ID_LENGTH_MAX = 200;
+/** How often it is looked whether the time of a change has come, and what the clock says. */
+const WATCH_MS = 1_000;
 
 /** Relays between nodes. The database must be the hub's own; it is refused where it holds anything else. */
 export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const config = checkConfig(given, 'hub');
   const clock = config.clock ?? systemClock;
-  const { id, maxBodyBytes, random = chance } = config;
-  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, id, random });
+  const { id, maxBodyBytes, maxAheadMs, random = chance } = config;
+  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, maxAheadMs, id, random });
   try {
     await store.open();
     const edges = await enrolEdges(store, config.peers);
-    const kept = { askedFor: await store.askedFor(), verified: await notesOf(store).read() };
+    const [askedFor, verified] = [await store.askedFor(), await notesOf(store).read()];
+    const kept = { askedFor, verified, clock: await store.clock() };
     return new Relay(store, edges, kept, { ...config, clock });
   } catch (error) {
     await store.close();
@@ -102,6 +104,7 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
 interface Kept {
   askedFor: string[];
   verified: Map<string, VerifyNote>;
+  clock: number | undefined;
 }
 
 class Relay implements Hub {
@@ -121,6 +124,9 @@ class Relay implements Hub {
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
+  readonly #watching: Promise<void>;
+  readonly #floor: ClockFloor;
+  #clockTold = false;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -197,6 +203,8 @@ class Relay implements Hub {
     this.#identities.start();
     this.#resends.start(kept.askedFor);
     this.#comparisons.start();
+    this.#floor = new ClockFloor(config.clock, config.maxAheadMs, kept.clock);
+    this.#watching = this.#watch();
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -204,8 +212,9 @@ class Relay implements Hub {
     const self = { events: this.#events, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
+      this.#floor.refuseIfBehind();
       const { from, said } = options;
-      const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
+      const sender = senderId(from);
       const plain = said === undefined;
       const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain });
       if (said !== undefined) introduction = await this.#store.company.toSender(said);
@@ -250,7 +259,8 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified);
+    const clock = { now: this.#clock.now(), problem: this.#floor.problem };
+    return hubHealth(this.id, this.#store, this.#roster.links, clock, verified);
   }
 
   async flush(): Promise<FlushResult> {
@@ -289,9 +299,42 @@ class Relay implements Hub {
     this.#roster.nudge();
   }
 
+  /** Changes that were too far ahead of the clock are merged when they are not any more; and the clock is looked after. */
+  async #watch(): Promise<void> {
+    const stopped = this.#stopped.signal;
+    while (!stopped.aborted) {
+      await this.#clock.sleep(WATCH_MS, stopped);
+      if (stopped.aborted) return;
+      try {
+        await this.#watchClock();
+        while (!stopped.aborted && (await this.#store.release())) await this.#clock.sleep(0, stopped);
+      } catch (error) {
+        // A lock: it is tried again, and there is nothing to tell.
+        if (!(error instanceof RowcastError)) this.#events.emit('error', asFailure(error));
+      }
+    }
+  }
+
+  /** What was noted may be wrong itself, and a person may have taken it away. */
+  async #watchClock(): Promise<void> {
+    const time = this.#floor.look();
+    if (time !== undefined) await this.#store.noteClock(time);
+    const { problem } = this.#floor;
+    if (problem === undefined) return;
+    if (!this.#clockTold) this.#events.emit('warning', { code: 'clock', message: problem });
+    this.#clockTold = true;
+    this.#floor.noted = (await this.#store.clock()) ?? 0;
+  }
+
   async #end(): Promise<void> {
     this.#stopped.abort();
-    await Promise.all([this.#waking, this.#identities.stop(), this.#comparisons.stop(), this.#roster.stop()]);
+    await Promise.all([
+      this.#waking,
+      this.#watching,
+      this.#identities.stop(),
+      this.#comparisons.stop(),
+      this.#roster.stop(),
+    ]);
     this.#closeTransport();
     await this.#store.close();
   }

@@ -2,6 +2,8 @@
 import type { Id, Range } from '../compare/ids.ts';
 import {
   type Columns,
+  EARLY,
+  type Early,
   type Entry,
   firstThatFit,
   type Outline,
@@ -80,6 +82,10 @@ export class SqliteHubLedger implements HubLedger {
       position,
     );
     return rows.map(({ id }) => id);
+  }
+
+  async early(table: string, ids: Id[]): Promise<Early[]> {
+    return this.#db.all<Early & Record<string, never>>(EARLY, table, JSON.stringify(ids));
   }
 
   async changes(table: string, ids: Id[], batchId: number, portion: Portion): Promise<Parcel> {

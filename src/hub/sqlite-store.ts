@@ -2,11 +2,12 @@
 import type { Clock } from '../clock.ts';
 import { DeadLetters } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
+import { Horizon } from '../receive/horizon.ts';
 import { setAsideChanges, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
-import type { BatchLimit } from '../wire/body.ts';
+import { type BatchLimit, batchText } from '../wire/body.ts';
 import { LATEST, SqliteHubCompany } from './sqlite-company.ts';
 import { SqliteHubLedger } from './sqlite-ledger.ts';
 import { SegmentReader } from './sqlite-read.ts';
@@ -17,10 +18,15 @@ import type { Counts, EdgeRow, EdgeShipment, HubLetters, HubStore, Segment, Send
 /** Rows that an edge has not acknowledged are counted up to here. */
 const COUNTED_EXACTLY = 10_000;
 
+/** How much is released at a time: a bounded transaction. */
+const RELEASED = { limit: 200, characters: 256 * 1024 };
+
 export interface SqliteStoreOptions {
   clock: Clock;
   /** The largest body that is read. */
   maxBodyBytes: number;
+  /** How far ahead of the clock a change may be. */
+  maxAheadMs: number;
   /** The hub's id, and chance, of which its identity is made. */
   id: string;
   random: () => number;
@@ -45,7 +51,8 @@ export class SqliteHubStore implements HubStore {
   readonly #generations = new Map<string, number>();
   #lastGeneration = 0;
 
-  constructor(db: Connection, { clock, maxBodyBytes, id, random, jsonb = true }: SqliteStoreOptions) {
+  constructor(db: Connection, options: SqliteStoreOptions) {
+    const { clock, maxBodyBytes, maxAheadMs, id, random, jsonb = true } = options;
     this.#db = db;
     this.company = new SqliteHubCompany(
       db,
@@ -55,8 +62,9 @@ export class SqliteHubStore implements HubStore {
         nextGeneration: (url) => this.#generations.delete(url),
       },
     );
-    this.#letters = new DeadLetters(db, clock);
-    const reading = { bodyBytes: maxBodyBytes, jsonb: jsonb && featuresOf(db).jsonb };
+    const horizon = new Horizon(clock, maxAheadMs);
+    this.#letters = new DeadLetters(db, clock, horizon);
+    const reading = { bodyBytes: maxBodyBytes, jsonb: jsonb && featuresOf(db).jsonb, horizon };
     this.#merger = new BatchMerger(db, this.#letters, reading, this.company);
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);
@@ -84,6 +92,36 @@ export class SqliteHubStore implements HubStore {
     this.company.settle();
     if (advanced) this.#advanced();
     return stored;
+  }
+
+  async release(): Promise<boolean> {
+    const due = this.#letters.due(RELEASED);
+    if (due.length === 0) return false;
+    const lost = due.filter(({ change }) => change === null);
+    const whole = due.filter(({ change }) => change !== null);
+    const body = batchText(0, whole.map(({ change }) => change).join(','));
+    const { ack } = await this.receive(body, { from: undefined, plain: false, again: true });
+    const rejected = new Map(ack.rejected?.map((one) => [one.index, one]));
+    this.#db.transaction(() => {
+      for (const { id } of lost) this.#letters.countRetry(id, 'bad-change', 'the change itself was not kept');
+      for (const [index, { id, code }] of whole.entries()) {
+        const rejection = rejected.get(index);
+        if (!rejection) this.#letters.remove(id);
+        else if (rejection.code !== code) this.#letters.countRetry(id, rejection.code, rejection.message);
+      }
+    });
+    return true;
+  }
+
+  async clock(): Promise<number | undefined> {
+    return this.#db.get<{ noted: number | null }>('SELECT max(noted) AS noted FROM _hub_clock')?.noted ?? undefined;
+  }
+
+  async noteClock(time: number): Promise<void> {
+    this.#db.transaction(() => {
+      this.#db.run('DELETE FROM _hub_clock WHERE noted < ?', time);
+      this.#db.run('INSERT INTO _hub_clock (noted) VALUES (CAST(? AS INTEGER))', time);
+    });
   }
 
   onAdvance(hint: () => void): void {

@@ -1,5 +1,5 @@
 /** The hub's own database: the newest version of every row, how far each edge is, and nobody else's tables. */
-import { LETTER_TABLES } from '../dead-letters.ts';
+import { LETTER_INDEX, LETTER_TABLES } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -21,20 +21,21 @@ const DEFINITIONS: Record<string, string> = {
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
     'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0)',
   _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
+  _hub_clock: 'CREATE TABLE _hub_clock (noted INTEGER NOT NULL)',
   _hub_verified: 'CREATE TABLE _hub_verified (url TEXT PRIMARY KEY, note TEXT NOT NULL) WITHOUT ROWID',
 };
 
 /** Those that have few rows, however many the hub has. */
-const SMALL = new Set(['_hub_edges', '_hub_asked', '_hub_verified']);
+const SMALL = new Set(['_hub_edges', '_hub_asked', '_hub_clock', '_hub_verified']);
 
 /** Those that a node has, too. */
 const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TABLES };
 
 /**
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
- * paused. 3: an edge is known by the database that answers.
+ * paused. 3: an edge is known by the database that answers. 4: a letter may wait for its time.
  */
-const FORMAT = 3;
+const FORMAT = 4;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -59,7 +60,8 @@ export function prepareHubDatabase(db: Connection): void {
     );
     return schema;
   });
-  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !(name in SHARED_TABLES));
+  const known = (name: string): boolean => name in DEFINITIONS || name in SHARED_TABLES || name === LETTER_INDEX.name;
+  const foreign = found.filter(({ name }) => !known(name));
   if (foreign.length > 0) {
     const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
@@ -68,14 +70,19 @@ export function prepareHubDatabase(db: Connection): void {
   const isEarlier = format < FORMAT;
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
   // The edges of an earlier format have fewer columns, and are given the new ones below.
-  const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && isEarlier);
+  const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && format < 3);
   const other = found.find(({ name, sql }) => isKept(name) && DEFINITIONS[name] !== sql);
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
   db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
     for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
-    if (isEarlier && found.some(({ name }) => name === '_hub_edges')) rebuildEdges(db);
+    const isThere = (table: string): boolean => found.some(({ name }) => name === table);
+    if (format < 3 && isThere('_hub_edges')) rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
+    if (format < 4 && isThere('_dead_letter_info')) {
+      rebuild(db, '_dead_letter_info', `CREATE TABLE _dead_letter_info ${LETTER_TABLES._dead_letter_info}`);
+    }
+    db.exec(`CREATE INDEX IF NOT EXISTS ${LETTER_INDEX.name} ${LETTER_INDEX.sql}`);
     // An earlier hub kept deleted rows with all that was in them.
     if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
     if (isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
@@ -83,19 +90,18 @@ export function prepareHubDatabase(db: Connection): void {
 }
 
 /** Keeps what the table has of the columns that it should have. */
-function rebuildEdges(db: Connection): void {
-  const columns = (): string[] =>
-    db.all<{ name: string }>("SELECT name FROM pragma_table_info('_hub_edges')").map(nameOf);
+function rebuild(db: Connection, table: string, definition: string): void {
+  const columns = (): string[] => db.all<{ name: string }>('SELECT name FROM pragma_table_info(?)', table).map(nameOf);
   const before = columns();
   const named = before.map((name) => `"${name}" AS "${name}"`).join(', ');
-  db.exec(`CREATE TEMP TABLE _rowcast_edges AS SELECT ${named} FROM main._hub_edges`);
-  db.exec('DROP TABLE main._hub_edges');
-  db.exec(DEFINITIONS._hub_edges as string);
+  db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT ${named} FROM main.${table}`);
+  db.exec(`DROP TABLE main.${table}`);
+  db.exec(definition);
   const kept = columns()
     .filter((name) => before.includes(name))
     .join(', ');
-  db.exec(`INSERT INTO main._hub_edges (${kept}) SELECT ${kept} FROM temp._rowcast_edges`);
-  db.exec('DROP TABLE temp._rowcast_edges');
+  db.exec(`INSERT INTO main.${table} (${kept}) SELECT ${kept} FROM temp._rowcast_before`);
+  db.exec('DROP TABLE temp._rowcast_before');
 }
 
 function nameOf({ name }: { name: string }): string {

@@ -14,7 +14,8 @@ import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
-import { BOUND_ID, rowJson } from '../wire/values.ts';
+import { BOUND_ID, encode, rowJson } from '../wire/values.ts';
+import type { Horizon } from './horizon.ts';
 import {
   deleteSql,
   entombSql,
@@ -68,9 +69,10 @@ export class CarefulApply {
   }
 
   /** Merges a batch inside the caller's transaction. */
-  merge(document: BatchDocument, delivery: Delivery): Merged {
+  merge(document: BatchDocument, delivery: Delivery, horizon: Horizon): Merged {
     const sorted = this.#stage.fill(document);
     if (!delivery.isRowcast) this.#stage.supersede();
+    this.#stage.setAsideAhead(sorted, horizon);
     const source = stagedSource(!document.isEncoded);
     const work: Work = { sorted, source, letters: new Map<number, Reason>(sorted.refused), decided: new Map() };
     const { groups } = sorted;
@@ -83,7 +85,8 @@ export class CarefulApply {
       if (this.#haveAllWon(work, group, whole)) this.#markAll(work, group);
       else this.#mark('placed', work, group);
     }
-    for (const group of partial) this.#announce(group);
+    if (delivery.announce) for (const group of groups) this.#announceAll(group);
+    else for (const group of partial) this.#announceMixed(group);
     const after = this.#settle(sorted, `SELECT id FROM ${STAGE}`);
     const merged = this.#report.finish(document, work, delivery);
     return { ...merged, letters: [...merged.letters, ...before, ...after] };
@@ -340,7 +343,7 @@ export class CarefulApply {
    * that no other node has seen. It is told to all, at the version it has; whoever has nothing in those columns takes it,
    * because NULL is below everything.
    */
-  #announce({ number, table, shape }: Group): void {
+  #announceMixed({ number, table, shape }: Group): void {
     const missing = table.columns.filter((column) => !shape?.fields.some((field) => field.column === column));
     const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
     this.#db.run(
@@ -350,6 +353,30 @@ export class CarefulApply {
         `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
       number,
     );
+  }
+
+  /** What has won, wherever it is now, is told to all peers at the version it has. */
+  #announceAll({ number, table, shape }: Group): void {
+    const placed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1)`;
+    const tell = (op: string, row: { id: string; json: string; from: string }): void =>
+      this.#db.run(
+        'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
+          `SELECT '${op}', ${literal(table.wireName)}, ${row.id}, ${row.json} FROM ${row.from} AND ${row.id} IN ${placed}`,
+        number,
+      );
+    const ofTable = `table_name = ${literal(table.name)}`;
+    if (shape) {
+      tell('UPDATE', {
+        id: `t.${quote(table.id)}`,
+        json: rowJson(table, 't'),
+        from: `${table.target} AS t WHERE true`,
+      });
+      tell('UPDATE', { id: 'h.row_id', json: 'h.row_data', from: `main._hidden AS h WHERE h.${ofTable}` });
+      return;
+    }
+    const id = encode('g.row_id', 'TEXT');
+    const json = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
+    tell('DELETE', { id: 'g.row_id', json, from: `main._tombstones AS g WHERE g.${ofTable}` });
   }
 }
 

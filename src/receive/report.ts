@@ -17,6 +17,10 @@ import { type Group, type Sorted, STAGE, type Stage } from './stage.ts';
 export interface Reason {
   code: RejectionCode;
   reason: string;
+  /** Of a change that waits for its time: its version. */
+  version?: number;
+  /** It is told to the sender, and not kept. */
+  isTooMuch?: boolean;
 }
 
 /** A batch on its way through. */
@@ -51,13 +55,13 @@ export class Report {
       if (group.extra.length > 0) this.#keepUnknownColumns(group, work, delivery, rejected, tell);
     }
     for (const [index, letter] of this.#contents(document, work.letters)) {
-      const { code, reason } = work.letters.get(index) as Reason;
-      this.#letters.keepReceived(letter, code, reason, delivery.from);
+      const { code, reason, version, isTooMuch } = work.letters.get(index) as Reason;
+      if (!isTooMuch) this.#letters.keepReceived(letter, { code, reason, version, from: delivery.from });
       rejected.push({ index, code, message: shortened(reason) });
       const { op, table, rowId } = letter;
       tell(code, reason, [{ op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' }]);
     }
-    this.#letters.room.claim(delivery.from, rejected.length);
+    if (!delivery.again) this.#letters.room.claim(delivery.from, rejected.length);
     rejected.sort((a, b) => a.index - b.index);
     const result = this.#count(work, delivery.wantRows);
     this.#stage.empty();

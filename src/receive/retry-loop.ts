@@ -51,6 +51,16 @@ export class RetryLoop {
     if (this.#page()) this.#catchingUp ??= this.#catchUp();
   }
 
+  /**
+   * Merges the next changes whose time has come, where there are any: a page at a time, a bounded piece of work. True where
+   * something is to be sent.
+   */
+  releaseDue(): boolean {
+    const released = this.#retry.hasDue ? this.#retry.release() : undefined;
+    if (released) this.#events.emit('applied', released.event);
+    return released !== undefined;
+  }
+
   /** Resolves when every letter that a change of the schema has made possible has been tried. */
   async caughtUp(): Promise<void> {
     await this.#catchingUp;

@@ -3,12 +3,19 @@ import { acknowledges } from '../wire/protocol.ts';
 
 export type Verdict =
   /** `said`: how the one who acknowledges introduces itself. */
-  | { kind: 'acked'; applyMs?: number; said?: string }
+  | { kind: 'acked'; applyMs?: number; said?: string; early?: Early }
   /** Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never a dead letter. */
   | { kind: 'unreachable'; reason: string }
   /** The peer took the request and said that it will not have it. */
   | { kind: 'refused'; reason: string }
   | { kind: 'too-large' };
+
+/** Changes that the peer keeps until their time has come: its clock and the sender's, or the rows', differ by far. */
+export interface Early {
+  changes: number;
+  /** What the peer says of the first of them. */
+  message: string;
+}
 
 export type Acked = Extract<Verdict, { kind: 'acked' }>;
 
@@ -39,7 +46,7 @@ export function judge(answer: Answer, batchId: number): Verdict {
 
 function judgeAck(answer: Answer, said: Record<string, unknown> | undefined, batchId: number): Verdict {
   const ack = said?.ack;
-  if (acknowledges(ack, batchId)) return { kind: 'acked', ...milliseconds(answer.applyMs) };
+  if (acknowledges(ack, batchId)) return { kind: 'acked', ...milliseconds(answer.applyMs), ...earlyIn(said?.rejected) };
   if (isAck(ack)) return { kind: 'refused', reason: `ack ${JSON.stringify(ack)} instead of ${batchId}` };
   return { kind: 'unreachable', reason: `HTTP ${answer.status} without an acknowledgement${excerpt(answer.body)}` };
 }
@@ -56,6 +63,14 @@ function objectIn(body: string): Record<string, unknown> | undefined {
   } catch {
     return undefined;
   }
+}
+
+function earlyIn(rejected: unknown): { early?: Early } {
+  if (!Array.isArray(rejected)) return {};
+  const early = rejected.filter((one) => one?.code === 'future-stamp');
+  return early.length === 0
+    ? {}
+    : { early: { changes: early.length, message: String(early[0].message).slice(0, 200) } };
 }
 
 function milliseconds(text: string | null | undefined): { applyMs?: number } {

@@ -239,7 +239,7 @@ async function threeSites(rewrite?: Rewrite): Promise<Site[]> {
           transaction: (fn: () => unknown) => db.transaction(fn),
         }
       : db;
-    const manager = attach(handle, { id, peers: [] }, ['items']);
+    const manager = attach(handle, { maxAheadMs: 0, id, peers: [] }, ['items']);
     cleanUp(() => manager.stop());
     sites.push({ db, manager, read: 0, inbox: [] });
   }
