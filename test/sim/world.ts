@@ -3,6 +3,7 @@ import type { WireChange, WireRow } from '../support/model.ts';
 import { Application } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
 import type { DiskKind, DiskPool, TableName } from './disk.ts';
+import { FutureChecks, Futures } from './futures.ts';
 import { LifeChecks, Lives } from './lives.ts';
 import { type Alarm, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
 import { Network } from './network.ts';
@@ -74,6 +75,7 @@ class World implements Surroundings {
   readonly #checks: Checks;
   readonly #application: Application;
   readonly #lives: Lives | undefined;
+  readonly #futures: Futures | undefined;
   readonly #machines: Machine[] = [];
   readonly #pool: DiskPool;
   /** Every batch that some machine has committed. */
@@ -96,8 +98,10 @@ class World implements Surroundings {
       onCommitted: (machine, request) => this.#received(machine, request),
     });
     const lifeChecks = plan.lives ? new LifeChecks(this) : undefined;
-    this.#checks = lifeChecks ?? new Checks(this);
+    this.#checks = lifeChecks ?? (plan.futures ? new FutureChecks(this) : new Checks(this));
     this.#lives = plan.lives ? new Lives(this, this.#machines) : undefined;
+    const tellAll = (machine: Machine, peers: string[]): void => this.#givePeers(machine, peers);
+    this.#futures = plan.futures ? new Futures(this, this.#machines, tellAll) : undefined;
     if (lifeChecks) lifeChecks.union = this.#lives?.union;
     this.#application = new Application(this, this.#checks, taken.skip);
     this.trace(`${plan.topology} of ${plan.nodes}, ${JSON.stringify(plan.faults)}`);
@@ -127,6 +131,7 @@ class World implements Surroundings {
     await this.#passTime(this.plan.troubleMs, () => false);
     this.#heal();
     this.#lives?.healed();
+    this.#futures?.healed();
     const drained = await this.#passTime(this.plan.troubleMs + HEALED_MS, this.#looking());
     if (!drained)
       this.#checks.fail(`not everything has arrived after ${HEALED_MS} ms without trouble: ${this.#whatIsLeft()}`);
@@ -192,7 +197,9 @@ class World implements Surroundings {
     if (topology === 'join' || topology === 'leave' || topology === 'return') this.#planMembership(nodes);
     if (this.plan.faults['two-attachments'] !== undefined) this.#shareAFile(nodes[0] as Machine);
     this.#lives?.plan();
-    for (const machine of this.#machines) if (this.#lives?.runs(machine) ?? true) machine.start();
+    this.#futures?.plan();
+    const runs = (machine: Machine): boolean => (this.#lives ?? this.#futures)?.runs(machine) ?? true;
+    for (const machine of this.#machines) if (runs(machine)) machine.start();
   }
 
   /** Two processes are attached to the file of one node, with different peers, and one of them may have none. */
@@ -253,6 +260,14 @@ class World implements Surroundings {
     this.timeline.in(gone, () => {
       this.#writers = rest;
     });
+  }
+
+  /** Its process is told, or is started again with them. */
+  #givePeers(machine: Machine, peers: string[]): void {
+    machine.peers = peers;
+    this.trace(`${machine.name} is given ${peers.length} peers`);
+    machine.crash();
+    machine.start();
   }
 
   #machine(kind: 'node' | 'hub', name: string): Machine {
@@ -432,7 +447,7 @@ class World implements Surroundings {
         void this.#retryLetters(machine);
         if (isAskedFor(machine)) this.#waitToServe(machine);
       }
-      return (this.#lives?.over ?? true) && this.#whatIsLeft() === undefined;
+      return (this.#lives?.over ?? true) && (this.#futures?.over ?? true) && this.#whatIsLeft() === undefined;
     };
   }
 
@@ -473,6 +488,7 @@ class World implements Surroundings {
     for (const machine of this.#machines) {
       const { disk, name } = machine;
       const one = (sql: string): number => Number(disk.all(sql)[0]?.n ?? 0);
+      if (machine.retired) continue;
       if (!machine.process || machine.held || machine.restarting) return `${name} is not running`;
       if (one(LETTERS) > 0) return `${name} has dead letters`;
       if (machine.unseen.size > 0) return `${name} has a table without triggers`;
