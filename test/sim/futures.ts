@@ -58,6 +58,7 @@ export class Futures {
   readonly #tellPeers: (machine: Machine, peers: string[]) => void;
   /** It does not run until the writer has gone, or the trouble is over. */
   #late: Machine | undefined;
+  #healed = false;
   #over = false;
 
   constructor(world: Surroundings, machines: Machine[], tellPeers: (machine: Machine, peers: string[]) => void) {
@@ -75,7 +76,7 @@ export class Futures {
       timeline.in(random.next() * 0.7 * plan.troubleMs, () => this.#setWrong(random.pick(this.#machines)));
     }
     const nodes = this.#machines.filter(({ kind }) => kind === 'node');
-    if (plan.topology !== 'mesh' || !random.chance(0.7)) return;
+    if (plan.topology !== 'mesh' || !random.chance(0.8)) return;
     const late = nodes.at(-1) as Machine;
     const [writer, ...others] = nodes.slice(0, -1) as [Machine, ...Machine[]];
     this.#late = late;
@@ -92,6 +93,7 @@ export class Futures {
 
   /** The trouble is over: clocks become right, and then time passes, on each machine in its own moment. */
   healed(): void {
+    this.#healed = true;
     this.#join();
     const { timeline } = this.#world;
     for (const machine of this.#machines) machine.offsetMs = 0;
@@ -125,6 +127,8 @@ export class Futures {
     machine.offsetMs += by;
     this.#world.trace(`${machine.name}'s clock is wrong by ${Math.round(by / DAY_MS)} days`);
     this.#world.timeline.in(logUniform(random, 100, 1_500), () => {
+      // When the trouble is over, all clocks are right.
+      if (this.#healed) return;
       machine.offsetMs -= by;
       this.#world.trace(`${machine.name}'s clock is right again`);
     });
