@@ -173,10 +173,15 @@ export class DeadLetters {
     return this.#page(where, [code, page.after], page);
   }
 
-  /** Is there a change whose time was too far ahead and is not any more? One look-up in an index that is mostly empty. */
-  hasDue(): boolean {
-    const sql = `SELECT 1 AS n FROM main._dead_letter_info AS i WHERE ${DUE} LIMIT 1`;
-    return this.#db.get(sql, this.#horizon.latest) !== undefined;
+  /** The least version of a change that waits for its time: one look-up in an index that is mostly empty. */
+  nextVersion(): number | undefined {
+    const sql = "SELECT min(version) AS next FROM main._dead_letter_info WHERE code = 'future-stamp'";
+    return this.#db.get<{ next: number | null }>(sql)?.next ?? undefined;
+  }
+
+  /** Was that too far ahead, and is not any more? */
+  isDue(version: number | undefined): boolean {
+    return version !== undefined && version <= this.#horizon.latest;
   }
 
   /** The next of these, the earliest first, within bounds. */

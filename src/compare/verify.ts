@@ -366,7 +366,6 @@ interface Looked {
   entries: Map<Id, Entry>;
   undelivered: Set<Id>;
   parked: Set<Id>;
-  /** By `nameOf`. */
   early: Set<string>;
 }
 

@@ -39,13 +39,18 @@ export interface HubHealth {
   problems: string[];
 }
 
-export async function hubHealth(
-  id: string,
-  store: HubStore,
-  links: { edge: Edge; loop: Loop }[],
-  clock: { now: number; problem: string | undefined },
-  verified: (url: string) => VerifySummary | undefined,
-): Promise<HubHealth> {
+/** What it looks at. */
+interface Subject {
+  id: string;
+  store: HubStore;
+  links: { edge: Edge; loop: Loop }[];
+  /** What has failed at writing, and what is wrong with the clock. */
+  faults: string[];
+  now: number;
+  verified(url: string): VerifySummary | undefined;
+}
+
+export async function hubHealth({ id, store, links, faults, now, verified }: Subject): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
   const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
   const counts = await store.counts(asked).catch(
@@ -65,13 +70,13 @@ export async function hubHealth(
       paused: edge.paused,
       pending,
       last_acked: asked[i]?.position as number,
-      lag_ms: oldest === undefined ? 0 : Math.max(0, clock.now - oldest),
+      lag_ms: oldest === undefined ? 0 : Math.max(0, now - oldest),
       last_acked_at: shipper.lastAckedAt ?? null,
       last_error: shipper.lastError ?? null,
       verified: verified(edge.url) ?? null,
     };
   });
-  const problems = [...counts.problems, ...(clock.problem === undefined ? [] : [clock.problem])];
+  const problems = [...counts.problems, ...faults];
   return {
     ok: problems.length === 0,
     node_id: id,

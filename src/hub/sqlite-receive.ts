@@ -115,7 +115,7 @@ export class BatchMerger {
     if (plain && superseded === NONE) this.#refuseSuperseded(document, latest, irregular);
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
     const aside = this.#mergeIrregular(others, { before, latest }, { origin: from, from: nodeId }, tallies);
-    if (!again) this.#letters.room.claim(nodeId, aside.length);
+    if (!again) this.#letters.room.claim(nodeId, { letters: aside.length, bytes: document.json.length });
     // A row counts with all its changes, those included that a later one of the batch stands for.
     for (const row of superseded.changes.values()) {
       const tally = tallies.get(row);

@@ -33,9 +33,10 @@ const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TA
 
 /**
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
- * paused. 3: an edge is known by the database that answers. 4: a letter may wait for its time.
+ * paused. 3: an edge is known by the database that answers. 4: what is remembered of a database has its seal. 5: a
+ * letter may wait for its time.
  */
-const FORMAT = 4;
+const FORMAT = 5;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -79,7 +80,8 @@ export function prepareHubDatabase(db: Connection): void {
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
     const isThere = (table: string): boolean => found.some(({ name }) => name === table);
     if (format < 3 && isThere('_hub_edges')) rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
-    if (format < 4 && isThere('_dead_letter_info')) {
+    if (format < 4 && isThere('_nodes')) rebuild(db, '_nodes', `CREATE TABLE _nodes ${IDENTITY_TABLES._nodes}`);
+    if (format < 5 && isThere('_dead_letter_info')) {
       rebuild(db, '_dead_letter_info', `CREATE TABLE _dead_letter_info ${LETTER_TABLES._dead_letter_info}`);
     }
     db.exec(`CREATE INDEX IF NOT EXISTS ${LETTER_INDEX.name} ${LETTER_INDEX.sql}`);
@@ -90,13 +92,13 @@ export function prepareHubDatabase(db: Connection): void {
 }
 
 /** Keeps what the table has of the columns that it should have. */
-function rebuild(db: Connection, table: string, definition: string): void {
+function rebuild(db: Connection, table: string, sql: string): void {
   const columns = (): string[] => db.all<{ name: string }>('SELECT name FROM pragma_table_info(?)', table).map(nameOf);
   const before = columns();
   const named = before.map((name) => `"${name}" AS "${name}"`).join(', ');
   db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT ${named} FROM main.${table}`);
   db.exec(`DROP TABLE main.${table}`);
-  db.exec(definition);
+  db.exec(sql);
   const kept = columns()
     .filter((name) => before.includes(name))
     .join(', ');

@@ -18,6 +18,8 @@ export class RetryLoop {
   readonly #stop = new AbortController();
   #wake = new AbortController();
   #delay = RETRY_MS;
+  /** The least version that waits for its time. */
+  #nextVersion: number | undefined;
   #running: Promise<void> | undefined;
   #catchingUp: Promise<void> | undefined;
 
@@ -53,10 +55,11 @@ export class RetryLoop {
 
   /**
    * Merges the next changes whose time has come, where there are any: a page at a time, a bounded piece of work. True where
-   * something is to be sent.
+   * something is to be sent. `isQuiet`: nobody has written since it was last asked, so only time can have passed.
    */
-  releaseDue(): boolean {
-    const released = this.#retry.hasDue ? this.#retry.release() : undefined;
+  releaseDue(isQuiet: boolean): boolean {
+    if (!isQuiet) this.#nextVersion = this.#retry.nextVersion();
+    const released = this.#retry.isDue(this.#nextVersion) ? this.#retry.release() : undefined;
     if (released) this.#events.emit('applied', released.event);
     return released !== undefined;
   }

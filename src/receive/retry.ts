@@ -98,9 +98,14 @@ export class Retry {
     return results.some(({ outcome }) => outcome === 'applied') ? applied : undefined;
   }
 
-  /** Is there a change whose time has come? */
-  get hasDue(): boolean {
-    return this.#letters.hasDue();
+  /** The least version of a change that waits for its time; undefined where none does. */
+  nextVersion(): number | undefined {
+    return this.#letters.nextVersion();
+  }
+
+  /** Has the time of that version come? */
+  isDue(version: number | undefined): boolean {
+    return this.#letters.isDue(version);
   }
 
   /** Merges the next changes whose time was too far ahead and has come, as if they came now. */

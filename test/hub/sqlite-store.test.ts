@@ -67,7 +67,7 @@ describe('a file of an earlier hub', () => {
       { row_id: 'y"', row_data: `{"id":"y\\"","updated_at":${T}}` },
     ]);
     expect(await store.edges()).toMatchObject([{ url: 'http://a', position: 1, nodeId: 'a', anewUpto: 0 }]);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 4 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 5 }]);
   });
 
   test('keeps its edges and how far they are, and can pause them', async () => {
@@ -87,7 +87,7 @@ describe('a file of an earlier hub', () => {
 
   test('of a later format is refused and left alone', async () => {
     const path = await earlier();
-    const db = await database('PRAGMA user_version = 5', path);
+    const db = await database('PRAGMA user_version = 6', path);
     await expect(open(path)).rejects.toThrow(/newer version of the hub/);
     expect(rowsOf(db, "SELECT count(*) AS n FROM _hub_rows WHERE row_data LIKE '%secret%'")).toEqual([{ n: 1 }]);
   });
