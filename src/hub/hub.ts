@@ -8,7 +8,7 @@ import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import { type CheckedConfig, type Config, checkConfig, checkSettings, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
-import { Emitter, type EventName, type Listener } from '../events.ts';
+import { Emitter, type EventName, type Listener, type RowcastEvents } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
 import type { Facts } from '../observe/facts.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
@@ -93,10 +93,10 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const { id, maxBodyBytes, maxAheadMs, random = chance } = config;
   const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, maxAheadMs, id, random });
   try {
-    await store.open();
+    const warnings = await store.open();
     const edges = await enrolEdges(store, config.peers);
     const [askedFor, verified] = [await store.askedFor(), await notesOf(store).read()];
-    const kept = { askedFor, verified, clock: await store.clock() };
+    const kept = { askedFor, verified, warnings, clock: await store.clock() };
     return new Relay(store, edges, kept, { ...config, clock });
   } catch (error) {
     await store.close();
@@ -109,6 +109,7 @@ interface Kept {
   askedFor: string[];
   verified: Map<string, VerifyNote>;
   clock: number | undefined;
+  warnings: RowcastEvents['warning'][];
 }
 
 class Relay implements Hub {
@@ -211,7 +212,7 @@ class Relay implements Hub {
     this.#resends.start(kept.askedFor);
     this.#comparisons.start();
     this.#floor = new ClockFloor(config.clock, config.maxAheadMs, kept.clock);
-    this.#watching = this.#watch();
+    this.#watching = this.#watch(kept.warnings);
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -321,8 +322,11 @@ class Relay implements Hub {
   }
 
   /** Changes that were too far ahead of the clock are merged when they are not any more; and the clock is looked after. */
-  async #watch(): Promise<void> {
+  async #watch(warnings: RowcastEvents['warning'][]): Promise<void> {
     const stopped = this.#stopped.signal;
+    // Nobody can listen before the caller has the hub.
+    await this.#clock.sleep(0, stopped);
+    for (const warning of warnings) this.#events.emit('warning', warning);
     while (!stopped.aborted) {
       await this.#clock.sleep(WATCH_MS, stopped);
       if (stopped.aborted) return;
@@ -339,7 +343,10 @@ class Relay implements Hub {
   /** What was noted may be wrong itself, and a person may have taken it away. */
   async #watchClock(): Promise<void> {
     const time = this.#floor.look();
-    if (time !== undefined) await this.#store.noteClock(time);
+    if (time !== undefined) {
+      await this.#store.noteClock(time);
+      this.#floor.noted = time;
+    }
     const { problem } = this.#floor;
     if (problem === undefined) return;
     if (!this.#clockTold) this.#events.emit('warning', { code: 'clock', message: problem });

@@ -73,10 +73,12 @@ export class SqliteHubStore implements HubStore {
     this.ledger = new SqliteHubLedger(db, () => this.tables());
   }
 
-  async open(): Promise<void> {
+  async open(): Promise<{ code: string; message: string }[]> {
     requireVersion(this.#db);
-    prepareHubDatabase(this.#db);
+    const above = prepareHubDatabase(this.#db);
     this.company.begin();
+    const message = `${above} rows or deletions were dated after the year 2200: they were brought to the present`;
+    return above === 0 ? [] : [{ code: 'time-above-ceiling', message }];
   }
 
   async close(): Promise<void> {

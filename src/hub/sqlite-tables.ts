@@ -4,6 +4,7 @@ import { messageOf, RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { isCode } from '../sqlite/result-codes.ts';
+import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 
 /**
  * A row's newest version takes a new `seq` each time it advances. Everything above an edge's position, in this order,
@@ -49,8 +50,11 @@ export function tombstone(id: string, updatedAt: string): string {
   return `json_object('id', ${id}, 'updated_at', ${updatedAt})`;
 }
 
-/** Creates what is missing. Throws a RowcastError where the file is damaged, or holds anything but a hub. */
-export function prepareHubDatabase(db: Connection): void {
+/**
+ * Creates what is missing. Throws a RowcastError where the file is damaged, or holds anything but a hub. Returns how many
+ * rows of an earlier hub were above the ceiling of versions.
+ */
+export function prepareHubDatabase(db: Connection): number {
   const found = guarded(() => {
     const schema = db.all<{ name: string; sql: string | null }>(
       "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
@@ -74,7 +78,7 @@ export function prepareHubDatabase(db: Connection): void {
   const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && format < 3);
   const other = found.find(({ name, sql }) => isKept(name) && DEFINITIONS[name] !== sql);
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
-  db.transaction(() => {
+  return db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
     for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
@@ -88,7 +92,21 @@ export function prepareHubDatabase(db: Connection): void {
     // An earlier hub kept deleted rows with all that was in them.
     if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
     if (isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
+    return format < 5 ? heedCeiling(db) : 0;
   });
+}
+
+/**
+ * Versions that nobody could ever write above are brought to the present, as every node does with its own: below them, what
+ * the nodes have made of theirs would be stale here, and go to nobody.
+ */
+function heedCeiling(db: Connection): number {
+  const now = "CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)";
+  db.run(
+    `UPDATE _hub_rows SET updated_at = ${now}, row_data = json_set(row_data, '$.updated_at', ${now}), origin = NULL, ` +
+      `seq = seq + (SELECT max(seq) FROM _hub_rows) WHERE updated_at > ${TIMESTAMP_MAX}`,
+  );
+  return db.changes();
 }
 
 /** Keeps what the table has of the columns that it should have. */

@@ -33,8 +33,11 @@ export interface HubStore {
   /** Who this hub is, and what it remembers of others. */
   readonly company: HubCompany;
 
-  /** Creates what is missing. Rejects with INVALID_DATABASE where there is anything but a hub's data. */
-  open(): Promise<void>;
+  /**
+   * Creates what is missing. Rejects with INVALID_DATABASE where there is anything but a hub's data. Resolves to what an
+   * operator is to be warned of.
+   */
+  open(): Promise<{ code: string; message: string }[]>;
   /** Lets go of everything; what it was given to use is the caller's to close. */
   close(): Promise<void>;
 

@@ -43,14 +43,12 @@ export class ClockFloor {
     if (problem !== undefined) throw new RowcastError('CLOCK_BEHIND', problem);
   }
 
-  /** Asked again and again. A time that is to be noted now, once in an hour; mostly undefined. */
+  /** Asked again and again. A time that is to be noted now, and is `noted` when it is: once in an hour, mostly undefined. */
   look(): number | undefined {
     const now = this.#clock.now();
     if (now < this.#lookedAt || now - this.#lookedAt > STEADY_MS) this.#steadySince = now;
     this.#lookedAt = now;
-    if (now - this.#steadySince < HOUR_MS || now - this.noted < HOUR_MS) return undefined;
-    this.noted = now;
-    return now;
+    return now - this.#steadySince < HOUR_MS || now - this.noted < HOUR_MS ? undefined : now;
   }
 }
 
@@ -68,7 +66,10 @@ export class NodeClockFloor extends ClockFloor {
 
   tick(): void {
     const time = this.look();
-    if (time !== undefined) note(this.#db, time);
+    if (time !== undefined) {
+      note(this.#db, time);
+      this.noted = time;
+    }
     const { problem } = this;
     if (problem === undefined) return;
     if (!this.#told) this.#warn('clock', problem);

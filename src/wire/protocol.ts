@@ -36,7 +36,6 @@ export type RejectionCode =
   | 'bad-row'
   | 'bad-id'
   | 'bad-timestamp'
-  /** Its time is too far ahead of the receiver's clock; it is applied when that has come near enough. */
   | 'future-stamp'
   | 'unknown-table'
   | 'unknown-column'

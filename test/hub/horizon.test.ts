@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { createHub } from '../../src/hub/hub.ts';
 import { deliver, gone, hub, live, type TestHub } from '../support/hubs.ts';
-import { rowsOf } from '../support/nodes.ts';
+import { rowsOf, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
 const NOW = 1_700_000_000_000;
@@ -94,6 +94,29 @@ describe('a change whose time is too far ahead', () => {
     expect(places(made)).toHaveLength(450);
     expect(await made.hub.deadLetters.list()).toEqual([]);
   });
+});
+
+test('what an earlier hub has above the ceiling is brought to the present, and goes to all', async () => {
+  const made = await careful();
+  await deliver(made.hub, [live('x', NOW), live('y', NOW), gone('z', NOW)], 'a');
+  await made.hub.stop();
+  made.db.exec(
+    "UPDATE _hub_rows SET updated_at = 8e15, row_data = json_set(row_data, '$.updated_at', 8000000000000000) " +
+      "WHERE row_id <> 'y'; PRAGMA user_version = 4",
+  );
+  const again = await createHub(made.db, { id: 'hub', edges: [] });
+  const warnings: string[] = [];
+  again.on('warning', ({ code }) => warnings.push(code));
+  const rows = rowsOf(made.db, 'SELECT row_id, updated_at AS at, row_data, origin FROM _hub_rows ORDER BY seq');
+  expect(rows.map(({ row_id }) => row_id)).toEqual(['y', 'x', 'z']);
+  for (const { at, row_data, origin } of rows.slice(1)) {
+    expect(Math.abs(Number(at) - Date.now())).toBeLessThan(600_000);
+    expect(JSON.parse(String(row_data)).updated_at).toBe(at);
+    expect(origin).toBeNull();
+  }
+  await until('it is told', () => warnings.length > 0);
+  expect(warnings).toEqual(['time-above-ceiling']);
+  await again.stop();
 });
 
 test('a file of an earlier hub keeps its letters', async () => {
