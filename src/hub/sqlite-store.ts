@@ -40,6 +40,7 @@ export class SqliteHubStore implements HubStore {
   readonly company: SqliteHubCompany;
   readonly ledger: SqliteHubLedger;
   readonly #db: Connection;
+  readonly #clock: Clock;
   readonly #letters: DeadLetters;
   readonly #merger: BatchMerger;
   readonly #reader: SegmentReader;
@@ -55,6 +56,7 @@ export class SqliteHubStore implements HubStore {
   constructor(db: Connection, options: SqliteStoreOptions) {
     const { clock, maxBodyBytes, maxAheadMs, id, random, jsonb = true } = options;
     this.#db = db;
+    this.#clock = clock;
     this.company = new SqliteHubCompany(
       db,
       { id, random, clock },
@@ -75,7 +77,7 @@ export class SqliteHubStore implements HubStore {
 
   async open(): Promise<{ code: string; message: string }[]> {
     requireVersion(this.#db);
-    const above = prepareHubDatabase(this.#db);
+    const above = prepareHubDatabase(this.#db, this.#clock.now());
     this.company.begin();
     const message = `${above} rows or deletions were dated after the year 2200: they were brought to the present`;
     return above === 0 ? [] : [{ code: 'time-above-ceiling', message }];

@@ -54,7 +54,7 @@ export function tombstone(id: string, updatedAt: string): string {
  * Creates what is missing. Throws a RowcastError where the file is damaged, or holds anything but a hub. Returns how many
  * rows of an earlier hub were above the ceiling of versions.
  */
-export function prepareHubDatabase(db: Connection): number {
+export function prepareHubDatabase(db: Connection, now: number): number {
   const found = guarded(() => {
     const schema = db.all<{ name: string; sql: string | null }>(
       "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
@@ -92,7 +92,7 @@ export function prepareHubDatabase(db: Connection): number {
     // An earlier hub kept deleted rows with all that was in them.
     if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
     if (isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
-    return format < 5 ? heedCeiling(db) : 0;
+    return format < 5 ? heedCeiling(db, now) : 0;
   });
 }
 
@@ -100,11 +100,13 @@ export function prepareHubDatabase(db: Connection): number {
  * Versions that nobody could ever write above are brought to the present, as every node does with its own: below them, what
  * the nodes have made of theirs would be stale here, and go to nobody.
  */
-function heedCeiling(db: Connection): number {
-  const now = "CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)";
+function heedCeiling(db: Connection, now: number): number {
+  const present = 'CAST(? AS INTEGER)';
   db.run(
-    `UPDATE _hub_rows SET updated_at = ${now}, row_data = json_set(row_data, '$.updated_at', ${now}), origin = NULL, ` +
-      `seq = seq + (SELECT max(seq) FROM _hub_rows) WHERE updated_at > ${TIMESTAMP_MAX}`,
+    `UPDATE _hub_rows SET updated_at = ${present}, row_data = json_set(row_data, '$.updated_at', ${present}), ` +
+      `origin = NULL, seq = seq + (SELECT max(seq) FROM _hub_rows) WHERE updated_at > ${TIMESTAMP_MAX}`,
+    now,
+    now,
   );
   return db.changes();
 }
