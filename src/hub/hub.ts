@@ -95,8 +95,12 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   try {
     const warnings = await store.open();
     const edges = await enrolEdges(store, config.peers);
-    const [askedFor, verified] = [await store.askedFor(), await notesOf(store).read()];
-    const kept = { askedFor, verified, warnings, clock: await store.clock() };
+    const kept = {
+      askedFor: await store.askedFor(),
+      verified: await notesOf(store).read(),
+      clock: await store.clock(),
+      warnings,
+    };
     return new Relay(store, edges, kept, { ...config, clock });
   } catch (error) {
     await store.close();

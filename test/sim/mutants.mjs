@@ -204,7 +204,7 @@ export const MUTANTS = [
     edits: [
       [
         'attach.js',
-        'return this.#apply(body, options, options.said !== undefined);',
+        'return this.#apply(body, { ...options, from: senderId(options.from) }, options.said !== undefined);',
         `${LATER}this.#apply(body, options, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
       ],
     ],
