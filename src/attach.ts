@@ -18,6 +18,7 @@ import {
 import { DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
+import { Faults } from './faults.ts';
 import { type Health, health } from './health.ts';
 import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
@@ -42,10 +43,11 @@ import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
-import { Faults } from './sqlite/faults.ts';
+import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER, ROWCAST_HEADER, senderId } from './wire/protocol.ts';
+import { exactIntegers } from './wire/values.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -77,14 +79,13 @@ class Attached implements Manager {
   readonly #roster: Roster;
   readonly #transport: Transport;
   readonly #stopped = new AbortController();
+  readonly #stillness: Stillness;
   readonly #watching: Promise<void>;
   readonly #requests: Requests;
   readonly #company: NodeCompany;
   readonly #floor: NodeClockFloor;
   readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
-  /** The state of the database at the latest tick that went through, before what the tick itself has done. */
-  #looked: string | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
     const db = new Connection(handle);
@@ -92,6 +93,7 @@ class Attached implements Manager {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
+    this.#stillness = new Stillness(db);
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
@@ -266,7 +268,7 @@ class Attached implements Manager {
     });
     this.#company.settle();
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
-    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    this.#retrying.cameBack(this.#applier.takeCameBack());
     this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
@@ -342,26 +344,23 @@ class Attached implements Manager {
 
   /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
-    const found = this.#db.fingerprint();
-    const isQuiet = found !== undefined && found === this.#looked;
-    // Where it fails on the way, all of it is done again.
-    this.#looked = undefined;
-    this.#age.tick();
-    this.#floor.tick();
-    if (!isQuiet) this.#look();
-    if (this.#retrying.releaseDue(isQuiet)) this.nudge();
-    this.#roster.tick(isQuiet);
-    this.#roster.ask(this.#company.toAsk());
-    this.#requests.serve();
-    this.#comparisons.tick();
-    this.#looked = found;
+    this.#stillness.look((isQuiet) => {
+      this.#age.tick();
+      this.#floor.tick();
+      if (!isQuiet) this.#look();
+      if (this.#retrying.releaseDue(isQuiet)) this.nudge();
+      this.#roster.tick(isQuiet);
+      this.#roster.ask(this.#company.toAsk());
+      this.#requests.serve();
+      this.#comparisons.tick();
+    });
   }
 
   /** What somebody may have done to the schema and the rows. */
   #look(): void {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
-    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    this.#retrying.cameBack(this.#applier.takeCameBack());
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
   }
 
@@ -387,9 +386,3 @@ class Attached implements Manager {
 
 /** How often the schema and the company in this file are looked at: soon enough for a person, seldom enough for a CPU. */
 export const TICK_MS = 40;
-
-/** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
-function exactIntegers(_key: string, value: unknown): unknown {
-  if (typeof value !== 'bigint') return value;
-  return Number.isSafeInteger(Number(value)) ? Number(value) : `$int:${value}`;
-}

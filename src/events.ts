@@ -62,6 +62,8 @@ export interface RowcastEvents {
     reason: string;
     rows: RowRef[];
   };
+  /** Rows that a stronger one with the same UNIQUE value had hidden are in their table again, and their letters are gone. */
+  visible: { rows: { table: string; id: string }[] };
   /**
    * A comparison with a peer is over, on demand or by itself; `cause` says why it was made. `error` says why it could not be
    * finished. The rows are in what verify() returns, and no content of them anywhere.
@@ -97,6 +99,7 @@ const EVENTS: Record<EventName, true> = {
   'peer-down': true,
   'peer-stale': true,
   'dead-letter': true,
+  visible: true,
   'verify-done': true,
   warning: true,
   error: true,

@@ -3,7 +3,7 @@
  * brought itself. What came from a database that is gone needs nothing: a hub passes on whatever it is given.
  */
 import type { Clock } from '../clock.ts';
-import { type Finding, Identity, type IdentityOptions } from '../identity/identity.ts';
+import { type Finding, Identity, type IdentityOptions, isNews } from '../identity/identity.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
@@ -58,14 +58,14 @@ export class SqliteHubCompany implements HubCompany {
   requested(said: string): void {
     this.#found = [];
     const finding = this.#identity.hear(said, { answer: false, brings: false });
-    if (finding?.kind === 'new' || finding?.wentBack) this.#doubt(finding);
+    if (finding && isNews(finding)) this.#doubt(finding);
     if (finding?.wentBack && !finding.doubtful) this.#wentBack(finding.id, finding.inc);
   }
 
   async hello(said: string): Promise<void> {
     this.#found = [];
     const sender = this.#identity.greet(said);
-    if (sender?.kind === 'new' || sender?.kind === 'went-back') this.#doubt(sender);
+    if (sender && isNews(sender)) this.#doubt(sender);
     this.settle();
   }
 

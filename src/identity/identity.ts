@@ -43,6 +43,11 @@ export interface Finding {
   compareAll: boolean;
 }
 
+/** More than that it goes on: whoever says so in a request is asked where it is, if it is at a URL of ours. */
+export function isNews({ kind }: Pick<Finding, 'kind'>): boolean {
+  return kind === 'new' || kind === 'restarted' || kind === 'went-back';
+}
+
 /** A message of a database whose id another one has taken over may come so late; after that, both are alive. */
 const LATE_MS = 60_000;
 /** How long an id that two use is a problem after it was last noticed. */
@@ -132,7 +137,8 @@ export class Identity {
     const judgement = judge(said, known);
     const { kind } = judgement;
     const wentBack = kind === 'went-back' && !judgement.again;
-    const doubtful = wentBack && !hearing.answer && this.#isAtUrl(inc);
+    // That it goes on is nothing that it could not have said. Another attach is: an answer of the one before would be late.
+    const doubtful = isNews({ kind }) && !hearing.answer && this.#isAtUrl(inc);
     if (kind !== 'late' && !doubtful) this.#remember(said, judgement.remember, known, own.tick);
     const passOn = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
     const compareAll = passOn && !(wentBack && this.#passedOn.get(inc) === said.boot);
@@ -250,7 +256,7 @@ export class Identity {
   #note({ id, inc }: Introduction, heard: { wentBack: boolean; brings: boolean; holdsItFirst: boolean }): boolean {
     const now = this.#o.clock.now();
     if (id === this.#o.id) {
-      this.#usedTwice.set(id, now);
+      noteAt(this.#usedTwice, id, now);
       return heard.wentBack;
     }
     const holder = this.#db.get('SELECT inc FROM main._names WHERE id = ?', id)?.inc;
@@ -261,12 +267,12 @@ export class Identity {
         id,
         inc,
       );
-      this.#takenOver.set(id, now);
+      noteAt(this.#takenOver, id, now);
       return holder !== undefined;
     }
     // It had the id before. What it has sent until it ended may arrive after the one that took over has been heard.
     if (Math.abs(now - (this.#takenOver.get(id) ?? this.#began)) < LATE_MS) return heard.brings;
-    this.#usedTwice.set(id, now);
+    noteAt(this.#usedTwice, id, now);
     return false;
   }
 
@@ -322,6 +328,14 @@ export class Identity {
     const chance = [random(), random(), random()].join(' ');
     return createHash('sha256').update(`${id} ${what} ${chance}`).digest('hex').slice(0, digits);
   }
+}
+
+/** The latest of them: ids can be made up as well. */
+function noteAt(times: Map<string, number>, id: string, now: number): void {
+  times.delete(id);
+  times.set(id, now);
+  const [oldest] = times.keys();
+  if (times.size > STRANGERS_KEPT && oldest !== undefined) times.delete(oldest);
 }
 
 /** Of this database `seal` is the secret. */

@@ -41,7 +41,7 @@ export class UniqueRows {
   readonly #db: Connection;
   readonly #letters: DeadLetters;
   readonly #mirrors = new WeakMap<Table, Mirror>();
-  #cameBack = false;
+  #cameBack: RowcastEvents['visible']['rows'] = [];
 
   constructor(db: Connection, letters: DeadLetters) {
     this.#db = db;
@@ -86,11 +86,11 @@ export class UniqueRows {
     );
   }
 
-  /** Has any row come back since this was last asked? What is kept of its columns can be filled in now. */
-  takeCameBack(): boolean {
-    const before = this.#cameBack;
-    this.#cameBack = false;
-    return before;
+  /** The rows that have come back since this was last asked. What is kept of their columns can be filled in now. */
+  takeCameBack(): RowcastEvents['visible']['rows'] {
+    const rows = this.#cameBack;
+    this.#cameBack = [];
+    return rows;
   }
 
   /** Would settling change anything? Without a transaction, so that an idle tick writes nothing. */
@@ -128,8 +128,8 @@ export class UniqueRows {
         const again = rivals.flatMap(({ id }) => [...this.#takeOut(table, id), ...this.#hiddenBy(table, id)]);
         mirror.insert();
         this.#keepUnknown(table, row.id);
-        this.#forget(table, row.id);
-        this.#cameBack = true;
+        // One that has no letter was put aside for this batch alone, to see which of two stands.
+        if (this.#forget(table, row.id)) this.#cameBack.push({ table: table.name, id: row.id });
         return again.filter(({ id }) => id !== row.id);
       });
     } catch (error) {
@@ -201,7 +201,8 @@ export class UniqueRows {
     );
   }
 
-  #forget(table: Table, id: string): void {
+  /** True where a letter listed it. */
+  #forget(table: Table, id: string): boolean {
     const where = `WHERE table_name = ? AND row_id = ${BOUND_ID}`;
     const letter = this.#db.get<{ dead_id: number | null }>(
       `SELECT dead_id FROM main._hidden ${where}`,
@@ -210,6 +211,7 @@ export class UniqueRows {
     );
     if (letter?.dead_id != null) this.#letters.remove(letter.dead_id);
     this.#db.run(`DELETE FROM main._hidden ${where}`, table.name, id);
+    return letter?.dead_id != null;
   }
 
   /** A row that the application has written again since it was hidden is newer in its table; one that was deleted is gone. */

@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
-import { type Finding, Identity } from '../identity/identity.ts';
+import { type Finding, Identity, isNews } from '../identity/identity.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
@@ -114,7 +114,7 @@ export class NodeCompany {
   hello(said: string): Record<string, string> {
     try {
       const sender = this.#identity.greet(said);
-      if (sender?.kind === 'new' || sender?.kind === 'went-back') this.#doubt(sender);
+      if (sender && isNews(sender)) this.#doubt(sender);
       this.settle();
     } catch {
       // Not now: whoever asks will say it again.
@@ -128,7 +128,7 @@ export class NodeCompany {
     this.#told = [];
     const finding = this.#identity.hear(said, { answer: false, brings });
     if (!finding) return;
-    if (finding.kind === 'new' || finding.wentBack) this.#doubt(finding);
+    if (isNews(finding)) this.#doubt(finding);
     this.#actOn(finding);
   }
 
