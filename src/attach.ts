@@ -45,6 +45,7 @@ import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
+import { NodeTombstones } from './tombstones/node-tombstones.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER, ROWCAST_HEADER, senderId } from './wire/protocol.ts';
 import { exactIntegers } from './wire/values.ts';
@@ -85,6 +86,7 @@ class Attached implements Manager {
   readonly #company: NodeCompany;
   readonly #floor: NodeClockFloor;
   readonly #comparisons: Comparisons;
+  readonly #tombstones: NodeTombstones;
   #stopping: Promise<void> | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
@@ -100,7 +102,8 @@ class Attached implements Manager {
     this.#random = config.random ?? chance;
     this.#faults = new Faults(this.#clock);
     const warn = (code: string, message: string): void => this.#warn(code, message);
-    this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
+    const peers = (): string[] => this.#roster.urls;
+    this.#oneWay = new OneWay(config.id, peers, warn);
     this.#registry = new Registry(db, {
       tables,
       warn,
@@ -109,10 +112,9 @@ class Attached implements Manager {
     });
     const horizon = new Horizon(this.#clock, config.maxAheadMs);
     this.#letters = new DeadLetters(db, this.#clock, horizon);
-    const self = { id: config.id, random: this.#random, clock: this.#clock };
-    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn });
-    const taking = { bodyBytes: config.maxBodyBytes, horizon };
-    this.#applier = new Applier(db, this.#registry, this.#letters, taking, this.#company);
+    const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn };
+    this.#company = new NodeCompany(db, { ...around, low: () => this.#tombstones.low() });
+    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
@@ -135,6 +137,8 @@ class Attached implements Manager {
     this.#roster.noteRemoved();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
+    const kept = { keep: config.keepTombstonesMs, company: this.#company, peers, age: this.#age };
+    this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...kept });
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
@@ -146,7 +150,7 @@ class Attached implements Manager {
       stopped: this.#stopped.signal,
       random: this.#random,
       fetch: (peer, ...request) => this.#fetch(peer, ...request),
-      peers: () => this.#roster.urls,
+      peers,
       shippers: () => this.#roster.shippers,
       company: this.#company,
       take: (body) => void this.#apply(body, {}, true),
@@ -203,6 +207,7 @@ class Attached implements Manager {
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
+      heldBy: this.#tombstones.heldBy,
       now: this.#clock.now(),
     });
   }
@@ -227,6 +232,11 @@ class Attached implements Manager {
     const answered = await this.#comparisons.answer(path, body, options);
     const self = this.#stopping ? undefined : this.#company.introductionTo(options.said);
     return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
+  }
+
+  forget(id: string): void {
+    this.#refuseIfStopped();
+    this.#tombstones.forget(id);
   }
 
   nudge(): void {
@@ -353,6 +363,7 @@ class Attached implements Manager {
       this.#roster.ask(this.#company.toAsk());
       this.#requests.serve();
       this.#comparisons.tick();
+      this.#tombstones.tick();
     });
   }
 

@@ -69,7 +69,8 @@ export interface Kept {
 export class DeadLetters {
   readonly #db: Connection;
   readonly #clock: Clock;
-  readonly #horizon: Horizon;
+  /** How far ahead of the clock a change may be that is not kept. */
+  readonly horizon: Horizon;
   /** Whether more of them may be received. */
   readonly room: LetterRoom;
   readonly unknownColumns: UnknownColumnLetters;
@@ -77,7 +78,7 @@ export class DeadLetters {
   constructor(db: Connection, clock: Clock, horizon: Horizon) {
     this.#db = db;
     this.#clock = clock;
-    this.#horizon = horizon;
+    this.horizon = horizon;
     this.room = new LetterRoom(db, clock);
     this.unknownColumns = new UnknownColumnLetters(db, clock);
   }
@@ -181,12 +182,12 @@ export class DeadLetters {
 
   /** Was that too far ahead, and is not any more? */
   isDue(version: number | undefined): boolean {
-    return version !== undefined && version <= this.#horizon.latest;
+    return version !== undefined && version <= this.horizon.latest;
   }
 
   /** The next of these, the earliest first, within bounds. */
   due(page: Page): Waiting[] {
-    return this.#page(`${DUE} ORDER BY i.version, i.dead_id`, [this.#horizon.latest], page);
+    return this.#page(`${DUE} ORDER BY i.version, i.dead_id`, [this.horizon.latest], page);
   }
 
   /** At least one, however large it is. */
@@ -205,7 +206,7 @@ export class DeadLetters {
   }
 
   #described({ version, ...letter }: Listed): DeadLetter {
-    const dueAt = letter.code === 'future-stamp' && version !== null ? this.#horizon.dueAt(version) : null;
+    const dueAt = letter.code === 'future-stamp' && version !== null ? this.horizon.dueAt(version) : null;
     return { ...letter, dueAt };
   }
 

@@ -15,6 +15,7 @@ export type ErrorCode =
   | 'IN_TRANSACTION'
   | 'LISTENER_FAILED'
   | 'NO_SUCH_LETTER'
+  | 'NO_SUCH_NODE'
   | 'ROW_HIDDEN'
   | 'STOPPED';
 

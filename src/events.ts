@@ -80,6 +80,8 @@ export interface RowcastEvents {
     ms: number;
     error?: string;
   };
+  /** So many deletions were forgotten: every node has had them for as long as tombstones are kept. */
+  'tombstones-collected': { removed: number };
   warning: { code: string; message: string };
   /** Something failed in the background; the loop goes on. */
   error: RowcastError;
@@ -101,6 +103,7 @@ const EVENTS: Record<EventName, true> = {
   'dead-letter': true,
   visible: true,
   'verify-done': true,
+  'tombstones-collected': true,
   warning: true,
   error: true,
 };

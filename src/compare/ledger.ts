@@ -21,6 +21,8 @@ export interface Outline {
   columns: Columns;
   /** The greatest id; null where nothing is there. */
   last: Id | null;
+  /** Tombstones up to this version may have been collected; absent where all are kept. */
+  floor?: number;
 }
 
 /** The state of one id. */
@@ -40,6 +42,8 @@ export interface Sight {
   parked: Id[];
   /** Changes of the ids that are kept here until their time has come; see receive/horizon.ts. */
   early: Early[];
+  /** As in the outline, at this moment. */
+  floor?: number | undefined;
 }
 
 /** A change that is too far ahead of the clock where it is kept. */
@@ -47,12 +51,6 @@ export interface Early {
   id: Id;
   version: number;
 }
-
-/** Those of a table, whose name is bound first, among the ids of a JSON array. */
-export const EARLY =
-  'SELECT d.row_id AS id, i.version AS version FROM main._dead_letter_info AS i ' +
-  "JOIN main._dead_letter AS d USING (dead_id) WHERE i.code = 'future-stamp' " +
-  'AND i.table_name = ? COLLATE NOCASE AND d.row_id IN (SELECT value FROM json_each(?))';
 
 /** How much one piece of a walk holds. */
 export interface Portion {
@@ -77,7 +75,8 @@ export interface Ledger {
   outline(): Eventually<Outline[]>;
   /** Where a piece of the range ends that is no larger than a portion; null where all of it is one. */
   cut(table: string, range: Range, portion: Portion): Eventually<Id | null>;
-  spell(table: string, columns: Columns, range: Range): Eventually<Spelt>;
+  /** Tombstones up to `floor` are left out: one of the sides may have collected its own. */
+  spell(table: string, columns: Columns, range: Range, floor?: number): Eventually<Spelt>;
   /** What is in a range, in the order of the ids. */
   list(table: string, columns: Columns, range: Range): Eventually<Entry[]>;
   /** What is known of these ids. `other` is the node, or the peer's address, that asks or is asked. */

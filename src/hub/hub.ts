@@ -33,8 +33,11 @@ import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
 import type { Found, HubStore } from './store.ts';
 
-/** A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. */
-export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog'> {
+/**
+ * A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. Nor has it
+ * `tombstones`: it keeps every deletion, and nothing else of the row.
+ */
+export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog' | 'tombstones'> {
   /** Base URLs of the nodes to serve. */
   edges: string[];
 }
@@ -43,10 +46,10 @@ export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog'> {
 export type HubSettings = Omit<Settings, 'maxBacklog'>;
 
 /**
- * Everything a node emits but `applied` and `visible`, since a hub has no tables of which an application would want to hear, and
- * `peer-stale`, since an edge can be away for as long as it likes.
+ * Everything a node emits but `applied` and `visible`, since a hub has no tables of which an application would want to hear,
+ * `peer-stale`, since an edge can be away for as long as it likes, and `tombstones-collected`.
  */
-export type HubEventName = Exclude<EventName, 'applied' | 'visible' | 'peer-stale'>;
+export type HubEventName = Exclude<EventName, 'applied' | 'visible' | 'peer-stale' | 'tombstones-collected'>;
 
 export interface Hub {
   readonly id: string;

@@ -7,6 +7,7 @@ import { type Finding, Identity, type IdentityOptions, isNews } from '../identit
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
+import { SqliteHubLow } from './sqlite-low.ts';
 import type { Found, HubCompany } from './store.ts';
 
 /** What it needs of the store that it is a part of. */
@@ -26,10 +27,11 @@ export class SqliteHubCompany implements HubCompany {
   /** What is to be told when the transaction is committed. */
   #found: Found[] = [];
 
-  constructor(db: Connection, options: Omit<IdentityOptions, 'atUrls'>, parts: CompanyParts) {
+  constructor(db: Connection, options: Omit<IdentityOptions, 'atUrls' | 'low'>, parts: CompanyParts) {
     this.#db = db;
     this.#clock = options.clock;
-    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS });
+    const low = new SqliteHubLow(db, { clock: options.clock, saidBy: (inc) => this.#identity.saidBy(inc) });
+    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS, low: (to) => low.toldTo(to) });
     this.#parts = parts;
   }
 

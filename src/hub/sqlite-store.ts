@@ -10,6 +10,7 @@ import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
 import { type BatchLimit, batchText } from '../wire/body.ts';
 import { LATEST, SqliteHubCompany } from './sqlite-company.ts';
+import { Forgetting } from './sqlite-forget.ts';
 import { SqliteHubLedger } from './sqlite-ledger.ts';
 import { SegmentReader } from './sqlite-read.ts';
 import { BatchMerger } from './sqlite-receive.ts';
@@ -45,6 +46,7 @@ export class SqliteHubStore implements HubStore {
   readonly #merger: BatchMerger;
   readonly #reader: SegmentReader;
   readonly #counter: RowCounter;
+  readonly #forgetting: Forgetting;
   readonly #hints = new Set<() => void>();
   /**
    * Of the edges by URL. They need not outlast the process: what was under way when it ended is never answered. A
@@ -71,6 +73,7 @@ export class SqliteHubStore implements HubStore {
     this.#merger = new BatchMerger(db, this.#letters, reading, this.company);
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);
+    this.#forgetting = new Forgetting(db, clock);
     this.letters = lettersOf(db, this.#letters);
     this.ledger = new SqliteHubLedger(db, () => this.tables());
   }
@@ -79,12 +82,19 @@ export class SqliteHubStore implements HubStore {
     requireVersion(this.#db);
     const above = prepareHubDatabase(this.#db, this.#clock.now());
     this.company.begin();
+    this.#forgetting.start();
     const message = `${above} rows or deletions were dated after the year 2200: they were brought to the present`;
     return above === 0 ? [] : [{ code: 'time-above-ceiling', message }];
   }
 
+  /** Resolves when the content of all rows that were deleted under an earlier hub is gone from the file. */
+  async forgotten(): Promise<void> {
+    await this.#forgetting.done();
+  }
+
   async close(): Promise<void> {
     this.#counter.stop();
+    await this.#forgetting.stop();
     try {
       this.#db.release();
     } catch {

@@ -37,7 +37,7 @@ const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TA
  * paused. 3: an edge is known by the database that answers. 4: what is remembered of a database has its seal. 5: a
  * letter may wait for its time.
  */
-const FORMAT = 5;
+export const FORMAT = 5;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -48,6 +48,15 @@ const CHECKED_BYTES = 64 * 1024 * 1024;
 /** What a deletion leaves of its row, given the expressions of its id and its version. */
 export function tombstone(id: string, updatedAt: string): string {
   return `json_object('id', ${id}, 'updated_at', ${updatedAt})`;
+}
+
+/** The same of a row of `_hub_rows`. */
+export function deletedContent(): string {
+  return tombstone('row_id', 'updated_at');
+}
+
+export function formatOf(db: Connection): number {
+  return pragma(db, 'user_version');
 }
 
 /**
@@ -71,14 +80,14 @@ export function prepareHubDatabase(db: Connection, now: number): number {
     const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
   }
-  const format = pragma(db, 'user_version');
+  const format = formatOf(db);
   const isEarlier = format < FORMAT;
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
   // The edges of an earlier format have fewer columns, and are given the new ones below.
   const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && format < 3);
   const other = found.find(({ name, sql }) => isKept(name) && DEFINITIONS[name] !== sql);
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
-  return db.transaction(() => {
+  const above = db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
     for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
@@ -89,11 +98,14 @@ export function prepareHubDatabase(db: Connection, now: number): number {
       rebuild(db, '_dead_letter_info', `CREATE TABLE _dead_letter_info ${LETTER_TABLES._dead_letter_info}`);
     }
     db.exec(`CREATE INDEX IF NOT EXISTS ${LETTER_INDEX.name} ${LETTER_INDEX.sql}`);
-    // An earlier hub kept deleted rows with all that was in them.
-    if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
-    if (isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
-    return format < 5 ? heedCeiling(db, now) : 0;
+    // What a hub of format 0 has kept of deleted rows is removed later, and the format is raised then: sqlite-forget.ts.
+    const isClean = format >= 1 || !found.some(({ name }) => name === '_hub_rows');
+    if (isClean && isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
+    return format < FORMAT ? heedCeiling(db, now) : 0;
   });
+  // What is overwritten is gone from the file, too: whoever deletes a row may have to erase it.
+  db.exec('PRAGMA secure_delete = ON');
+  return above;
 }
 
 /**

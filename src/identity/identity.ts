@@ -15,6 +15,18 @@ export interface IdentityOptions {
   clock: Clock;
   /** A query for the databases (`inc`) that acknowledge at a URL of ours: these can be asked themselves. */
   atUrls: string;
+  /**
+   * Everything that was captured before has reached every peer: what is said of that to a database. Undefined: nothing.
+   */
+  low(to: string | null | undefined): number | undefined;
+}
+
+/** Another database that holds an id, and what was heard of it since the start. */
+export interface Other {
+  id: string;
+  inc: string;
+  low: number | undefined;
+  heardAt: number | undefined;
 }
 
 /** How something was heard. */
@@ -63,6 +75,8 @@ export class Identity {
   /** An identity that must be given up: it is another's as well. */
   #renewing: string | undefined;
   readonly #began: number;
+  /** What was last heard of a database, by its inc. */
+  readonly #heard = new Map<string, { low: number | undefined; at: number }>();
   /** When an id was taken over by another database, and when two were last seen to use it. */
   readonly #takenOver = new Map<string, number>();
   readonly #usedTwice = new Map<string, number>();
@@ -115,6 +129,7 @@ export class Identity {
       t0,
       tick,
       seal: sealOf(own, { boot, tick }),
+      low: this.#o.low(to),
       ...(to != null && you && { you: { inc: to, tick: you.tick, boot: you.boot, seal: you.seal ?? undefined } }),
     });
   }
@@ -140,6 +155,7 @@ export class Identity {
     // That it goes on is nothing that it could not have said. Another attach is: an answer of the one before would be late.
     const doubtful = isNews({ kind }) && !hearing.answer && this.#isAtUrl(inc);
     if (kind !== 'late' && !doubtful) this.#remember(said, judgement.remember, known, own.tick);
+    if (kind !== 'late' && (hearing.answer || !this.#isAtUrl(inc))) this.#noteLow(said);
     const passOn = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
     const compareAll = passOn && !(wentBack && this.#passedOn.get(inc) === said.boot);
     return { id, inc, boot: said.boot, kind, wentBack, doubtful, compareAll };
@@ -193,6 +209,25 @@ export class Identity {
   /** Somebody else has introduced itself here. */
   knowsOthers(): boolean {
     return this.#db.get('SELECT 1 AS n FROM main._nodes WHERE self IS NULL LIMIT 1') !== undefined;
+  }
+
+  #noteLow({ inc, low }: Introduction): void {
+    // A hub that was started again says nothing until its edges have spoken: what it said before still holds.
+    this.#heard.set(inc, { low: low ?? this.saidBy(inc), at: this.#o.clock.now() });
+  }
+
+  /** What a database last said of what it still has to send; undefined where it has not, since the start. */
+  saidBy(inc: string): number | undefined {
+    return this.#heard.get(inc)?.low;
+  }
+
+  /** The databases that hold an id at present, without this one. */
+  others(): Other[] {
+    const names = this.#db.all<{ id: string; inc: string }>('SELECT id, inc FROM main._names ORDER BY id');
+    return names.map(({ id, inc }) => {
+      const heard = this.#heard.get(inc);
+      return { id, inc, low: heard?.low, heardAt: heard?.at };
+    });
   }
 
   problems(): string[] {

@@ -49,19 +49,13 @@ export class Applier {
   #settledSchema = -1;
   #cameBack: RowcastEvents['visible']['rows'] = [];
 
-  constructor(
-    db: Connection,
-    registry: Registry,
-    letters: DeadLetters,
-    { bodyBytes, horizon }: { bodyBytes: number; horizon: Horizon },
-    self: Ticking,
-  ) {
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number, self: Ticking) {
     this.#db = db;
     this.#registry = registry;
     this.#unique = new UniqueRows(db, letters);
     this.#fast = new FastApply(db, registry, this.#unique);
     this.#careful = new CarefulApply(db, registry, letters, this.#unique);
-    this.#horizon = horizon;
+    this.#horizon = letters.horizon;
     this.#bodyBytes = bodyBytes;
     this.#self = self;
   }

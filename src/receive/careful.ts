@@ -6,17 +6,20 @@
  * divided until that row is alone. A poisoned change in ten thousand costs some forty statements, not ten thousand.
  */
 
+import { dayOf } from '../capture/floors.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { conjunction, literal, quote } from '../sqlite/sql.ts';
+import { literal, quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
-import { BOUND_ID, encode, rowJson } from '../wire/values.ts';
+import { BOUND_ID } from '../wire/values.ts';
+import { announceAll, announceMixed } from './announce.ts';
 import type { Horizon } from './horizon.ts';
 import {
+  belowFloorSql,
   deleteSql,
   entombSql,
   isInsertable,
@@ -86,14 +89,15 @@ export class CarefulApply {
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);
     this.#mergeInOrder(work);
+    for (const group of groups) this.#parkBelowFloor(work, group);
     for (const group of groups) {
       const whole = group.extra.length === 0 && !partial.includes(group);
       if (this.#haveAllWon(work, group, whole)) work.won.add(group);
       if (work.won.has(group)) this.#markAll(work, group);
       else this.#mark('placed', work, group);
     }
-    if (delivery.announce) for (const group of groups) this.#announceAll(group);
-    else for (const group of partial) this.#announceMixed(group);
+    if (delivery.announce) for (const group of groups) announceAll(this.#db, group);
+    else for (const group of partial) announceMixed(this.#db, group);
     const after = this.#settle(sorted, `SELECT id FROM ${STAGE}`);
     const merged = this.#report.finish(document, work, delivery);
     return { ...merged, letters: [...merged.letters, ...before, ...after] };
@@ -268,6 +272,19 @@ export class CarefulApply {
   }
 
   /**
+   * A write at or below the floor of a row that is not live here is neither applied nor dropped: the row may have been
+   * deleted, and whoever knew has forgotten.
+   */
+  #parkBelowFloor({ source, letters }: Work, { table, shape, number }: Group): void {
+    if (!shape || table.floor === undefined) return;
+    const found = this.#db.all<{ idx: number }>(belowFloorSql(table, source), number, 0, END);
+    const reason =
+      `older than the deletions that table "${table.name}" still knows (${table.floor}), and not here: it may have been ` +
+      'deleted. Write the row anew if it should exist, and discard this';
+    for (const { idx } of found) if (!letters.has(idx)) letters.set(idx, { code: 'below-horizon', reason });
+  }
+
+  /**
    * Who is visible is decided twice. Before the batch, because the application may have written a hidden row under its own id
    * since the last look, or set it free, and each row must be compared where it is; and after it, because the batch may have
    * set a value free, or brought a stronger row.
@@ -311,10 +328,12 @@ export class CarefulApply {
 
   #deleteWhatIsThere({ table, id }: Rowless): void {
     const where = `WHERE ${quote(table.id)} = ${BOUND_ID}`;
+    const day = dayOf(table);
     this.#db.run(
-      `INSERT INTO main._tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${quote(table.id)}, ` +
-        `${quote(table.updatedAt)} FROM ${table.target} ${where} ` +
-        'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+      `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
+        `SELECT ${literal(table.name)}, ${quote(table.id)}, ${quote(table.updatedAt)}${day.value} ` +
+        `FROM ${table.target} ${where} ` +
+        `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
       id,
     );
     this.#db.run(`DELETE FROM ${table.target} ${where}`, id);
@@ -343,47 +362,6 @@ export class CarefulApply {
   #mark(column: 'was' | 'placed', { source }: Work, { number, table, shape }: Group): void {
     const settled = shape ? settledUpsertsSql(table, shape, source) : settledDeletesSql(table, source);
     this.#db.run(`UPDATE ${STAGE} SET ${column} = 1 WHERE idx IN (${settled})`, number, 0, END);
-  }
-
-  /**
-   * A row from a node whose schema is behind now consists of its values and of what was here in the other columns: a state
-   * that no other node has seen. It is told to all, at the version it has; whoever has nothing in those columns takes it,
-   * because NULL is below everything.
-   */
-  #announceMixed({ number, table, shape }: Group): void {
-    const missing = table.columns.filter((column) => !shape?.fields.some((field) => field.column === column));
-    const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
-    this.#db.run(
-      'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
-        `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
-        `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ` +
-        `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
-      number,
-    );
-  }
-
-  /** What has won, wherever it is now, is told to all peers at the version it has. */
-  #announceAll({ number, table, shape }: Group): void {
-    const placed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1)`;
-    const tell = (op: string, row: { id: string; json: string; from: string }): void =>
-      this.#db.run(
-        'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
-          `SELECT '${op}', ${literal(table.wireName)}, ${row.id}, ${row.json} FROM ${row.from} AND ${row.id} IN ${placed}`,
-        number,
-      );
-    const ofTable = `table_name = ${literal(table.name)}`;
-    if (shape) {
-      tell('UPDATE', {
-        id: `t.${quote(table.id)}`,
-        json: rowJson(table, 't'),
-        from: `${table.target} AS t WHERE true`,
-      });
-      tell('UPDATE', { id: 'h.row_id', json: 'h.row_data', from: `main._hidden AS h WHERE h.${ofTable}` });
-      return;
-    }
-    const id = encode('g.row_id', 'TEXT');
-    const json = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
-    tell('DELETE', { id: 'g.row_id', json, from: `main._tombstones AS g WHERE g.${ofTable}` });
   }
 }
 

@@ -13,6 +13,7 @@
  * settled: from the strongest on, each hidden row that beats all its rivals comes in and they go out. Every step makes
  * the visible rows stronger, so it ends. Nothing of this is captured: every node comes to the same by itself.
  */
+import { dayOf } from '../capture/floors.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
@@ -77,10 +78,12 @@ export class UniqueRows {
 
   /** A deletion without a version takes a hidden row as it is. `wire` is its id as it travels. */
   entomb(table: Table, wire: string): void {
+    const day = dayOf(table);
     this.#db.run(
-      'INSERT INTO main._tombstones (table_name, row_id, version) SELECT table_name, row_id, version FROM main._hidden ' +
+      `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
+        `SELECT table_name, row_id, version${day.value} FROM main._hidden ` +
         `WHERE table_name = ? AND row_id = ${BOUND_ID} ` +
-        'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+        `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
       table.name,
       wire,
     );

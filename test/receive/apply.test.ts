@@ -726,7 +726,7 @@ describe('the way through without jsonb', () => {
     const clock = { now: () => 1, sleep: async () => {} };
     const horizon = new Horizon(clock, 0);
     const letters = new DeadLetters(connection, clock, horizon);
-    const applier = new Applier(connection, registry, letters, { bodyBytes: 1e8, horizon }, { tick: () => {} });
+    const applier = new Applier(connection, registry, letters, 1e8, { tick: () => {} });
     registry.install();
     cleanUp(() => connection.release());
     for (const one of [fast.db, db]) one.exec('PRAGMA foreign_keys = OFF');
