@@ -1,11 +1,12 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
+import type { Trust } from '../auth/trust.ts';
 import { chance } from '../chance.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import { type CheckedConfig, type Config, checkConfig, checkSettings, type Settings } from '../config.ts';
+import { type CheckedConfig, type Config, checkConfig, checkSettings, replaceKeys, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener, type RowcastEvents } from '../events.ts';
@@ -13,8 +14,8 @@ import { Faults } from '../faults.ts';
 import type { FlushResult, Received } from '../index.ts';
 import type { Facts } from '../observe/facts.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
-import { ClockFloor } from '../receive/clock-floor.ts';
 import type { RetryResult } from '../receive/retry.ts';
+import { type BondHealth, Bonds } from '../send/bonds.ts';
 import { flushAll } from '../send/loop.ts';
 import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
@@ -32,6 +33,7 @@ import { retryLetter } from './retry.ts';
 import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
 import type { Found, HubStore } from './store.ts';
+import { HubTime } from './time.ts';
 
 /**
  * A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. Nor has it
@@ -56,6 +58,8 @@ export interface Hub {
   receive(body: string | Uint8Array, options?: ReceiveOptions): Promise<Received>;
   /** The largest body that `receive` takes. */
   readonly maxBodyBytes: number;
+  /** Its keys, where it was given `auth`: `rowcast/http` lets in whom they let in. */
+  readonly trust: Trust | undefined;
   health(): Promise<HubHealth>;
   /** health(), and what a dashboard draws beside it: letters by cause, sizes. */
   status(): Promise<HubHealth & Facts>;
@@ -85,9 +89,6 @@ export interface Hub {
 
 /** What comes in together goes out together: edges are woken at once, and then share one batch. */
 const LINGER_MS = 5;
-
-/** How often it is looked whether the time of a change has come, and what the clock says. */
-const WATCH_MS = 1_000;
 
 /** Relays between nodes. The database must be the hub's own; it is refused where it holds anything else. */
 export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
@@ -138,8 +139,9 @@ class Relay implements Hub {
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
   readonly #watching: Promise<void>;
-  readonly #floor: ClockFloor;
-  #clockTold = false;
+  readonly #time: HubTime;
+  /** Where there are keys. */
+  readonly #bonds: Bonds | undefined;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -165,6 +167,16 @@ class Relay implements Hub {
       sending.close();
       asking.close();
     };
+    this.#bonds =
+      config.auth &&
+      new Bonds(config.auth, {
+        nodeId: this.id,
+        clock: this.#clock,
+        get: asking.get as Ask,
+        kept: new Map(edges.flatMap(({ url, pinned }) => (pinned === undefined ? [] : [[url, pinned]]))),
+        keep: (url, id) => store.pinEdge(url, id),
+        warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
+      });
     const shipper = (edge: Edge): Shipper =>
       new Shipper({
         nodeId: config.id,
@@ -179,17 +191,20 @@ class Relay implements Hub {
         events: this.#events,
         faults: this.#faults,
         pace,
+        bond: this.#bonds?.of(edge.url),
       });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
       introduction: (url) => store.company.toEdge(url),
+      bond: (url) => this.#bonds?.of(url),
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#roster.nudge(edge),
     });
     const refuseIfStopped = (): void => this.#refuseIfStopped();
-    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, refuseIfStopped });
+    const onRemoved = (url: string): void => this.#bonds?.forget(url);
+    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, onRemoved, refuseIfStopped });
     this.edges = this.#roster;
     this.#comparisons = new HubComparisons(store, {
       config,
@@ -198,6 +213,7 @@ class Relay implements Hub {
       random: config.random ?? chance,
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
+      bond: (url) => this.#bonds?.of(url),
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
       remembered: kept.verified,
     });
@@ -218,8 +234,10 @@ class Relay implements Hub {
     this.#identities.start();
     this.#resends.start(kept.askedFor);
     this.#comparisons.start();
-    this.#floor = new ClockFloor(config.clock, config.maxAheadMs, kept.clock);
-    this.#watching = this.#watch(kept.warnings);
+    const { maxAheadMs } = config;
+    const inTime = { clock: config.clock, maxAheadMs, events: this.#events, stopped: this.#stopped.signal };
+    this.#time = new HubTime(store, { ...inTime, noted: kept.clock });
+    this.#watching = this.#time.watch(kept.warnings);
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -227,7 +245,7 @@ class Relay implements Hub {
     const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
-      this.#floor.refuseIfBehind();
+      this.#time.refuseIfBehind();
       const { from, said } = options;
       const sender = senderId(from);
       const plain = said === undefined;
@@ -237,6 +255,10 @@ class Relay implements Hub {
       if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
       return { ack, changes };
     });
+  }
+
+  get trust(): Trust | undefined {
+    return this.#bonds?.trust;
   }
 
   async hello(said: string): Promise<Record<string, string>> {
@@ -275,7 +297,8 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    const faults = [...this.#faults.problems(), ...(this.#floor.problem === undefined ? [] : [this.#floor.problem])];
+    const bonded = (url: string): BondHealth | undefined => this.#bonds?.healthOf(url);
+    const faults = [...this.#faults.problems(), ...(this.#time.problem === undefined ? [] : [this.#time.problem])];
     return hubHealth({
       id: this.id,
       store: this.#store,
@@ -283,6 +306,7 @@ class Relay implements Hub {
       faults,
       now: this.#clock.now(),
       verified,
+      bonded,
     });
   }
 
@@ -297,7 +321,9 @@ class Relay implements Hub {
 
   configure(settings: HubSettings): void {
     this.#refuseIfStopped();
-    Object.assign(this.#pace, checkSettings(settings, 'hub'));
+    const checked = checkSettings(settings, 'hub');
+    replaceKeys(this.#bonds?.keyring, checked.auth);
+    Object.assign(this.#pace, checked.settings);
     this.#roster.nudge();
   }
 
@@ -326,39 +352,6 @@ class Relay implements Hub {
     await this.#clock.sleep(LINGER_MS, this.#stopped.signal);
     this.#waking = undefined;
     this.#roster.nudge();
-  }
-
-  /** Changes that were too far ahead of the clock are merged when they are not any more; and the clock is looked after. */
-  async #watch(warnings: RowcastEvents['warning'][]): Promise<void> {
-    const stopped = this.#stopped.signal;
-    // Nobody can listen before the caller has the hub.
-    await this.#clock.sleep(0, stopped);
-    for (const warning of warnings) this.#events.emit('warning', warning);
-    while (!stopped.aborted) {
-      await this.#clock.sleep(WATCH_MS, stopped);
-      if (stopped.aborted) return;
-      try {
-        await this.#watchClock();
-        while (!stopped.aborted && (await this.#store.release())) await this.#clock.sleep(0, stopped);
-      } catch (error) {
-        // A lock: it is tried again, and there is nothing to tell.
-        if (!(error instanceof RowcastError)) this.#events.emit('error', asFailure(error));
-      }
-    }
-  }
-
-  /** What was noted may be wrong itself, and a person may have taken it away. */
-  async #watchClock(): Promise<void> {
-    const time = this.#floor.look();
-    if (time !== undefined) {
-      await this.#store.noteClock(time);
-      this.#floor.noted = time;
-    }
-    const { problem } = this.#floor;
-    if (problem === undefined) return;
-    if (!this.#clockTold) this.#events.emit('warning', { code: 'clock', message: problem });
-    this.#clockTold = true;
-    this.#floor.noted = (await this.#store.clock()) ?? 0;
   }
 
   async #end(): Promise<void> {

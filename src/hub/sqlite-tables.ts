@@ -20,7 +20,7 @@ const DEFINITIONS: Record<string, string> = {
   _hub_live: "CREATE VIEW _hub_live AS SELECT seq FROM _hub_rows WHERE op <> 'DELETE'",
   _hub_edges:
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
-    'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0)',
+    'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0, pinned TEXT)',
   _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
   _hub_clock: 'CREATE TABLE _hub_clock (noted INTEGER NOT NULL)',
   _hub_verified: 'CREATE TABLE _hub_verified (url TEXT PRIMARY KEY, note TEXT NOT NULL) WITHOUT ROWID',
@@ -34,10 +34,10 @@ const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TA
 
 /**
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
- * paused. 3: an edge is known by the database that answers. 4: what is remembered of a database has its seal. 5: a
- * letter may wait for its time.
+ * paused. 3: an edge is known by the database that answers. 4: what is remembered of a database has its seal. 5: an edge is
+ * held to the node that has shown the key. 6: a letter may wait for its time.
  */
-export const FORMAT = 5;
+export const FORMAT = 6;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -84,7 +84,7 @@ export function prepareHubDatabase(db: Connection, now: number): number {
   const isEarlier = format < FORMAT;
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
   // The edges of an earlier format have fewer columns, and are given the new ones below.
-  const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && format < 3);
+  const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && format < 5);
   const other = found.find(({ name, sql }) => isKept(name) && DEFINITIONS[name] !== sql);
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
   const above = db.transaction(() => {
@@ -92,9 +92,9 @@ export function prepareHubDatabase(db: Connection, now: number): number {
     for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
     const isThere = (table: string): boolean => found.some(({ name }) => name === table);
-    if (format < 3 && isThere('_hub_edges')) rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
+    if (format < 5 && isThere('_hub_edges')) rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
     if (format < 4 && isThere('_nodes')) rebuild(db, '_nodes', `CREATE TABLE _nodes ${IDENTITY_TABLES._nodes}`);
-    if (format < 5 && isThere('_dead_letter_info')) {
+    if (format < 6 && isThere('_dead_letter_info')) {
       rebuild(db, '_dead_letter_info', `CREATE TABLE _dead_letter_info ${LETTER_TABLES._dead_letter_info}`);
     }
     db.exec(`CREATE INDEX IF NOT EXISTS ${LETTER_INDEX.name} ${LETTER_INDEX.sql}`);

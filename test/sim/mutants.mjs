@@ -17,8 +17,8 @@ export const MUTANTS = [
     edits: [
       [
         'identity/identity.js',
-        'boot,\n            t0,\n            tick,\n            ...',
-        'boot,\n            t0,\n            tick: tick + 1,\n            ...',
+        'boot,\n            t0,\n            tick,\n            seal: sealOf(own, { boot, tick })',
+        'boot,\n            t0,\n            tick: tick + 1,\n            seal: sealOf(own, { boot, tick: tick + 1 })',
       ],
     ],
   },
@@ -33,8 +33,8 @@ export const MUTANTS = [
     edits: [
       [
         'identity/identity.js',
-        'boot,\n            t0,\n            tick,\n            ...',
-        'boot,\n            t0: tick,\n            tick,\n            ...',
+        'boot,\n            t0,\n            tick,\n            seal',
+        'boot,\n            t0: tick,\n            tick,\n            seal',
       ],
     ],
   },
