@@ -29,6 +29,8 @@ import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { type Status, statusOf } from './observe/status.ts';
 import { type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
+import { NodeClockFloor } from './receive/clock-floor.ts';
+import { Horizon } from './receive/horizon.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
 import type { Attachment } from './send/attachment.ts';
@@ -45,10 +47,10 @@ import { Shipper } from './send/shipper.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
+import { tickingEvery } from './ticking.ts';
 import { NodeTombstones } from './tombstones/node-tombstones.ts';
-import { watch } from './watch.ts';
 import { batchText } from './wire/body.ts';
-import { type Change, ROWCAST_HEADER } from './wire/protocol.ts';
+import { type Change, ROWCAST_HEADER, senderId } from './wire/protocol.ts';
 import { exactIntegers } from './wire/values.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
@@ -86,6 +88,7 @@ class Attached implements Manager {
   readonly #watching: Promise<void>;
   readonly #requests: Requests;
   readonly #company: NodeCompany;
+  readonly #floor: NodeClockFloor;
   readonly #comparisons: Comparisons;
   readonly #tombstones: NodeTombstones;
   #stopping: Promise<void> | undefined;
@@ -111,7 +114,8 @@ class Attached implements Manager {
       onRefresh: () => this.#retrying.schemaChanged(),
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
-    this.#letters = new DeadLetters(db, this.#clock);
+    const horizon = new Horizon(this.#clock, config.maxAheadMs);
+    this.#letters = new DeadLetters(db, this.#clock, horizon);
     const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn };
     this.#company = new NodeCompany(db, { ...around, low: () => this.#tombstones.low() });
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
@@ -119,6 +123,7 @@ class Attached implements Manager {
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
+    this.#floor = new NodeClockFloor(db, this.#clock, config.maxAheadMs, warn);
     this.#company.begin();
     this.#applier.prepare();
     this.#age = new BacklogAge(db, this.#clock);
@@ -170,12 +175,9 @@ class Attached implements Manager {
     };
     this.#roster.start();
     this.#retrying.start();
-    this.#watching = watch(() => this.#tick(), {
-      clock: this.#clock,
-      ms: TICK_MS,
-      events: this.#events,
-      stopped: this.#stopped.signal,
-    });
+    const tell = (failure: RowcastError): void => this.#events.emit('error', failure);
+    const loop = { clock: this.#clock, stopped: this.#stopped.signal, tell };
+    this.#watching = tickingEvery(TICK_MS, loop, () => this.#tick());
   }
 
   applyChanges(changes: Change[]): number {
@@ -190,8 +192,9 @@ class Attached implements Manager {
     const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
     return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
+      this.#floor.refuseIfBehind();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
-      return this.#apply(body, options, options.said !== undefined);
+      return this.#apply(body, { ...options, from: senderId(options.from) }, options.said !== undefined);
     });
   }
 
@@ -208,6 +211,7 @@ class Attached implements Manager {
       registry: this.#registry,
       letters: this.#letters,
       company: this.#company,
+      clockProblem: this.#floor.problem,
       faults: this.#faults,
       shippers: this.#roster.shippers,
       counter: this.#counter,
@@ -344,7 +348,9 @@ class Attached implements Manager {
   #tick(): void {
     this.#stillness.look((isQuiet) => {
       this.#age.tick();
+      this.#floor.tick();
       if (!isQuiet) this.#look();
+      if (this.#retrying.releaseDue(isQuiet)) this.nudge();
       this.#roster.tick(isQuiet);
       this.#roster.ask(this.#company.toAsk());
       this.#requests.serve();

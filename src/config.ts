@@ -22,6 +22,11 @@ export interface Config {
   /** How long a peer may take to answer, in milliseconds. Default 30,000. */
   requestTimeoutMs?: number;
   /**
+   * How far the time of a received change may be ahead of this node's clock, in milliseconds; one that is further ahead
+   * waits until it is not. At least a minute; 0 turns this off. Default 24 hours.
+   */
+  maxAheadMs?: number;
+  /**
    * Compare with every peer by itself, so often, and put right what differs. Default every 24 hours, with repair; false:
    * only where something has been found out, or on demand.
    */
@@ -81,11 +86,14 @@ export interface Setting {
   default: number;
   min: number;
   max: number;
+  /** 0 is allowed as well, and turns it off. */
+  orZero?: boolean;
   /** One sentence, for the help of the programs. */
   help: string;
 }
 
 const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 const MIB = 1024 * 1024;
 
 /** Every setting that is a number, declared once: the options of attach and createHub and the flags of both programs. */
@@ -102,9 +110,15 @@ export const SETTINGS = {
   },
   maxBodyBytes: { default: 64 * MIB, min: 1_024, max: 512 * MIB, help: 'Largest body that /sync reads.' },
   requestTimeoutMs: { default: 30_000, min: 1, max: HOUR_MS, help: 'How long a peer may take to answer.' },
+  // A wrong time zone passes, a wrong unit or year does not. Clocks that are right differ by less than the minimum.
+  maxAheadMs: {
+    default: DAY_MS,
+    min: 60_000,
+    max: 365 * DAY_MS,
+    orZero: true,
+    help: 'How far ahead of the clock here the time of a received change may be; others wait. 0: however far.',
+  },
 } as const satisfies Record<string, Setting>;
-
-const DAY_MS = 24 * HOUR_MS;
 
 /** How a node and a hub compare by themselves; likewise for both programs. */
 export const VERIFY = {
@@ -377,10 +391,13 @@ export function normalisePeer(peer: string): string {
 }
 
 function checkNumber(name: SettingName, value: unknown): number {
-  const { default: otherwise, min, max } = SETTINGS[name];
+  const { default: otherwise, min, max, orZero = false }: Setting = SETTINGS[name];
   if (value === undefined) return otherwise;
+  if (orZero && value === 0) return 0;
   if (typeof value !== 'number' || !Number.isInteger(value) || value < min || value > max) {
-    throw wrong(`option "${name}" must be an integer from ${min} to ${max}, not ${String(value)}`);
+    throw wrong(
+      `option "${name}" must be ${orZero ? '0, or ' : ''}an integer from ${min} to ${max}, not ${String(value)}`,
+    );
   }
   return value;
 }

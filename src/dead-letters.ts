@@ -7,9 +7,10 @@
 import { createHash } from 'node:crypto';
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
+import type { Horizon } from './receive/horizon.ts';
 import { LetterRoom, REASON_MAX } from './receive/letter-room.ts';
 import { lastLetterId, UnknownColumnLetters } from './receive/unknown-columns.ts';
-import type { Connection } from './sqlite/connection.ts';
+import type { Connection, Value } from './sqlite/connection.ts';
 import type { RowCounter } from './sqlite/row-counter.ts';
 import type { RejectionCode } from './wire/protocol.ts';
 
@@ -28,6 +29,8 @@ export interface DeadLetter {
   reason: string | null;
   failedAt: number;
   retryCount: number;
+  /** Of a change whose time is too far ahead (`future-stamp`): when it is applied by itself. Null for all others. */
+  dueAt: number | null;
 }
 
 export interface LetterContent {
@@ -50,34 +53,49 @@ export interface Waiting {
   /** JSON array of the keys of its row for which there is no column. */
   unknownColumns: string | null;
   peer: string | null;
+  /** Of a change whose time was too far ahead: its version. */
+  version: number | null;
+}
+
+/** Why a received change is kept, and from whom it came. */
+export interface Kept {
+  code: RejectionCode;
+  reason: string;
+  from: string | undefined;
+  /** Its version, where it waits for its time. */
+  version?: number | undefined;
 }
 
 export class DeadLetters {
   readonly #db: Connection;
   readonly #clock: Clock;
+  /** How far ahead of the clock a change may be that is not kept. */
+  readonly horizon: Horizon;
   /** Whether more of them may be received. */
   readonly room: LetterRoom;
   readonly unknownColumns: UnknownColumnLetters;
 
-  constructor(db: Connection, clock: Clock) {
+  constructor(db: Connection, clock: Clock, horizon: Horizon) {
     this.#db = db;
     this.#clock = clock;
+    this.horizon = horizon;
     this.room = new LetterRoom(db, clock);
     this.unknownColumns = new UnknownColumnLetters(db, clock);
   }
 
   list(options: { limit?: number; after?: number } = {}): DeadLetter[] {
-    return this.#db.all<Record<keyof DeadLetter, never>>(
+    const found = this.#db.all<Listed>(
       `${SELECT} WHERE d.dead_id > ? ORDER BY d.dead_id LIMIT ?`,
       options.after ?? 0,
       options.limit ?? 100,
     );
+    return found.map((letter) => this.#described(letter));
   }
 
   get(id: number): DeadLetter {
-    const letter = this.#db.get<DeadLetter>(`${SELECT} WHERE d.dead_id = ?`, id);
+    const letter = this.#db.get<Listed>(`${SELECT} WHERE d.dead_id = ?`, id);
     if (!letter) throw new RowcastError('NO_SUCH_LETTER', `there is no dead letter ${id}`);
-    return letter;
+    return this.#described(letter);
   }
 
   has(id: number): boolean {
@@ -98,8 +116,8 @@ export class DeadLetters {
   }
 
   /** Keeps a received change that cannot be applied; the same one again is the same letter. Inside a transaction. */
-  keepReceived(received: LetterContent, code: RejectionCode, reason: string, from: string | undefined): void {
-    this.#keep('in', received, code, reason.slice(0, REASON_MAX), from ?? null, 0);
+  keepReceived(received: LetterContent, { code, reason, from, version }: Kept): void {
+    this.#keep('in', received, { code, reason: reason.slice(0, REASON_MAX), peer: from ?? null, version });
   }
 
   /** Keeps changes that a peer has refused. Inside a transaction. */
@@ -107,7 +125,7 @@ export class DeadLetters {
     refused: LetterContent,
     { peer, reason, attempts, code }: { peer: string; reason: string; attempts: number; code: 'refused' | 'forbidden' },
   ): void {
-    this.#keep('out', refused, code, reason.slice(0, REASON_MAX), peer, attempts);
+    this.#keep('out', refused, { code, reason: reason.slice(0, REASON_MAX), peer, attempts });
   }
 
   /**
@@ -115,7 +133,7 @@ export class DeadLetters {
    * any more. Inside a transaction.
    */
   listNameless(tables: string[], rows: LetterContent[], reason: string): void {
-    for (const row of rows) this.#keep('out', row, 'no-id', reason, '', 0);
+    for (const row of rows) this.#keep('out', row, { code: 'no-id', reason, peer: '' });
     const kept = rows.map((row) => [row.table, row.row]);
     this.#db.run(
       `DELETE FROM main._dead_letter WHERE dead_id IN (SELECT i.dead_id ${NAMELESS} ` +
@@ -154,19 +172,45 @@ export class DeadLetters {
   }
 
   /** Received letters of one code, oldest first, within bounds. */
-  waiting(code: RejectionCode, page: { after: number; limit: number; characters: number }): Waiting[] {
+  waiting(code: RejectionCode, page: Page & { after: number }): Waiting[] {
+    const where = "i.code = ? AND i.dead_id > ? AND i.direction = 'in' ORDER BY i.dead_id";
+    return this.#page(where, [code, page.after], page);
+  }
+
+  /** The least version of a change that waits for its time: one look-up in an index that is mostly empty. */
+  nextVersion(): number | undefined {
+    const sql = "SELECT min(version) AS next FROM main._dead_letter_info WHERE code = 'future-stamp'";
+    return this.#db.get<{ next: number | null }>(sql)?.next ?? undefined;
+  }
+
+  /** Was that too far ahead, and is not any more? */
+  isDue(version: number | undefined): boolean {
+    return version !== undefined && version <= this.horizon.latest;
+  }
+
+  /** The next of these, the earliest first, within bounds. */
+  due(page: Page): Waiting[] {
+    return this.#page(`${DUE} ORDER BY i.version, i.dead_id`, [this.horizon.latest], page);
+  }
+
+  /** At least one, however large it is. */
+  #page(where: string, params: Value[], { limit, characters: most }: Page): Waiting[] {
     const found = this.#db.all<Waiting & { size: number }>(
-      `SELECT ${WAITING}, length(d.row_data) AS size FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ` +
-        "WHERE i.code = ? AND i.dead_id > ? AND i.direction = 'in' ORDER BY i.dead_id LIMIT ?",
-      code,
-      page.after,
-      page.limit,
+      `SELECT ${WAITING}, length(d.row_data) AS size FROM main._dead_letter_info AS i ` +
+        `JOIN main._dead_letter AS d USING (dead_id) WHERE ${where} LIMIT ?`,
+      ...params,
+      limit,
     );
     let characters = 0;
     return found.filter(({ size }, i) => {
       characters += size ?? 0;
-      return i === 0 || characters <= page.characters;
+      return i === 0 || characters <= most;
     });
+  }
+
+  #described({ version, ...letter }: Listed): DeadLetter {
+    const dueAt = letter.code === 'future-stamp' && version !== null ? this.horizon.dueAt(version) : null;
+    return { ...letter, dueAt };
   }
 
   /**
@@ -233,18 +277,21 @@ export class DeadLetters {
   #keep(
     direction: 'in' | 'out',
     what: LetterContent,
-    code: string,
-    reason: string,
-    peer: string | null,
-    attempts: number,
+    why: { code: string; reason: string; peer: string | null; attempts?: number; version?: number | undefined },
   ): void {
     const { op, table, rowId, row } = what;
+    const { code, reason, peer, attempts = 0, version = null } = why;
     const spelling = `SELECT ${REMAINDER} AS rest FROM (SELECT ? AS op, ? AS row_id, ? AS row_data) AS d, (SELECT ? AS table_name, ? AS change) AS i`;
     const rest = this.#db.get<{ rest: string | null }>(spelling, op, rowId, row, table, what.change)?.rest ?? null;
     // Not of the change as it came: put together again, for another attempt, its row is the last of it.
     const parts = JSON.stringify([direction, direction === 'out' ? peer : '', op, table, rowId, row, rest]);
     const fingerprint = createHash('sha256').update(parts).digest('hex');
-    if (this.#db.get('SELECT 1 AS n FROM main._dead_letter_info WHERE fingerprint = ?', fingerprint)) return;
+    if (this.#db.get('SELECT 1 AS n FROM main._dead_letter_info WHERE fingerprint = ?', fingerprint)) {
+      // It may have waited for something else until now.
+      const sql = 'UPDATE main._dead_letter_info SET version = CAST(? AS INTEGER) WHERE fingerprint = ?';
+      if (version !== null) this.#db.run(sql, version, fingerprint);
+      return;
+    }
     this.#db.run(
       'INSERT INTO main._dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
         'VALUES (?, ?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER))',
@@ -255,8 +302,8 @@ export class DeadLetters {
       attempts,
     );
     this.#db.run(
-      'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, peer, code, reason, change, fingerprint) ' +
-        'VALUES (last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?)',
+      'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, peer, code, reason, change, fingerprint, ' +
+        'version) VALUES (last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?, CAST(? AS INTEGER))',
       direction,
       table,
       peer,
@@ -264,9 +311,21 @@ export class DeadLetters {
       reason,
       rest,
       fingerprint,
+      version,
     );
   }
 }
+
+/** How many letters are read at a time. */
+interface Page {
+  limit: number;
+  characters: number;
+}
+
+type Listed = Omit<DeadLetter, 'dueAt'> & { version: number | null };
+
+/** Changes that wait for their time and are not too far ahead any more; bound is the greatest time that is taken. */
+const DUE = "i.code = 'future-stamp' AND i.version <= ?";
 
 /** The letters of rows without an id; found by an index. */
 const NAMELESS = "FROM main._dead_letter_info AS i WHERE i.code = 'no-id'";
@@ -291,11 +350,11 @@ export const LETTER_CHANGE =
 
 const WAITING =
   'd.dead_id AS id, i.code AS code, i.table_name AS "table", d.row_id AS rowId, ' +
-  `${LETTER_CHANGE} AS change, i.unknown_columns AS unknownColumns, i.peer AS peer`;
+  `${LETTER_CHANGE} AS change, i.unknown_columns AS unknownColumns, i.peer AS peer, i.version AS version`;
 
 const SELECT =
   'SELECT d.dead_id AS id, coalesce(i.direction, \'out\') AS direction, d.op AS op, i.table_name AS "table", d.row_id AS rowId, ' +
-  'd.row_data AS "row", i.peer AS peer, i.code AS code, i.reason AS reason, d.failed_at AS failedAt, d.retry_count AS retryCount ' +
+  'd.row_data AS "row", i.peer AS peer, i.code AS code, i.reason AS reason, d.failed_at AS failedAt, d.retry_count AS retryCount, i.version AS version ' +
   'FROM main._dead_letter AS d LEFT JOIN main._dead_letter_info AS i ON i.dead_id = d.dead_id';
 
 /** Exactly the specification's six columns, and beside them what they have no room for: which way, to or from whom, why, the whole change. */
@@ -305,5 +364,11 @@ export const LETTER_TABLES = {
   // The second UNIQUE is an index by which letters of one code are found.
   _dead_letter_info:
     '(dead_id INTEGER PRIMARY KEY, direction TEXT, table_name TEXT, peer TEXT, code TEXT, reason TEXT, change TEXT, ' +
-    'unknown_columns TEXT, fingerprint TEXT UNIQUE, UNIQUE (code, dead_id))',
+    'unknown_columns TEXT, fingerprint TEXT UNIQUE, version INTEGER, UNIQUE (code, dead_id))',
+};
+
+/** By which the changes are found whose time has come; nearly always empty. */
+export const LETTER_INDEX = {
+  name: '_dead_letter_due',
+  sql: "ON _dead_letter_info (version, dead_id) WHERE code = 'future-stamp'",
 };

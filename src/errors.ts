@@ -8,6 +8,7 @@ export type ErrorCode =
   | 'INVALID_MIGRATION'
   | 'BODY_TOO_LARGE'
   | 'TOO_MANY_LETTERS'
+  | 'CLOCK_BEHIND'
   | 'DATABASE_BUSY'
   | 'DATABASE_CLOSED'
   | 'DATABASE_FAILED'

@@ -40,7 +40,7 @@ export interface PeerHealth {
 }
 
 export interface Health {
-  /** False where `problems` says why: capture or the database is broken. A peer that is down does not make it false. */
+  /** False where `problems` says why: capture, the database or the clock is broken. A peer that is down does not do so. */
   ok: boolean;
   node_id: string;
   /** Rows of all synced tables: exact up to 50,000 rows a table, and beyond unless it is being written to. */
@@ -65,6 +65,8 @@ export interface Subject {
   registry: Registry;
   letters: DeadLetters;
   company: { problems(): string[] };
+  /** Why the clock cannot be right. */
+  clockProblem: string | undefined;
   faults: { problems(): string[] };
   shippers: Shipper[];
   counter: RowCounter;
@@ -84,6 +86,7 @@ const READ_WAIT_MS = 100;
 export function health(subject: Subject): Health {
   const { nodeId, db, shippers } = subject;
   const problems: string[] = [...subject.company.problems(), ...subject.faults.problems()];
+  if (subject.clockProblem !== undefined) problems.push(subject.clockProblem);
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(db, problems);

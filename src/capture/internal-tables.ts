@@ -1,6 +1,6 @@
 /** The tables that Rowcast keeps in the application's database, and how it takes over those of another implementation. */
 
-import { LETTER_TABLES } from '../dead-letters.ts';
+import { LETTER_INDEX, LETTER_TABLES } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -87,6 +87,7 @@ export function installInternalTables(db: Connection, syncedTables: Spelt[]): vo
     else rebuild(db, name, existing.name, syncedTables);
   }
   db.exec('CREATE INDEX IF NOT EXISTS main._stamps_pending ON _stamps (table_name) WHERE refused IS NULL');
+  db.exec(`CREATE INDEX IF NOT EXISTS main.${LETTER_INDEX.name} ${LETTER_INDEX.sql}`);
   db.exec(
     "INSERT INTO main._meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
   );

@@ -64,15 +64,16 @@ export function limit(
   };
 }
 
-export function integer(help: string, range: { default: number; min: number; max: number }) {
+export function integer(help: string, range: { default: number; min: number; max: number; orZero?: boolean }) {
   return {
     placeholder: 'n',
     help,
     default: String(range.default),
     parse(value: string): number {
       const n = Number(value);
-      if (/^\d+$/.test(value) && n >= range.min && n <= range.max) return n;
-      throw new UsageError(`must be a whole number from ${range.min} to ${range.max}, not ${JSON.stringify(value)}`);
+      if (/^\d+$/.test(value) && ((n >= range.min && n <= range.max) || (range.orZero && n === 0))) return n;
+      const rule = `${range.orZero ? '0, or ' : ''}a whole number from ${range.min} to ${range.max}`;
+      throw new UsageError(`must be ${rule}, not ${JSON.stringify(value)}`);
     },
   };
 }

@@ -72,7 +72,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     return 0;
   }
   const { flags, peers: edges, auth } = first;
-  const { id, binding, maxBodyBytes } = flags;
+  const { id, binding, maxBodyBytes, maxAheadMs } = flags;
   checkAdminFlags(flags);
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
@@ -85,7 +85,8 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
     const verify = verifyOption(flags);
     const trust = { ...(auth && { auth }), ...sendingBy(tls) };
-    created = await createHub(opened.db, { id, edges, maxBodyBytes, verify, ...settingsOf(flags), ...trust });
+    const beside = { maxBodyBytes, maxAheadMs, verify };
+    created = await createHub(opened.db, { id, edges, ...beside, ...settingsOf(flags), ...trust });
     door = await openAdminDoor(created, flags, log);
   } catch (error) {
     server.cut();

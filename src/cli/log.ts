@@ -23,6 +23,9 @@ export type Log = (level: Level, event: string, fields?: Record<string, unknown>
 /** A failure that goes on (a full disk) comes with every tick; it is written once in this time, with a count. */
 const REPEAT_MS = 60_000;
 const REMEMBERED_MAX = 100;
+/** Lines about the letters of one batch, and characters of a stranger's name. */
+const LINES_MAX = 10;
+const NAME_MAX = 200;
 
 export function createLog(
   node: string,
@@ -118,7 +121,7 @@ function countLetters(log: Log): (event: RowcastEvents['dead-letter']) => void {
   >();
   const columns = new Set<string>();
   return ({ direction, peer, code, reason, rows }) => {
-    const table = rows[0]?.table ?? '';
+    const table = (rows[0]?.table ?? '').slice(0, NAME_MAX);
     if (code === 'unknown-column') {
       // Every row of that sender brings it again, until the schema has caught up: it is said once.
       if (columns.has(reason)) return;
@@ -129,7 +132,12 @@ function countLetters(log: Log): (event: RowcastEvents['dead-letter']) => void {
     }
     if (counts.size === 0) {
       queueMicrotask(() => {
-        for (const count of counts.values()) log('error', 'dead-letter', count);
+        const told = [...counts.values()];
+        for (const count of told.slice(0, LINES_MAX)) log('error', 'dead-letter', count);
+        if (told.length > LINES_MAX) {
+          const changes = told.slice(LINES_MAX).reduce((sum, count) => sum + count.changes, 0);
+          log('error', 'dead-letter', { direction: 'in', code: 'others', changes });
+        }
         counts.clear();
       });
     }

@@ -1,7 +1,9 @@
 /** What the file of a node or hub says of it, whether or not somebody runs on it. Nothing is written. */
 import { systemClock } from '../clock.ts';
+import { SETTINGS } from '../config.ts';
 import { type DeadLetter, DeadLetters } from '../dead-letters.ts';
 import { factsOf } from '../observe/facts.ts';
+import { Horizon } from '../receive/horizon.ts';
 import { Connection } from '../sqlite/connection.ts';
 import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { inMain, literal } from '../sqlite/sql.ts';
@@ -86,11 +88,16 @@ export function lettersOffline(
   binding: Binding | undefined,
   page: { limit: number; after: number },
 ): DeadLetter[] {
-  return reading(file, binding, (db) => new DeadLetters(db, systemClock).list(page));
+  return reading(file, binding, (db) => lettersIn(db).list(page));
 }
 
 export function letterOffline(file: string, binding: Binding | undefined, id: number): DeadLetter {
-  return reading(file, binding, (db) => new DeadLetters(db, systemClock).get(id));
+  return reading(file, binding, (db) => lettersIn(db).get(id));
+}
+
+/** What the node is configured with is not in its file: when a letter is due is told for what is usual. */
+function lettersIn(db: Connection): DeadLetters {
+  return new DeadLetters(db, systemClock, new Horizon(systemClock, SETTINGS.maxAheadMs.default));
 }
 
 function reading<T>(file: string, binding: Binding | undefined, look: (db: Connection) => T): T {

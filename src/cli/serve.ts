@@ -94,7 +94,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     return 0;
   }
   const { flags, peers, auth } = first;
-  const { binding, busyMs, synchronous, maxBodyBytes } = flags;
+  const { binding, busyMs, synchronous, maxBodyBytes, maxAheadMs } = flags;
   checkAdminFlags(flags);
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
@@ -108,7 +108,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
     const { tombstonesKeep: keep } = flags;
-    const beside = { maxBodyBytes, verify: verifyOption(flags), tombstones: { keep } };
+    const beside = { maxBodyBytes, maxAheadMs, verify: verifyOption(flags), tombstones: { keep } };
     const trust = { ...(auth && { auth }), ...sendingBy(tls) };
     manager = attach(opened.db, { id: flags.id, peers, ...beside, ...settingsOf(flags), ...trust }, tables);
     // After attach, which knows whether this is a table at all.

@@ -64,13 +64,14 @@ export const keepFlag = {
 
 /** The settings of attach and createHub as flags. `more` is said after the sentence that a setting has of its own. */
 export function settingFlags(more: { batchMs: string; requestTimeoutMs?: string }) {
-  const { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs } = SETTINGS;
+  const { batchMs, batchSize, maxBatchBytes, maxBodyBytes, requestTimeoutMs, maxAheadMs } = SETTINGS;
   return {
     batchMs: integer(`${batchMs.help} ${more.batchMs}`, batchMs),
     batchSize: integer(batchSize.help, batchSize),
     maxBatchBytes: integer(maxBatchBytes.help, maxBatchBytes),
     maxBodyBytes: integer(maxBodyBytes.help, maxBodyBytes),
     requestTimeoutMs: integer(more.requestTimeoutMs ?? requestTimeoutMs.help, requestTimeoutMs),
+    maxAheadMs: integer(maxAheadMs.help, maxAheadMs),
     verifyEvery: { ...text('time', VERIFY.every.help), parse: parseVerifyEvery, default: VERIFY.every.default },
     verifyRepair: {
       ...choice(['true', 'false'], VERIFY.repair.help),

@@ -75,8 +75,8 @@ export class Answers {
     let answer: object;
     if ('ids' in asked) {
       const look = () => this.#ledger.look(table, columns, asked.ids, from);
-      const { entries, ...more } = await this.#pace.turn(look);
-      answer = { rows: entries.map(tuple), ...more };
+      const { entries, early, ...more } = await this.#pace.turn(look);
+      answer = { rows: entries.map(tuple), ...more, early: early.map(({ id, version }) => [id, version]) };
     } else if (asked.want === 'rows') {
       answer = await this.#rows(table, columns, asked.ranges);
     } else {

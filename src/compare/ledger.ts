@@ -40,8 +40,16 @@ export interface Sight {
   undelivered: Id[];
   /** Of the ids: those for which a change was received that cannot be applied here; a dead letter keeps it. */
   parked: Id[];
+  /** Changes of the ids that are kept here until their time has come; see receive/horizon.ts. */
+  early: Early[];
   /** As in the outline, at this moment. */
   floor?: number | undefined;
+}
+
+/** A change that is too far ahead of the clock where it is kept. */
+export interface Early {
+  id: Id;
+  version: number;
 }
 
 /** How much one piece of a walk holds. */

@@ -3,7 +3,7 @@ import { messageOf } from '../errors.ts';
 import { APPLY_MS_HEADER, COMPARE_PATH, FETCH_PATH } from '../wire/protocol.ts';
 import type { Tuple } from './answer.ts';
 import type { Id, Range } from './ids.ts';
-import type { Columns, Entry, Outline, Sight } from './ledger.ts';
+import type { Columns, Early, Entry, Outline, Sight } from './ledger.ts';
 
 export interface PeerReply {
   status: number;
@@ -60,9 +60,11 @@ export class Remote {
   }
 
   async look(table: string, columns: Columns, ids: Id[]): Promise<Sight> {
-    const { rows, undelivered, parked, floor } = await this.#compare({ table, columns, ids, want: 'rows' });
+    const answer = await this.#compare({ table, columns, ids, want: 'rows' });
+    const { rows, undelivered, parked, early, floor } = answer;
     if (!isFloor(floor)) throw notAnAnswer('floor');
-    return { entries: entriesOf(rows), undelivered: idsOf(undelivered), parked: idsOf(parked), floor };
+    const entries = entriesOf(rows);
+    return { entries, undelivered: idsOf(undelivered), parked: idsOf(parked), early: earlyOf(early), floor };
   }
 
   /** The first of these rows, as many as fit, as the body of a batch. */
@@ -127,6 +129,15 @@ function isTuple(row: unknown): row is Tuple {
 function idsOf(ids: unknown): Id[] {
   if (!Array.isArray(ids) || !ids.every((id) => typeof id === 'string')) throw notAnAnswer('ids');
   return ids;
+}
+
+/** An earlier build says nothing of these. */
+function earlyOf(early: unknown): Early[] {
+  if (early === undefined) return [];
+  const isPair = (one: unknown): one is [Id, number] =>
+    Array.isArray(one) && typeof one[0] === 'string' && Number.isInteger(one[1]);
+  if (!Array.isArray(early) || !early.every(isPair)) throw notAnAnswer('early');
+  return early.map(([id, version]) => ({ id, version }));
 }
 
 function isOutline(value: unknown): value is Outline {

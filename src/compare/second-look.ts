@@ -1,7 +1,7 @@
 /** Both sides as they are now, for ids that were found to differ a while ago. */
 import type { Floors } from './forgotten.ts';
 import type { Id } from './ids.ts';
-import type { Columns, Entry, Sight } from './ledger.ts';
+import type { Columns, Early, Entry, Sight } from './ledger.ts';
 import type { Sides } from './walk.ts';
 
 /** What one side knows of some ids. */
@@ -9,6 +9,8 @@ interface Looked {
   entries: Map<Id, Entry>;
   undelivered: Set<Id>;
   parked: Set<Id>;
+  /** Is that very version kept there until its time has come? */
+  isEarly(version: Early | undefined): boolean;
 }
 
 export async function lookAt(
@@ -23,10 +25,16 @@ export async function lookAt(
   return { here: looked(here), there: looked(there), floors: { here: here.floor, there: there.floor } };
 }
 
-function looked({ entries, undelivered, parked }: Sight): Looked {
+function looked({ entries, undelivered, parked, early }: Sight): Looked {
+  const kept = new Set(early.map(nameOf));
   return {
+    isEarly: (version) => version !== undefined && kept.has(nameOf(version)),
     entries: new Map(entries.map((entry) => [entry.id, entry])),
     undelivered: new Set(undelivered),
     parked: new Set(parked),
   };
+}
+
+function nameOf({ id, version }: Early): string {
+  return `${version} ${id}`;
 }

@@ -1,13 +1,13 @@
 /** What a node holds: its tables, the rows that a UNIQUE value hides, and its tombstones, read in pieces by id. */
 import { RowcastError } from '../errors.ts';
-import type { Connection, Value } from '../sqlite/connection.ts';
-import { isNestedTransaction } from '../sqlite/connection.ts';
+import { type Connection, isNestedTransaction, type Value } from '../sqlite/connection.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { type Body, batchSql, batchText, changeSql } from '../wire/body.ts';
 import { exactText } from '../wire/exact-text.ts';
 import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { affine, content, decode, encode, rowJson } from '../wire/values.ts';
+import { earlyIn } from './early.ts';
 import { EVERYTHING, type Id, type OwnId, type Part, partsOf, type Range, toWire } from './ids.ts';
 import type { Columns, Entry, Ledger, Outline, Parcel, Portion, Sight, Spelt } from './ledger.ts';
 import { firstThatFit } from './ledger.ts';
@@ -119,6 +119,7 @@ export class SqliteLedger implements Ledger {
       entries: this.#entries(table, columns, listed(ids)),
       undelivered: this.#undelivered(table, ids, this.#o.watermark(other)),
       parked: this.#parked(table, ids),
+      early: earlyIn(this.#db, [table.name, table.wireName, ...table.was], ids),
       ...floorOf(table),
     }));
   }
@@ -251,7 +252,7 @@ export class SqliteLedger implements Ledger {
   #parked(table: Table, ids: Id[]): Id[] {
     const rows = this.#db.all<{ id: string }>(
       'SELECT DISTINCT d.row_id AS id FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ' +
-        "WHERE i.direction = 'in' AND i.code NOT IN ('unique', 'unknown-column') AND i.table_name = ? COLLATE NOCASE " +
+        "WHERE i.direction = 'in' AND i.code NOT IN ('unique', 'unknown-column', 'future-stamp') AND i.table_name = ? COLLATE NOCASE " +
         'AND d.row_id IN (SELECT value FROM json_each(?))',
       table.name,
       JSON.stringify(ids),

@@ -44,7 +44,7 @@ export interface VerifiedTable {
   /** How many differ, or did until they were repaired. */
   differences: number;
   repaired: number;
-  /** How many differ because the change of the newer side is still on its way. */
+  /** How many differ because the change of the newer side is still on its way, or waits for its time on the other. */
   pending: number;
   /** The first of them, as many as were asked for. */
   list: Difference[];
@@ -185,7 +185,7 @@ async function verifyTable(
 }
 
 /** What has become of a suspect when it is looked at again. */
-export type Judgement = 'equal' | 'moved' | 'pending' | 'differs';
+export type Judgement = 'equal' | 'moved' | 'pending' | 'early' | 'differs';
 
 interface Judged extends Suspect {
   judgement: Judgement;
@@ -208,6 +208,7 @@ async function judgeAll(
     await pace.sleep(AGAIN_MS);
     const judged = await lookAgain(comparison, table.table, columns, undecided);
     differing.push(...judged.filter(({ judgement }) => judgement === 'differs'));
+    table.pending += judged.filter(({ judgement }) => judgement === 'early').length;
     const pending = judged.filter(({ judgement }) => judgement === 'pending');
     const waiting = new Set(pending.map(({ id }) => id));
     undecided = undecided.filter(({ id }) => waiting.has(id));
@@ -248,8 +249,12 @@ async function lookAgain(
       const now = { id: before.id, here: here.entries.get(before.id), there: there.entries.get(before.id) };
       const onItsWay = { here: here.undelivered.has(before.id), there: there.undelivered.has(before.id) };
       const behind = newerSide(now) === 'here' ? 'there' : 'here';
-      const isParked = (behind === 'here' ? here : there).parked.has(before.id);
-      const judgement = judge(before, now, onItsWay, higherOf(floors));
+      const side = behind === 'here' ? here : there;
+      const isParked = side.parked.has(before.id);
+      const found = judge(before, now, onItsWay, higherOf(floors));
+      // It has come, and is too far ahead of the clock there: it is merged in its time, and sending it again is no use.
+      const isEarly = found !== 'equal' && side.isEarly(now[behind === 'here' ? 'there' : 'here']);
+      const judgement = isEarly ? 'early' : found;
       const forgotten = judgement === 'differs' && !isParked ? forgottenBy(now, floors) : undefined;
       judged.push({ ...now, judgement, ...(isParked && { parked: behind }), ...(forgotten && { forgotten }) });
     }

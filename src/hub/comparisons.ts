@@ -90,6 +90,7 @@ export class HubComparisons {
         entries: await ledger.entries(table, columns, ids),
         undelivered: position === undefined ? [] : await ledger.after(table, ids, position),
         parked: [],
+        early: await ledger.early(table, ids),
       };
     };
     return {

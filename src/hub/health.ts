@@ -49,7 +49,7 @@ interface Subject {
   id: string;
   store: HubStore;
   links: { edge: Edge; loop: Loop }[];
-  /** What has failed at writing. */
+  /** What has failed at writing, and what is wrong with the clock. */
   faults: string[];
   now: number;
   verified(url: string): VerifySummary | undefined;

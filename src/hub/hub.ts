@@ -9,7 +9,7 @@ import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import { type CheckedConfig, type Config, checkConfig, checkSettings, replaceTrust, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
-import { Emitter, type EventName, type Listener } from '../events.ts';
+import { Emitter, type EventName, type Listener, type RowcastEvents } from '../events.ts';
 import { Faults } from '../faults.ts';
 import type { FlushResult, Received } from '../index.ts';
 import type { Facts } from '../observe/facts.ts';
@@ -22,7 +22,7 @@ import { type Pace, Shipper } from '../send/shipper.ts';
 import type { TlsOptions } from '../send/tls.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
-import { ROWCAST_HEADER } from '../wire/protocol.ts';
+import { ROWCAST_HEADER, senderId } from '../wire/protocol.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
 import { FanOut } from './fan-out.ts';
@@ -34,6 +34,7 @@ import { retryLetter } from './retry.ts';
 import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
 import type { Found, HubStore } from './store.ts';
+import { HubTime } from './time.ts';
 
 /**
  * A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. Nor has it
@@ -90,19 +91,21 @@ export interface Hub {
 /** What comes in together goes out together: edges are woken at once, and then share one batch. */
 const LINGER_MS = 5;
 
-/** Longer than an id may be: nobody's, and not worth keeping with every row. */
-const ID_LENGTH_MAX = 200;
-
 /** Relays between nodes. The database must be the hub's own; it is refused where it holds anything else. */
 export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const config = checkConfig(given, 'hub');
   const clock = config.clock ?? systemClock;
-  const { id, maxBodyBytes, random = chance } = config;
-  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, id, random });
+  const { id, maxBodyBytes, maxAheadMs, random = chance } = config;
+  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, maxAheadMs, id, random });
   try {
-    await store.open();
+    const warnings = await store.open();
     const edges = await enrolEdges(store, config.peers);
-    const kept = { askedFor: await store.askedFor(), verified: await notesOf(store).read() };
+    const kept = {
+      askedFor: await store.askedFor(),
+      verified: await notesOf(store).read(),
+      clock: await store.clock(),
+      warnings,
+    };
     return new Relay(store, edges, kept, { ...config, clock });
   } catch (error) {
     await store.close();
@@ -114,6 +117,8 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
 interface Kept {
   askedFor: string[];
   verified: Map<string, VerifyNote>;
+  clock: number | undefined;
+  warnings: RowcastEvents['warning'][];
 }
 
 class Relay implements Hub {
@@ -135,6 +140,8 @@ class Relay implements Hub {
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
+  readonly #watching: Promise<void>;
+  readonly #time: HubTime;
   /** Where there are keys. */
   readonly #bonds: Bonds | undefined;
   #waking: Promise<void> | undefined;
@@ -231,6 +238,10 @@ class Relay implements Hub {
     this.#identities.start();
     this.#resends.start(kept.askedFor);
     this.#comparisons.start();
+    const { maxAheadMs } = config;
+    const inTime = { clock: config.clock, maxAheadMs, events: this.#events, stopped: this.#stopped.signal };
+    this.#time = new HubTime(store, { ...inTime, noted: kept.clock });
+    this.#watching = this.#time.watch(kept.warnings);
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
@@ -238,8 +249,9 @@ class Relay implements Hub {
     const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
+      this.#time.refuseIfBehind();
       const { from, said, rights } = options;
-      const sender = from !== undefined && from.length <= ID_LENGTH_MAX ? from : undefined;
+      const sender = senderId(from);
       const plain = said === undefined;
       const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain, rights });
       if (said !== undefined) introduction = await this.#store.company.toSender(said);
@@ -290,7 +302,7 @@ class Relay implements Hub {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
     const bonded = (url: string): BondHealth | undefined => this.#bonds?.healthOf(url);
-    const faults = this.#faults.problems();
+    const faults = [...this.#faults.problems(), ...(this.#time.problem === undefined ? [] : [this.#time.problem])];
     return hubHealth({
       id: this.id,
       store: this.#store,
@@ -347,7 +359,13 @@ class Relay implements Hub {
 
   async #end(): Promise<void> {
     this.#stopped.abort();
-    await Promise.all([this.#waking, this.#identities.stop(), this.#comparisons.stop(), this.#roster.stop()]);
+    await Promise.all([
+      this.#waking,
+      this.#watching,
+      this.#identities.stop(),
+      this.#comparisons.stop(),
+      this.#roster.stop(),
+    ]);
     this.#closeTransport();
     await this.#store.close();
   }

@@ -18,10 +18,15 @@ async function sendAgain(store: HubStore, { id, table, rowId }: DeadLetter): Pro
   return { outcome: 'queued' };
 }
 
-async function receiveAgain(store: HubStore, { id, peer }: DeadLetter): Promise<RetryResult> {
+/** What has waited for its time goes to all, its sender included: that one may have lost it since. */
+async function receiveAgain(store: HubStore, { id, peer, code }: DeadLetter): Promise<RetryResult> {
   const change = await store.letters.changeOf(id);
   if (change === undefined) return { outcome: 'kept', reason: 'the change itself was not kept' };
-  const { ack } = await store.receive(batchText(0, change), { from: peer ?? undefined, plain: false });
+  const { ack } = await store.receive(batchText(0, change), {
+    from: code === 'future-stamp' ? undefined : (peer ?? undefined),
+    plain: false,
+    again: true,
+  });
   const [rejection] = ack.rejected ?? [];
   if (!rejection) {
     await store.letters.remove(id);

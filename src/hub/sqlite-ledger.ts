@@ -1,7 +1,9 @@
 /** What a hub holds, for comparisons with it and by it: `_hub_rows` by table and id, which is the order of the wire already. */
+import { earlyIn } from '../compare/early.ts';
 import type { Id, Range } from '../compare/ids.ts';
 import {
   type Columns,
+  type Early,
   type Entry,
   firstThatFit,
   type Outline,
@@ -80,6 +82,10 @@ export class SqliteHubLedger implements HubLedger {
       position,
     );
     return rows.map(({ id }) => id);
+  }
+
+  async early(table: string, ids: Id[]): Promise<Early[]> {
+    return earlyIn(this.#db, [table], ids);
   }
 
   async changes(table: string, ids: Id[], batchId: number, portion: Portion): Promise<Parcel> {

@@ -5,7 +5,7 @@
  * which are what a node computes it from as well, so hub and nodes decide a tie alike.
  */
 
-import { TIMESTAMP_MAX } from '../wire/protocol.ts';
+import { ROW_ID_BYTES_MAX, ROW_KEYS_MAX, TABLE_NAME_BYTES_MAX, TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { contentOfWire, WIRE_LINE } from '../wire/values.ts';
 import { tombstone } from './sqlite-tables.ts';
 
@@ -43,7 +43,10 @@ export function tallySql(source: string): string {
   );
 }
 
-/** The changes of a body. What is regular needs no second look; JSONB is read several times as fast as text. */
+/**
+ * The changes of a body; bound are the body, and the greatest time that is taken. What is regular needs no second look;
+ * JSONB is read several times as fast as text.
+ */
 export function changesSql(jsonb: boolean): { regular: string; irregular: string } {
   const [each, extract] = jsonb ? ['jsonb_each', 'jsonb_extract'] : ['json_each', 'json_extract'];
   const change =
@@ -83,8 +86,11 @@ export const ONE_CHANGE =
 const REGULAR =
   `op IN ('INSERT', 'UPDATE', 'DELETE') AND ${scalarText('tbl')} AND tbl <> '' ` +
   `AND ${scalarText('id')} AND NOT (id >= '$' AND id < '%') ` +
-  `AND typeof(ua) = 'integer' AND (ua BETWEEN 2 AND ${TIMESTAMP_MAX} OR ua BETWEEN -${TIMESTAMP_MAX} AND -1) ` +
-  "AND (op <> 'DELETE' OR old_id = id)";
+  `AND typeof(ua) = 'integer' AND (ua BETWEEN 2 AND ? OR ua BETWEEN -${TIMESTAMP_MAX} AND -1) ` +
+  "AND (op <> 'DELETE' OR old_id = id) " +
+  // A short row has neither too many keys nor too long an id.
+  `AND length(tbl) <= ${TABLE_NAME_BYTES_MAX} AND (length(row) <= 10000 OR ((SELECT count(*) FROM json_each(row)) <= ` +
+  `${ROW_KEYS_MAX} AND length(CAST(id AS BLOB)) <= ${ROW_ID_BYTES_MAX}))`;
 
 function scalarText(x: string): string {
   return `typeof(${x}) = 'text' AND NOT (${x} >= '[' AND ${x} < '\\') AND NOT (${x} >= '{' AND ${x} < '|')`;

@@ -3,12 +3,14 @@
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
 import { faultOf, ROWLESS_FORBIDDEN, withForbidden, withoutForbidden } from '../receive/forbidden.ts';
+import type { Horizon } from '../receive/horizon.ts';
 import { planChange, type Staged } from '../receive/plan.ts';
+import type { Reason } from '../receive/report.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { readIntroduction } from '../wire/introduction.ts';
-import { type Ack, BATCH_CHANGES_MAX, type Op, type Rejection, type RejectionCode } from '../wire/protocol.ts';
+import { type Ack, BATCH_CHANGES_MAX, type Op, type Rejection, TABLE_NAME_BYTES_MAX } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import type { Rights } from '../wire/rights.ts';
 import { canonicalId } from '../wire/values.ts';
@@ -36,6 +38,7 @@ export class BatchMerger {
   readonly #db: Connection;
   readonly #letters: DeadLetters;
   readonly #bodyBytes: number;
+  readonly #horizon: Horizon;
   readonly #jsonb: boolean;
   readonly #company: Pick<SqliteHubCompany, 'tick' | 'requested'>;
   readonly #sql: Record<'merge' | 'mergeOne' | 'tally' | 'tallyOne' | 'versions' | 'irregular', string>;
@@ -43,13 +46,14 @@ export class BatchMerger {
   constructor(
     db: Connection,
     letters: DeadLetters,
-    { bodyBytes, jsonb }: { bodyBytes: number; jsonb: boolean },
+    { bodyBytes, jsonb, horizon }: { bodyBytes: number; jsonb: boolean; horizon: Horizon },
     company: Pick<SqliteHubCompany, 'tick' | 'requested'>,
   ) {
     this.#db = db;
     this.#company = company;
     this.#letters = letters;
     this.#bodyBytes = bodyBytes;
+    this.#horizon = horizon;
     this.#jsonb = jsonb;
     const { regular, irregular } = changesSql(jsonb);
     this.#sql = {
@@ -98,14 +102,15 @@ export class BatchMerger {
 
   #merge(
     document: BatchDocument,
-    { from: nodeId, said, plain, rights }: Sender,
+    { from: nodeId, said, plain, rights, again }: Sender,
     superseded: Superseded,
   ): Stored & { advanced: boolean } {
     // Two databases may have one id, and one that has lost its data is another: what it brought before is news to it.
     const from = readIntroduction(said)?.inc ?? nodeId;
     const before = this.latest();
+    const { latest } = this.#horizon;
     const { merge, tally, except } = this.#regular(superseded);
-    this.#db.run(merge, before, from ?? null, document.json, ...except);
+    this.#db.run(merge, before, from ?? null, document.json, latest, ...except);
     const ack: Ack = { applied: document.count, ack: document.batchId };
     // Every change was regular and won: the ordinary case, and the end of it.
     const changes = document.count;
@@ -113,18 +118,22 @@ export class BatchMerger {
 
     const tallies = new Map<string, Tally>();
     let regular = 0;
-    for (const { tbl, id, n, last, placed } of this.#tally(tally, document.json, ...except)) {
+    for (const { tbl, id, n, last, placed } of this.#tally(tally, document.json, latest, ...except)) {
       tallies.set(`${tbl}\n${id}`, { n, last, placed: placed === 1 });
       regular += n;
     }
-    const irregular = regular < document.count ? this.#irregular(document) : [];
-    if (plain && superseded === NONE) this.#refuseSuperseded(document, irregular);
+    const irregular = regular < document.count ? this.#irregular(document, latest) : [];
+    if (plain && superseded === NONE) this.#refuseSuperseded(document, latest, irregular);
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
-    const aside = this.#mergeIrregular(others, before, { origin: from, from: nodeId, rights }, tallies);
+    const by = { origin: from, from: nodeId, rights };
+    const aside = this.#mergeIrregular(others, { before, latest }, by, tallies);
     const letters = aside.flatMap(({ event }) => event ?? []);
-    this.#letters.room.claim(nodeId, { letters: letters.length, bytes: document.json.length });
+    if (!again) this.#letters.room.claim(nodeId, { letters: letters.length, bytes: document.json.length });
     // A row counts with all its changes, those included that a later one of the batch stands for.
-    for (const row of superseded.changes.values()) (tallies.get(row) as Tally).n += 1;
+    for (const row of superseded.changes.values()) {
+      const tally = tallies.get(row);
+      if (tally) tally.n += 1;
+    }
     const placed = [...tallies.values()].filter((row) => row.placed);
     ack.applied = placed.reduce((sum, row) => sum + row.n, 0);
     if (aside.length > 0) ack.rejected = aside.map(({ rejection }) => rejection);
@@ -142,10 +151,11 @@ export class BatchMerger {
    * Of two live versions of one row at one time the later in the batch is a plain sender's state. Where every change
    * has won, it stands already; otherwise the batch is merged once more, without the earlier ones.
    */
-  #refuseSuperseded(document: BatchDocument, irregular: Irregular[]): void {
+  #refuseSuperseded(document: BatchDocument, upTo: number, irregular: Irregular[]): void {
     const versions = this.#db.all<{ idx: number; tbl: string; id: string; ua: string }>(
       this.#sql.versions,
       document.json,
+      upTo,
     );
     for (const change of irregular) {
       const plan = this.#plan(change);
@@ -170,18 +180,18 @@ export class BatchMerger {
     return Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
   }
 
-  #irregular(document: BatchDocument): Irregular[] {
-    return this.#db.all<Irregular & Record<string, never>>(this.#sql.irregular, document.json);
+  #irregular(document: BatchDocument, latest: number): Irregular[] {
+    return this.#db.all<Irregular & Record<string, never>>(this.#sql.irregular, document.json, latest);
   }
 
   /** Looks at each change that is not regular; merges what is one all the same, and sets aside what is not. */
   #mergeIrregular(
     changes: Irregular[],
-    before: number,
+    { before, latest }: { before: number; latest: number },
     { origin, from, rights }: { origin: string | undefined; from: string | undefined; rights: Rights | undefined },
     tallies: Map<string, Tally>,
   ): { rejection: Rejection; event?: RowcastEvents['dead-letter'] }[] {
-    const aside = new Map<Irregular, { code: RejectionCode; reason: string }>();
+    const aside = new Map<Irregular, Reason>();
     const rowless: { change: Irregular; table: string; id: string }[] = [];
     const merged: { params: (string | number)[]; tally: Tally }[] = [];
     const tallyOf = (table: string, id: string, idx: number): Tally => {
@@ -200,6 +210,11 @@ export class BatchMerger {
       }
       if (plan.kind === 'delete-any' && rights?.rowless === false) {
         aside.set(change, { code: 'forbidden', reason: ROWLESS_FORBIDDEN });
+        continue;
+      }
+      const version = Number(plan.updatedAt);
+      if (plan.kind !== 'delete-any' && version > latest) {
+        aside.set(change, { code: 'future-stamp', reason: this.#horizon.reasonFor(version), version });
         continue;
       }
       const table = plan.table.name;
@@ -232,11 +247,12 @@ export class BatchMerger {
     }
     return [...aside]
       .sort(([a], [b]) => a.idx - b.idx)
-      .map(([change, { code, reason }]) => {
+      .map(([change, { code, reason, version, isTooMuch }]) => {
         const fault = faultOf(rights, code, reason);
         if (fault !== undefined) return { rejection: { index: change.idx, code: 'forbidden', message: fault } };
         const { op, tbl: table, id: rowId, row } = change;
-        this.#letters.keepReceived({ op, table, rowId, row, change: change.change }, code, reason, from);
+        const letter = { op, table, rowId, row, change: change.change };
+        if (!isTooMuch) this.#letters.keepReceived(letter, { code, reason, version, from });
         const ref = { op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' };
         return {
           rejection: { index: change.idx, code, message: reason },
@@ -249,7 +265,7 @@ export class BatchMerger {
   #plan(change: Irregular): ReturnType<typeof planChange> & { updatedAt: string } {
     let updatedAt = '';
     const plan = planChange(change, {
-      table: (name) => (name === '' ? undefined : anyTable(name)),
+      table: (name) => (name === '' || Buffer.byteLength(name) > TABLE_NAME_BYTES_MAX ? undefined : anyTable(name)),
       field: (_, key) => {
         const found = this.#field(change.row, key);
         if (key !== undefined && fold(key) === 'updated_at') updatedAt = String(found.value);

@@ -3,11 +3,12 @@ import type { Clock } from '../clock.ts';
 import { DeadLetters } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { type Facts, factsOf } from '../observe/facts.ts';
+import { Horizon } from '../receive/horizon.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
-import type { BatchLimit } from '../wire/body.ts';
+import { type BatchLimit, batchText } from '../wire/body.ts';
 import { LATEST, SqliteHubCompany } from './sqlite-company.ts';
 import { Forgetting } from './sqlite-forget.ts';
 import { SqliteHubLedger } from './sqlite-ledger.ts';
@@ -19,10 +20,15 @@ import type { Counts, EdgeRow, EdgeShipment, HubLetters, HubStore, Segment, Send
 /** Rows that an edge has not acknowledged are counted up to here. */
 const COUNTED_EXACTLY = 10_000;
 
+/** How much is released at a time: a bounded transaction. */
+const RELEASED = { limit: 200, characters: 256 * 1024 };
+
 export interface SqliteStoreOptions {
   clock: Clock;
   /** The largest body that is read. */
   maxBodyBytes: number;
+  /** How far ahead of the clock a change may be. */
+  maxAheadMs: number;
   /** The hub's id, and chance, of which its identity is made. */
   id: string;
   random: () => number;
@@ -35,6 +41,7 @@ export class SqliteHubStore implements HubStore {
   readonly company: SqliteHubCompany;
   readonly ledger: SqliteHubLedger;
   readonly #db: Connection;
+  readonly #clock: Clock;
   readonly #letters: DeadLetters;
   readonly #merger: BatchMerger;
   readonly #reader: SegmentReader;
@@ -48,8 +55,10 @@ export class SqliteHubStore implements HubStore {
   readonly #generations = new Map<string, number>();
   #lastGeneration = 0;
 
-  constructor(db: Connection, { clock, maxBodyBytes, id, random, jsonb = true }: SqliteStoreOptions) {
+  constructor(db: Connection, options: SqliteStoreOptions) {
+    const { clock, maxBodyBytes, maxAheadMs, id, random, jsonb = true } = options;
     this.#db = db;
+    this.#clock = clock;
     this.company = new SqliteHubCompany(
       db,
       { id, random, clock },
@@ -58,8 +67,9 @@ export class SqliteHubStore implements HubStore {
         nextGeneration: (url) => this.#generations.delete(url),
       },
     );
-    this.#letters = new DeadLetters(db, clock);
-    const reading = { bodyBytes: maxBodyBytes, jsonb: jsonb && featuresOf(db).jsonb };
+    const horizon = new Horizon(clock, maxAheadMs);
+    this.#letters = new DeadLetters(db, clock, horizon);
+    const reading = { bodyBytes: maxBodyBytes, jsonb: jsonb && featuresOf(db).jsonb, horizon };
     this.#merger = new BatchMerger(db, this.#letters, reading, this.company);
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);
@@ -68,11 +78,13 @@ export class SqliteHubStore implements HubStore {
     this.ledger = new SqliteHubLedger(db, () => this.tables());
   }
 
-  async open(): Promise<void> {
+  async open(): Promise<{ code: string; message: string }[]> {
     requireVersion(this.#db);
-    prepareHubDatabase(this.#db);
+    const above = prepareHubDatabase(this.#db, this.#clock.now());
     this.company.begin();
     this.#forgetting.start();
+    const message = `${above} rows or deletions were dated after the year 2200: they were brought to the present`;
+    return above === 0 ? [] : [{ code: 'time-above-ceiling', message }];
   }
 
   /** Resolves when the content of all rows that were deleted under an earlier hub is gone from the file. */
@@ -95,6 +107,36 @@ export class SqliteHubStore implements HubStore {
     this.company.settle();
     if (advanced) this.#advanced();
     return stored;
+  }
+
+  async release(): Promise<boolean> {
+    const due = this.#letters.due(RELEASED);
+    if (due.length === 0) return false;
+    const lost = due.filter(({ change }) => change === null);
+    const whole = due.filter(({ change }) => change !== null);
+    const body = batchText(0, whole.map(({ change }) => change).join(','));
+    const { ack } = await this.receive(body, { from: undefined, plain: false, again: true });
+    const rejected = new Map(ack.rejected?.map((one) => [one.index, one]));
+    this.#db.transaction(() => {
+      for (const { id } of lost) this.#letters.countRetry(id, 'bad-change', 'the change itself was not kept');
+      for (const [index, { id, code }] of whole.entries()) {
+        const rejection = rejected.get(index);
+        if (!rejection) this.#letters.remove(id);
+        else if (rejection.code !== code) this.#letters.countRetry(id, rejection.code, rejection.message);
+      }
+    });
+    return true;
+  }
+
+  async clock(): Promise<number | undefined> {
+    return this.#db.get<{ noted: number | null }>('SELECT max(noted) AS noted FROM _hub_clock')?.noted ?? undefined;
+  }
+
+  async noteClock(time: number): Promise<void> {
+    this.#db.transaction(() => {
+      this.#db.run('DELETE FROM _hub_clock WHERE noted < ?', time);
+      this.#db.run('INSERT INTO _hub_clock (noted) VALUES (CAST(? AS INTEGER))', time);
+    });
   }
 
   onAdvance(hint: () => void): void {

@@ -1,9 +1,10 @@
 /** The hub's own database: the newest version of every row, how far each edge is, and nobody else's tables. */
-import { LETTER_TABLES } from '../dead-letters.ts';
+import { LETTER_INDEX, LETTER_TABLES } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { isCode } from '../sqlite/result-codes.ts';
+import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 
 /**
  * A row's newest version takes a new `seq` each time it advances. Everything above an edge's position, in this order,
@@ -21,11 +22,12 @@ const DEFINITIONS: Record<string, string> = {
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
     'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0, pinned TEXT)',
   _hub_asked: 'CREATE TABLE _hub_asked (table_name TEXT PRIMARY KEY COLLATE NOCASE)',
+  _hub_clock: 'CREATE TABLE _hub_clock (noted INTEGER NOT NULL)',
   _hub_verified: 'CREATE TABLE _hub_verified (url TEXT PRIMARY KEY, note TEXT NOT NULL) WITHOUT ROWID',
 };
 
 /** Those that have few rows, however many the hub has. */
-const SMALL = new Set(['_hub_edges', '_hub_asked', '_hub_verified']);
+const SMALL = new Set(['_hub_edges', '_hub_asked', '_hub_clock', '_hub_verified']);
 
 /** Those that a node has, too. */
 const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TABLES };
@@ -33,9 +35,9 @@ const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TA
 /**
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
  * paused. 3: an edge is known by the database that answers. 4: what is remembered of a database has its seal. 5: an edge is
- * held to the node that has shown the key.
+ * held to the node that has shown the key. 6: a letter may wait for its time.
  */
-export const FORMAT = 5;
+export const FORMAT = 6;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -57,8 +59,11 @@ export function formatOf(db: Connection): number {
   return pragma(db, 'user_version');
 }
 
-/** Creates what is missing. Throws a RowcastError where the file is damaged, or holds anything but a hub. */
-export function prepareHubDatabase(db: Connection): void {
+/**
+ * Creates what is missing. Throws a RowcastError where the file is damaged, or holds anything but a hub. Returns how many
+ * rows of an earlier hub were above the ceiling of versions.
+ */
+export function prepareHubDatabase(db: Connection, now: number): number {
   const found = guarded(() => {
     const schema = db.all<{ name: string; sql: string | null }>(
       "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
@@ -69,7 +74,8 @@ export function prepareHubDatabase(db: Connection): void {
     );
     return schema;
   });
-  const foreign = found.filter(({ name }) => !(name in DEFINITIONS) && !(name in SHARED_TABLES));
+  const known = (name: string): boolean => name in DEFINITIONS || name in SHARED_TABLES || name === LETTER_INDEX.name;
+  const foreign = found.filter(({ name }) => !known(name));
   if (foreign.length > 0) {
     const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
@@ -78,23 +84,43 @@ export function prepareHubDatabase(db: Connection): void {
   const isEarlier = format < FORMAT;
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
   // The edges of an earlier format have fewer columns, and are given the new ones below.
-  const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && isEarlier);
+  const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && format < 5);
   const other = found.find(({ name, sql }) => isKept(name) && DEFINITIONS[name] !== sql);
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
-  db.transaction(() => {
+  const above = db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
     for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
-    if (isEarlier && found.some(({ name }) => name === '_hub_edges'))
-      rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
-    if (isEarlier && found.some(({ name }) => name === '_nodes'))
-      rebuild(db, '_nodes', `CREATE TABLE _nodes ${IDENTITY_TABLES._nodes}`);
+    const isThere = (table: string): boolean => found.some(({ name }) => name === table);
+    if (format < 5 && isThere('_hub_edges')) rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
+    if (format < 4 && isThere('_nodes')) rebuild(db, '_nodes', `CREATE TABLE _nodes ${IDENTITY_TABLES._nodes}`);
+    if (format < 6 && isThere('_dead_letter_info')) {
+      rebuild(db, '_dead_letter_info', `CREATE TABLE _dead_letter_info ${LETTER_TABLES._dead_letter_info}`);
+    }
+    db.exec(`CREATE INDEX IF NOT EXISTS ${LETTER_INDEX.name} ${LETTER_INDEX.sql}`);
     // What a hub of format 0 has kept of deleted rows is removed later, and the format is raised then: sqlite-forget.ts.
     const isClean = format >= 1 || !found.some(({ name }) => name === '_hub_rows');
     if (isClean && isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
+    return format < FORMAT ? heedCeiling(db, now) : 0;
   });
   // What is overwritten is gone from the file, too: whoever deletes a row may have to erase it.
   db.exec('PRAGMA secure_delete = ON');
+  return above;
+}
+
+/**
+ * Versions that nobody could ever write above are brought to the present, as every node does with its own: below them, what
+ * the nodes have made of theirs would be stale here, and go to nobody.
+ */
+function heedCeiling(db: Connection, now: number): number {
+  const present = 'CAST(? AS INTEGER)';
+  db.run(
+    `UPDATE _hub_rows SET updated_at = ${present}, row_data = json_set(row_data, '$.updated_at', ${present}), ` +
+      `origin = NULL, seq = seq + (SELECT max(seq) FROM _hub_rows) WHERE updated_at > ${TIMESTAMP_MAX}`,
+    now,
+    now,
+  );
+  return db.changes();
 }
 
 /** Keeps what the table has of the columns that it should have. */

@@ -18,7 +18,7 @@
  * lost the latest commits). Both are further methods beside these; none of these would change.
  */
 import type { Id } from '../compare/ids.ts';
-import type { Columns, Entry, Ledger } from '../compare/ledger.ts';
+import type { Columns, Early, Entry, Ledger } from '../compare/ledger.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
 import type { Facts } from '../observe/facts.ts';
@@ -35,8 +35,11 @@ export interface HubStore {
   /** Who this hub is, and what it remembers of others. */
   readonly company: HubCompany;
 
-  /** Creates what is missing. Rejects with INVALID_DATABASE where there is anything but a hub's data. */
-  open(): Promise<void>;
+  /**
+   * Creates what is missing. Rejects with INVALID_DATABASE where there is anything but a hub's data. Resolves to what an
+   * operator is to be warned of.
+   */
+  open(): Promise<{ code: string; message: string }[]>;
   /** Lets go of everything; what it was given to use is the caller's to close. */
   close(): Promise<void>;
 
@@ -97,6 +100,16 @@ export interface HubStore {
   verified(): Promise<Map<string, string>>;
   noteVerified(url: string, note: string): Promise<void>;
 
+  /**
+   * Merges the next changes that were too far ahead of the clock and are not any more, as if they came now and from
+   * nobody, so that what wins goes to every edge. True where there may be more of them.
+   */
+  release(): Promise<boolean>;
+
+  /** The greatest time that was noted by `noteClock`; undefined before the first. */
+  clock(): Promise<number | undefined>;
+  noteClock(time: number): Promise<void>;
+
   readonly letters: HubLetters;
   /** For `/health`, with bounded work. Rejects where the store cannot be read. */
   counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts>;
@@ -153,6 +166,8 @@ export interface Sender {
   plain: boolean;
   /** What it may do; undefined: everything. */
   rights?: Rights | undefined;
+  /** Its changes are dead letters here already: there is no more to make room for. */
+  again?: boolean;
 }
 
 export interface Stored {
@@ -201,6 +216,8 @@ export interface HubLedger extends Omit<Ledger, 'look' | 'flushed'> {
   entries(table: string, columns: Columns, ids: Id[]): Promise<Entry[]>;
   /** Those of these ids whose row has its place after a position. */
   after(table: string, ids: Id[], position: Seq): Promise<Id[]>;
+  /** The changes of these ids that are kept until their time has come. */
+  early(table: string, ids: Id[]): Promise<Early[]>;
 }
 
 export interface HubLetters {

@@ -117,7 +117,8 @@ function answerTo({ events, faults }: Receiver, apply: () => Taken): Bare<Receiv
     if (known?.code === 'BODY_TOO_LARGE') return { status: 413, body: { error: known.message }, changes: 0 };
     const failure = known ?? asFailure(error);
     faults.failed('receive', failure);
-    if (failure.code !== 'STOPPED') events.emit('error', failure);
+    // A wrong clock is told once, as a warning, and by health for as long as it lasts.
+    if (failure.code !== 'STOPPED' && failure.code !== 'CLOCK_BEHIND') events.emit('error', failure);
     return { status: 503, body: { error: failure.message }, changes: 0 };
   }
 }

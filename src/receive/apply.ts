@@ -18,6 +18,7 @@ import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { CarefulApply } from './careful.ts';
 import { FastApply } from './fast.ts';
 import { withForbidden, withoutForbidden } from './forbidden.ts';
+import type { Horizon } from './horizon.ts';
 import type { Delivery, Merged } from './outcome.ts';
 import { UniqueRows } from './unique.ts';
 
@@ -41,6 +42,7 @@ export class Applier {
   readonly #fast: FastApply;
   readonly #careful: CarefulApply;
   readonly #unique: UniqueRows;
+  readonly #horizon: Horizon;
   readonly #bodyBytes: number;
   readonly #self: Ticking;
   /** The last change that was recorded, and the schema, when the visible rows were last settled. */
@@ -54,6 +56,7 @@ export class Applier {
     this.#unique = new UniqueRows(db, letters);
     this.#fast = new FastApply(db, registry, this.#unique);
     this.#careful = new CarefulApply(db, registry, letters, this.#unique);
+    this.#horizon = letters.horizon;
     this.#bodyBytes = bodyBytes;
     this.#self = self;
   }
@@ -89,7 +92,9 @@ export class Applier {
     try {
       return this.syncing(() => {
         delivery.note?.();
-        return this.#fast.merge(document, delivery) ?? this.#careful.merge(document, delivery);
+        const before = this.#horizon.regularBelow(this.#horizon.latest);
+        const merged = delivery.announce ? undefined : this.#fast.merge(document, delivery, before);
+        return merged ?? this.#careful.merge(document, delivery, this.#horizon);
       });
     } catch (error) {
       if (error instanceof TransactionLost) return this.#applyInHalves(document, delivery, error);

@@ -13,10 +13,12 @@ import { messageOf } from '../errors.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { conjunction, literal, quote } from '../sqlite/sql.ts';
+import { literal, quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
-import { BOUND_ID, rowJson } from '../wire/values.ts';
+import { BOUND_ID } from '../wire/values.ts';
+import { announceAll, announceMixed } from './announce.ts';
 import { ROWLESS_FORBIDDEN } from './forbidden.ts';
+import type { Horizon } from './horizon.ts';
 import {
   belowFloorSql,
   deleteSql,
@@ -71,9 +73,10 @@ export class CarefulApply {
   }
 
   /** Merges a batch inside the caller's transaction. */
-  merge(document: BatchDocument, delivery: Delivery): Merged {
+  merge(document: BatchDocument, delivery: Delivery, horizon: Horizon): Merged {
     const sorted = this.#stage.fill(document);
     if (!delivery.isRowcast) this.#stage.supersede();
+    this.#stage.setAsideAhead(sorted, horizon);
     const source = stagedSource(!document.isEncoded);
     const work: Work = {
       sorted,
@@ -95,7 +98,8 @@ export class CarefulApply {
       if (work.won.has(group)) this.#markAll(work, group);
       else this.#mark('placed', work, group);
     }
-    for (const group of partial) this.#announce(group);
+    if (delivery.announce) for (const group of groups) announceAll(this.#db, group);
+    else for (const group of partial) announceMixed(this.#db, group);
     const after = this.#settle(sorted, `SELECT id FROM ${STAGE}`);
     const merged = this.#report.finish(document, work, delivery);
     return { ...merged, letters: [...merged.letters, ...before, ...after] };
@@ -360,23 +364,6 @@ export class CarefulApply {
   #mark(column: 'was' | 'placed', { source }: Work, { number, table, shape }: Group): void {
     const settled = shape ? settledUpsertsSql(table, shape, source) : settledDeletesSql(table, source);
     this.#db.run(`UPDATE ${STAGE} SET ${column} = 1 WHERE idx IN (${settled})`, number, 0, END);
-  }
-
-  /**
-   * A row from a node whose schema is behind now consists of its values and of what was here in the other columns: a state
-   * that no other node has seen. It is told to all, at the version it has; whoever has nothing in those columns takes it,
-   * because NULL is below everything.
-   */
-  #announce({ number, table, shape }: Group): void {
-    const missing = table.columns.filter((column) => !shape?.fields.some((field) => field.column === column));
-    const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
-    this.#db.run(
-      'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
-        `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
-        `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ` +
-        `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
-      number,
-    );
   }
 }
 

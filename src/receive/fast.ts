@@ -61,10 +61,13 @@ export class FastApply {
     });
   }
 
-  /** Undefined where the batch holds anything out of the ordinary: then nothing has been decided yet. */
-  merge(document: BatchDocument, delivery: Delivery): Merged | undefined {
+  /**
+   * Undefined where the batch holds anything out of the ordinary, such as a time that is not before `before`: then nothing
+   * has been decided yet.
+   */
+  merge(document: BatchDocument, delivery: Delivery, before: number): Merged | undefined {
     if (!this.#registry.features.jsonb) return undefined;
-    const parts = this.#bodies.recognise(document.text);
+    const parts = this.#bodies.recognise(document.text, before);
     // A row that is hidden is not in its table, where these statements would look for it.
     if (!parts || parts.some(({ table }) => this.#unique.hasHidden(table))) return undefined;
     try {

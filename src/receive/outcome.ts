@@ -12,6 +12,10 @@ export interface Delivery {
   rights?: Rights | undefined;
   /** What else belongs into the transaction of the batch: who the sender says it is. */
   note?: (() => void) | undefined;
+  /** Its changes are dead letters here already: there is no more to make room for. */
+  again?: boolean;
+  /** What wins is news to others, too, and is recorded for all peers at its own version. */
+  announce?: boolean;
   /** Somebody listens for the rows that were decided. */
   wantRows: boolean;
   /** Somebody listens for dead letters. */

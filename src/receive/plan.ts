@@ -4,7 +4,13 @@ import type { Column, Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { inOneSpelling } from '../wire/exact-text.ts';
 import type { Op, RejectionCode } from '../wire/protocol.ts';
-import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
+import {
+  ROW_ID_BYTES_MAX,
+  ROW_KEYS_MAX,
+  TABLE_NAME_BYTES_MAX,
+  TIMESTAMP_MAX,
+  TIMESTAMP_MIN,
+} from '../wire/protocol.ts';
 import type { Shape } from './merge.ts';
 
 /** One change as the temporary table describes it. */
@@ -27,7 +33,8 @@ export type Plan =
   | { kind: 'delete'; table: Table; op: Op; id: string; timeKey: string }
   /** A DELETE whose row is null: it removes whatever is there, so its place among the others matters. */
   | { kind: 'delete-any'; table: Table; op: Op; id: string }
-  | { kind: 'dead-letter'; code: RejectionCode; reason: string };
+  /** `isTooMuch`: it is not even kept. */
+  | { kind: 'dead-letter'; code: RejectionCode; reason: string; isTooMuch?: boolean };
 
 /** What a decision may ask for. */
 export interface Surroundings {
@@ -47,17 +54,20 @@ export function planChange(change: Staged, around: Surroundings): Plan {
   }
   if (change.tbl_type !== 'text' || change.tbl === null) return reject('unknown-table', 'table must be a string');
   const table = around.table(change.tbl);
-  if (!table) return reject('unknown-table', `table ${shown(change.tbl)} is not synced here`);
+  if (!table) return unknownTable(change.tbl);
   if (change.row_type !== 'object') {
     const nothing = change.row_type === null || change.row_type === 'null';
     if (op !== 'DELETE' || !nothing)
       return reject('bad-row', `row must be an object, not ${change.row_type ?? 'missing'}`);
     if (change.old_type !== 'text' || change.old_id === null)
       return reject('bad-id', 'a DELETE without a row needs old_id');
+    if (isLongId(change.old_id)) return reject('bad-id', LONG_ID);
     return { kind: 'delete-any', table, op, id: inOneSpelling(change.old_id) };
   }
   const cached = around.shapes.get(`${table.name}\n${change.keys}`);
-  const { shape, extra } = cached ?? matchKeys(table, JSON.parse(change.keys ?? '[]'));
+  const keys: string[] = cached ? [] : JSON.parse(change.keys ?? '[]');
+  if (keys.length > ROW_KEYS_MAX) return reject('bad-row', tooManyKeys(keys.length));
+  const { shape, extra } = cached ?? matchKeys(table, keys);
   if (!cached) around.shapes.set(`${table.name}\n${change.keys}`, { shape, extra });
   const keyOf = (column: string): string | undefined => shape.fields.find((f) => f.column.name === column)?.key;
 
@@ -69,6 +79,7 @@ export function planChange(change: Staged, around: Surroundings): Plan {
     return reject('bad-timestamp', `${wanted}, not ${shown(time.value ?? time.type)}`);
   }
   const rowId = around.field(change.idx, keyOf(table.id));
+  if (isLongId(rowId.value) || isLongId(change.old_id)) return reject('bad-id', LONG_ID);
   const own = rowId.type === 'text' ? inOneSpelling(rowId.value as string) : undefined;
   if (op === 'DELETE') {
     const named = change.old_type === 'text' ? inOneSpelling(change.old_id as string) : undefined;
@@ -107,6 +118,22 @@ export function matchKeys(table: Table, keys: string[]): { shape: Shape; extra: 
 export function columnFor(table: Table, key: string): Column | undefined {
   const name = fold(key);
   return table.columns.find((candidate) => fold(candidate.name) === name) ?? table.aliases.get(name);
+}
+
+/** Its name goes into a letter, and many letters of many names must not fill a disk. */
+export function unknownTable(name: string): Extract<Plan, { kind: 'dead-letter' }> {
+  const isTooMuch = Buffer.byteLength(name) > TABLE_NAME_BYTES_MAX;
+  return { kind: 'dead-letter', code: 'unknown-table', reason: `table ${shown(name)} is not synced here`, isTooMuch };
+}
+
+export function tooManyKeys(keys: number): string {
+  return `a row may have ${ROW_KEYS_MAX} keys, this one has ${keys}`;
+}
+
+const LONG_ID = `an id may have ${ROW_ID_BYTES_MAX} bytes`;
+
+function isLongId(id: unknown): boolean {
+  return typeof id === 'string' && Buffer.byteLength(id) > ROW_ID_BYTES_MAX;
 }
 
 function shown(value: unknown): string {

@@ -18,6 +18,10 @@ import { type Group, type Sorted, STAGE, type Stage } from './stage.ts';
 export interface Reason {
   code: RejectionCode;
   reason: string;
+  /** Of a change that waits for its time: its version. */
+  version?: number;
+  /** It is told to the sender, and not kept. */
+  isTooMuch?: boolean;
 }
 
 /** A batch on its way through. */
@@ -55,19 +59,21 @@ export class Report {
     }
     let kept = rejected.length;
     for (const [index, letter] of this.#contents(document, work.letters)) {
-      const { code, reason } = work.letters.get(index) as Reason;
+      const { code, reason, version, isTooMuch } = work.letters.get(index) as Reason;
       const fault = faultOf(delivery.rights, code, reason);
       if (fault !== undefined) {
         rejected.push({ index, code: 'forbidden', message: shortened(fault) });
         continue;
       }
-      kept += 1;
-      this.#letters.keepReceived(letter, code, reason, delivery.from);
+      if (!isTooMuch) {
+        kept += 1;
+        this.#letters.keepReceived(letter, { code, reason, version, from: delivery.from });
+      }
       rejected.push({ index, code, message: shortened(reason) });
       const { op, table, rowId } = letter;
       tell(code, reason, [{ op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' }]);
     }
-    this.#letters.room.claim(delivery.from, { letters: kept, bytes: document.json.length });
+    if (!delivery.again) this.#letters.room.claim(delivery.from, { letters: kept, bytes: document.json.length });
     rejected.sort((a, b) => a.index - b.index);
     const result = this.#count(work, delivery.wantRows);
     this.#stage.empty();

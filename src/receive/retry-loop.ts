@@ -18,6 +18,8 @@ export class RetryLoop {
   readonly #stop = new AbortController();
   #wake = new AbortController();
   #delay = RETRY_MS;
+  /** The least version that waits for its time. */
+  #nextVersion: number | undefined;
   #running: Promise<void> | undefined;
   #catchingUp: Promise<void> | undefined;
 
@@ -49,6 +51,19 @@ export class RetryLoop {
   schemaChanged(): void {
     this.#retry.schemaChanged();
     if (this.#page()) this.#catchingUp ??= this.#catchUp();
+  }
+
+  /**
+   * Merges the next changes whose time has come, where there are any: a page at a time, a bounded piece of work. True where
+   * something is to be sent. `isQuiet`: nobody has written since it was last asked, so only time can have passed.
+   */
+  releaseDue(isQuiet: boolean): boolean {
+    if (!isQuiet) this.#nextVersion = this.#retry.nextVersion();
+    const released = this.#retry.isDue(this.#nextVersion) ? this.#retry.release() : undefined;
+    if (!released) return false;
+    for (const letter of released.letters) this.#events.emit('dead-letter', letter);
+    this.#events.emit('applied', released.event);
+    return true;
   }
 
   /** Rows that were hidden are in their table again: what is kept of their columns can be filled in. */

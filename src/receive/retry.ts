@@ -21,7 +21,7 @@ const PAGE = { limit: 200, characters: 256 * 1024 };
 const LOOK = 5_000;
 
 /** How letters are applied again: as their own sender's, and nobody wants to hear of the letters among them once more. */
-const AGAIN = { isRowcast: true, wantLetters: false };
+const AGAIN = { isRowcast: true, wantLetters: false, again: true };
 
 export class Retry {
   readonly #db: Connection;
@@ -98,6 +98,29 @@ export class Retry {
     return results.some(({ outcome }) => outcome === 'applied') ? applied : undefined;
   }
 
+  /** The least version of a change that waits for its time; undefined where none does. */
+  nextVersion(): number | undefined {
+    return this.#letters.nextVersion();
+  }
+
+  /** Has the time of that version come? */
+  isDue(version: number | undefined): boolean {
+    return this.#letters.isDue(version);
+  }
+
+  /** Merges the next changes whose time was too far ahead and has come, as if they came now. */
+  release(): Applied | undefined {
+    const due = this.#letters.due(PAGE);
+    const lost = due.filter(({ change }) => change === null);
+    if (lost.length > 0) {
+      this.#db.transaction(() => {
+        for (const { id } of lost) this.#letters.countRetry(id, 'bad-change', 'the change itself was not kept');
+      });
+    }
+    const whole = due.filter(({ change }) => change !== null);
+    return this.#applyAgain(whole, true).applied;
+  }
+
   /** Each time the next ones: many that are hopeless do not keep the others from their turn. */
   #nextConstraints(): Waiting[] {
     const next = this.#letters.waiting('constraint', { after: this.#triedUpTo, ...PAGE });
@@ -124,13 +147,18 @@ export class Retry {
   /**
    * Applies letters as one batch. One that lands has no letter any more; what it says of columns that are not here has
    * become a letter about those. One that fails again is counted.
+   *
+   * Of changes that had to wait for their time, what wins is also recorded for all peers, in the same transaction: a node
+   * that has joined meanwhile was given everything but these, and who wrote them may be gone. The letters go after that; if
+   * the process dies in between, the changes are found in place, and told once more.
    */
   #applyAgain(letters: Waiting[], wantRows: boolean): { applied?: Applied; results: RetryResult[] } {
     if (letters.length === 0) return { results: [] };
     const body = batchText(0, letters.map(({ change }) => change).join(','));
     const [peer, ...others] = new Set(letters.map((letter) => letter.peer));
     const from = others.length === 0 ? (peer ?? undefined) : undefined;
-    const applied = this.#applier.apply(body, { ...AGAIN, from, wantRows });
+    const announce = letters.some(({ version }) => version !== null);
+    const applied = this.#applier.apply(body, { ...AGAIN, announce, from, wantRows });
     const rejected = new Map(applied.ack.rejected?.map((one) => [one.index, one]));
     const results = letters.map((_, index): RetryResult => {
       const rejection = rejected.get(index);

@@ -12,11 +12,13 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
 import { inOneSpelling } from '../wire/exact-text.ts';
-import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
+import { ROW_ID_BYTES_MAX, ROW_KEYS_MAX, TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { canonicalId, storedId } from '../wire/values.ts';
+import type { Horizon } from './horizon.ts';
 import type { Shape, Source } from './merge.ts';
-import { matchKeys, type Plan, planChange, type Staged } from './plan.ts';
+import { matchKeys, type Plan, planChange, type Staged, tooManyKeys, unknownTable } from './plan.ts';
+import type { Reason } from './report.ts';
 
 export const STAGE = 'temp._rowcast_stage';
 
@@ -40,7 +42,7 @@ export interface Group {
 export interface Sorted {
   groups: Group[];
   /** Changes that cannot be applied, and why. */
-  refused: Map<number, Extract<Plan, { kind: 'dead-letter' }>>;
+  refused: Map<number, Reason>;
   /** DELETEs without a row, in their order. */
   rowless: { idx: number; plan: Extract<Plan, { kind: 'delete-any' }> }[];
 }
@@ -78,6 +80,20 @@ export class Stage {
     this.#settleDoubts(json, sorted);
     this.#group(sorted);
     return sorted;
+  }
+
+  /** Sets aside the changes that are too far ahead of the local clock; they wait for their time. */
+  setAsideAhead({ groups, refused }: Sorted, horizon: Horizon): void {
+    const { latest } = horizon;
+    const ahead = `FROM ${STAGE} WHERE grp > 0 AND ua > ?`;
+    const found = this.#db.all<{ idx: number; ua: number; grp: number }>(`SELECT idx, ua, grp ${ahead}`, latest);
+    if (found.length === 0) return;
+    for (const { idx, ua: version, grp } of found) {
+      refused.set(idx, { code: 'future-stamp', reason: horizon.reasonFor(version), version });
+      const group = groups.find(({ number }) => number === grp) as Group;
+      group.size -= 1;
+    }
+    this.#db.run(`UPDATE ${STAGE} SET grp = NULL WHERE grp > 0 AND ua > ?`, latest);
   }
 
   /** Ids of bytes are the one thing that SQL cannot bring into one spelling. */
@@ -143,6 +159,7 @@ export class Stage {
     const regular =
       `${isText('tbl')} AND ${isText('own')} AND typeof(time) = 'integer' ` +
       `AND (time BETWEEN 2 AND ${TIMESTAMP_MAX} OR time BETWEEN ${TIMESTAMP_MIN} AND -1) ` +
+      `AND (length(own) <= ${ROW_ID_BYTES_MAX / 4} OR length(CAST(own AS BLOB)) <= ${ROW_ID_BYTES_MAX}) ` +
       "AND (op IN ('INSERT', 'UPDATE') OR (op = 'DELETE' AND typeof(old) = 'text' AND old = own))";
     const checked = `SELECT idx, op, tbl, old, r, own, time, coalesce(${regular}, 0) AS regular FROM (${fields}) LIMIT -1`;
     const keys =
@@ -226,21 +243,22 @@ export class Stage {
     const numbered: (string | number | null)[][] = [];
     for (const { tbl, keys, n } of found) {
       const table = this.#registry.get(tbl);
-      numbered.push([tbl, keys, table ? groups.length + 1 : null, table?.name ?? null]);
-      if (table) {
-        const match = keys === '' ? { extra: [] } : matchKeys(table, JSON.parse(keys));
+      const names: string[] = keys === '' ? [] : JSON.parse(keys);
+      const refusal = table ? overKeys(names) : unknownTable(tbl);
+      numbered.push([tbl, keys, refusal ? null : groups.length + 1, table?.name ?? null]);
+      if (table && !refusal) {
+        const match = keys === '' ? { extra: [] } : matchKeys(table, names);
         groups.push({ number: groups.length + 1, table, size: n, ...match });
         continue;
       }
-      const reason = `table ${JSON.stringify(tbl).slice(0, 80)} is not synced here`;
       const lost = this.#db.all<{ idx: number }>(
         `SELECT idx FROM ${STAGE} WHERE grp = 1 AND tbl = ? AND keys = ?`,
         tbl,
         keys,
       );
-      for (const { idx } of lost) refused.set(idx, { kind: 'dead-letter', code: 'unknown-table', reason });
+      for (const { idx } of lost) refused.set(idx, refusal as Reason);
     }
-    if (found.length <= 1 && found[0]?.tbl === groups[0]?.table.name) return;
+    if (found.length <= 1 && groups.length === found.length && found[0]?.tbl === groups[0]?.table.name) return;
     this.#db.run(
       `UPDATE ${STAGE} AS s SET grp = g.number, tbl = g.name FROM (SELECT value ->> 0 AS tbl, value ->> 1 AS keys, ` +
         'value ->> 2 AS number, value ->> 3 AS name FROM json_each(?) LIMIT -1) AS g ' +
@@ -248,6 +266,10 @@ export class Stage {
       JSON.stringify(numbered),
     );
   }
+}
+
+function overKeys(names: string[]): Reason | undefined {
+  return names.length > ROW_KEYS_MAX ? { code: 'bad-row', reason: tooManyKeys(names.length) } : undefined;
 }
 
 /** Text for certain: what JSON nests reads as text that begins with a bracket. */

@@ -15,7 +15,7 @@ import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
 import type { Company, Outbox, Shipment } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
-import type { Acked, Verdict } from './verdict.ts';
+import type { Acked, Early, Verdict } from './verdict.ts';
 
 export interface ShipperOptions<P> {
   nodeId: string;
@@ -54,6 +54,9 @@ export const ATTEMPTS = BACKOFF_MS.length;
  */
 export const IDLE_MS = 15_000;
 
+/** How often it is told that a peer keeps changes until their time. */
+const TELL_EARLY_MS = 3_600_000;
+
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
 /** How one pass over the outbox ended. */
@@ -79,6 +82,7 @@ export class Shipper<P = unknown> {
   /** The peer is being asked how it is, beside the loop. */
   #asking: Promise<void> | undefined;
   #askedAt = 0;
+  #toldEarlyAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ShipperOptions<P>) {
     const { events, peer, outbox } = options;
@@ -98,6 +102,7 @@ export class Shipper<P = unknown> {
       acked: async (shipment, verdict) => {
         this.#resize(shipment, verdict.applyMs);
         await this.#forbidden(shipment, verdict);
+        this.#tellEarly(verdict.early);
         return this.#acked(acknowledged(shipment, verdict));
       },
       setAside: (shipment, reason) => this.#setAside(shipment, reason),
@@ -194,6 +199,7 @@ export class Shipper<P = unknown> {
       if (verdict.kind === 'acked') {
         failures = { unreachable: 0, refused: 0 };
         this.#resize(current, verdict.applyMs);
+        this.#tellEarly(verdict.early);
         const acked = acknowledged(current, verdict);
         if (acked.counts !== false) await this.#forbidden(current, verdict);
         if (ahead) delivered = acked;
@@ -285,6 +291,16 @@ export class Shipper<P = unknown> {
   /** What was too large may have been a few large rows: after a 413 the batches grow again. */
   #resize({ count }: Shipment<P>, applyMs: number | undefined): void {
     this.#changesMax = nextBatchSize(this.#changesMax, this.#o.pace.batchSize, { changes: count, applyMs });
+  }
+
+  /** Its operator is told, now and then: to the peer these are no fault of its own. */
+  #tellEarly(early: Early | undefined): void {
+    const now = this.#o.clock.now();
+    if (!early || Math.abs(now - this.#toldEarlyAt) < TELL_EARLY_MS) return;
+    this.#toldEarlyAt = now;
+    const what = `${this.peer} keeps ${early.changes} changes until their time has come: ${early.message}`;
+    const message = `${what}; check the clocks of both, and the unit of "updated_at", which is milliseconds`;
+    this.#o.events.emit('warning', { code: 'future-stamp', message });
   }
 
   async #acked(shipment: Shipment<P>): Promise<void> {

@@ -3,7 +3,7 @@ import { acknowledges } from '../wire/protocol.ts';
 
 export type Verdict =
   /** `said`: how the one who acknowledges introduces itself. */
-  | { kind: 'acked'; applyMs?: number; said?: string; forbidden?: Forbidden[] }
+  | { kind: 'acked'; applyMs?: number; said?: string; forbidden?: Forbidden[]; early?: Early }
   /** Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never a dead letter. */
   | { kind: 'unreachable'; reason: string }
   /** The peer took the request and said that it will not have it. */
@@ -14,6 +14,13 @@ export type Verdict =
 export interface Forbidden {
   index: number;
   reason: string;
+}
+
+/** Changes that the peer keeps until their time has come: its clock and the sender's, or the rows', differ by far. */
+export interface Early {
+  changes: number;
+  /** What the peer says of the first of them. */
+  message: string;
 }
 
 export type Acked = Extract<Verdict, { kind: 'acked' }>;
@@ -45,7 +52,9 @@ export function judge(answer: Answer, batchId: number): Verdict {
 
 function judgeAck(answer: Answer, said: Record<string, unknown> | undefined, batchId: number): Verdict {
   const ack = said?.ack;
-  if (acknowledges(ack, batchId)) return { kind: 'acked', ...milliseconds(answer.applyMs), ...forbiddenIn(said) };
+  if (acknowledges(ack, batchId)) {
+    return { kind: 'acked', ...milliseconds(answer.applyMs), ...forbiddenIn(said), ...earlyIn(said?.rejected) };
+  }
   if (isAck(ack)) return { kind: 'refused', reason: `ack ${JSON.stringify(ack)} instead of ${batchId}` };
   return { kind: 'unreachable', reason: `HTTP ${answer.status} without an acknowledgement${excerpt(answer.body)}` };
 }
@@ -75,6 +84,14 @@ function objectIn(body: string): Record<string, unknown> | undefined {
   } catch {
     return undefined;
   }
+}
+
+function earlyIn(rejected: unknown): { early?: Early } {
+  if (!Array.isArray(rejected)) return {};
+  const early = rejected.filter((one) => one?.code === 'future-stamp');
+  return early.length === 0
+    ? {}
+    : { early: { changes: early.length, message: String(early[0].message).slice(0, 200) } };
 }
 
 function milliseconds(text: string | null | undefined): { applyMs?: number } {

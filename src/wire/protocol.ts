@@ -36,6 +36,7 @@ export type RejectionCode =
   | 'bad-row'
   | 'bad-id'
   | 'bad-timestamp'
+  | 'future-stamp'
   | 'unknown-table'
   | 'unknown-column'
   | 'constraint'
@@ -48,6 +49,17 @@ export type LetterCode = RejectionCode | 'refused' | 'unique' | 'no-id';
 
 /** The specification's ceiling for one batch, on both sides of the wire. */
 export const BATCH_CHANGES_MAX = 10_000;
+
+/** Bytes of an id as it travels, of the name of a table that is not known, and of a node's id; keys of a row. */
+export const ROW_ID_BYTES_MAX = 64 * 1024;
+export const TABLE_NAME_BYTES_MAX = 200;
+export const NODE_ID_LENGTH_MAX = 200;
+export const ROW_KEYS_MAX = 2_000;
+
+/** A longer one is nobody's, and not worth keeping with every row and every letter: it is taken for absent. */
+export function senderId(said: string | undefined): string | undefined {
+  return said !== undefined && said.length <= NODE_ID_LENGTH_MAX ? said : undefined;
+}
 
 export const SYNC_PATH = '/sync';
 /** Beside it, at a Rowcast node or hub: what is there by ranges of ids, and rows that are asked for; see compare/. */

@@ -306,9 +306,11 @@ describe('a trigger that forbids UPDATE', () => {
       };
     };
     await it.manager.stop();
-    const again = attach(it.db, { id: 'node', peers: ['http://new.test'], batchMs: 3_600_000, fetch } as never, [
-      'items',
-    ]);
+    const again = attach(
+      it.db,
+      { maxAheadMs: 0, id: 'node', peers: ['http://new.test'], batchMs: 3_600_000, fetch } as never,
+      ['items'],
+    );
     cleanUp(() => again.stop());
     await again.flush();
     const rows = bodies.flatMap((body) => JSON.parse(body).changes).map(({ row }) => row);
@@ -332,7 +334,7 @@ describe('the year 2200', () => {
 
   test('rows and deletions above it are brought to the present by the first attach that knows it', async () => {
     const db = await database();
-    const first = attach(db, { id: 'node', peers: [] }, ['items']);
+    const first = attach(db, { maxAheadMs: 0, id: 'node', peers: [] }, ['items']);
     await first.stop();
     db.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'; DELETE FROM _meta WHERE key = 'ceiling'");
     db.exec(`INSERT INTO items VALUES ('high', 'x', 1, 1, ${CEILING + 1}), ('fine', 'x', 1, 1, 1000)`);
@@ -340,7 +342,7 @@ describe('the year 2200', () => {
     db.exec(`INSERT INTO _changes (op, table_name, row_id, row_data) VALUES
       ('INSERT', 'items', 'high', '{"id":"high","updated_at":${CEILING + 1}}'),
       ('INSERT', 'items', 'fine', '{"id":"fine","name":"x","value":1,"created_at":1,"updated_at":1000}')`);
-    const second = attach(db, { id: 'node', peers: [] }, ['items']);
+    const second = attach(db, { maxAheadMs: 0, id: 'node', peers: [] }, ['items']);
     cleanUp(() => second.stop());
     const warnings: string[] = [];
     second.on('warning', ({ code }) => warnings.push(code));
@@ -355,7 +357,7 @@ describe('the year 2200', () => {
       { version: changes[1]?.row.updated_at },
     ]);
     await second.stop();
-    const third = attach(db, { id: 'node', peers: [] }, ['items']);
+    const third = attach(db, { maxAheadMs: 0, id: 'node', peers: [] }, ['items']);
     cleanUp(() => third.stop());
     expect(captured(db)).toEqual(changes);
   });

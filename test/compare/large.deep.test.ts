@@ -9,10 +9,10 @@ const ROWS = 100_000;
 
 test('k differences among 100,000 rows: 0, 1, 1,000 spread, 1,000 in a row', async () => {
   const [here, there] = [await database(ITEMS), await database(ITEMS)];
-  const other = attach(there, { id: 'there', peers: [] }, ['items']);
+  const other = attach(there, { maxAheadMs: 0, id: 'there', peers: [] }, ['items']);
   cleanUp(() => other.stop());
   const url = await serve(createListener(other));
-  const manager = attach(here, { id: 'here', peers: [url], verify: false }, ['items']);
+  const manager = attach(here, { maxAheadMs: 0, id: 'here', peers: [url], verify: false }, ['items']);
   cleanUp(() => manager.stop());
   silently([here, there], () => {
     for (const db of [here, there]) {

@@ -71,7 +71,7 @@ export async function pair(options: {
       };
     };
   const tables = options.tables ?? ['items'];
-  const common = { clock, batchMs: 3_600_000, ...options.config };
+  const common = { clock, batchMs: 3_600_000, maxAheadMs: 0, ...options.config };
   const other = attach(
     there,
     { ...common, id: 'there', peers: [HERE], fetch: fetchTo(HERE) },

@@ -82,6 +82,7 @@ test.each(SEEDS)('between a node and a hub, asked from either side, seed %i', as
     id: 'hub',
     edges: ['http://edge'],
     clock,
+    maxAheadMs: 0,
     batchMs: 3_600_000,
     fetch: to(() => edge.manager),
     get,

@@ -141,7 +141,7 @@ test('inside a transaction of the application nothing is told: it may be taken b
 
 test('a hub answers as a node does, and any table', async () => {
   const db = await database('SELECT 1');
-  const hub = await createHub(db, { id: 'hub', edges: [] });
+  const hub = await createHub(db, { maxAheadMs: 0, id: 'hub', edges: [] });
   cleanUp(() => hub.stop());
   const ask = async (body: object): Promise<Record<string, unknown>> => {
     const answer = await hub.answer('/sync/compare', JSON.stringify(body));

@@ -89,7 +89,7 @@ test('what was found out about all peers is compared at once, is not forgotten b
   await the.manager.stop();
   const again = attach(
     the.here,
-    { id: 'here', peers: [THERE], clock: the.clock, verify: false, batchMs: 1_000, fetch: the.fetch },
+    { id: 'here', peers: [THERE], clock: the.clock, maxAheadMs: 0, verify: false, batchMs: 1_000, fetch: the.fetch },
     ['items'],
   );
   cleanUp(() => again.stop());

@@ -13,7 +13,9 @@ async function meshOfTwo(): Promise<{ dbs: TestDatabase[]; managers: Manager[]; 
     urls.push(await serve((request, response) => createListener(managers[index] as Manager)(request, response)));
   }
   for (const [index, db] of dbs.entries()) {
-    const manager = attach(db, { id: `n${index}`, peers: [urls[1 - index] as string], batchMs: 5 }, ['items']);
+    const manager = attach(db, { maxAheadMs: 0, id: `n${index}`, peers: [urls[1 - index] as string], batchMs: 5 }, [
+      'items',
+    ]);
     cleanUp(() => manager.stop());
     managers.push(manager);
   }

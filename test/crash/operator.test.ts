@@ -59,7 +59,7 @@ test('a node restored from a backup gets back all it had, once its peers forget 
   managers.set(A, restored.manager);
   await b.manager.stop();
   b.db.exec(`DELETE FROM _peer_state WHERE peer_url = '${A}'`);
-  const again = attach(b.db, { id: 'b', peers: [A], fetch }, ['items']);
+  const again = attach(b.db, { maxAheadMs: 0, id: 'b', peers: [A], fetch }, ['items']);
   cleanUp(() => again.stop());
   managers.set(B, again);
   expect(await again.flush()).toEqual({ delivered: [A], unreachable: [] });

@@ -28,10 +28,10 @@ export async function violationOf(one: Case): Promise<string | undefined> {
       db.exec(schemaOf(one, true));
     }
     other.exec(schemaOf(one, false));
-    const peer = attach(other, { id: 'peer', peers: [], clock: standstill }, TABLES);
+    const peer = attach(other, { maxAheadMs: 0, id: 'peer', peers: [], clock: standstill }, TABLES);
     managers.push(peer);
     const config = { id: 'one', peers: [PEER], clock: standstill, batchMs: 3_600_000, random: () => 1 };
-    const manager = attach(attached, { ...config, fetch: into(peer) }, TABLES);
+    const manager = attach(attached, { maxAheadMs: 0, ...config, fetch: into(peer) }, TABLES);
     managers.push(manager);
     return await compare(one, { attached, shadow, other, manager, peer });
   } finally {

@@ -18,7 +18,7 @@ import {
 const T = 4_000_000_000_000;
 
 async function hubOn(db: TestDatabase, edges: string[], config: Partial<HubConfig> = {}): Promise<Hub> {
-  const hub = await createHub(db, { id: 'hub', edges, batchMs: 5, ...config });
+  const hub = await createHub(db, { maxAheadMs: 0, id: 'hub', edges, batchMs: 5, ...config });
   cleanUp(() => hub.stop());
   return hub;
 }

@@ -8,7 +8,7 @@ import { Connection } from '../../src/sqlite/connection.ts';
 import { deliver, gone, hub, live, plainAck, T } from '../support/hubs.ts';
 import { database, scratchFolder, serve, until } from '../support/nodes.ts';
 
-const SELF = { id: 'hub', random: Math.random };
+const SELF = { id: 'hub', random: Math.random, maxAheadMs: 0 };
 
 describe('shipping', () => {
   /** An edge that refuses every batch with a certain id in it. */

@@ -11,7 +11,7 @@ import { storeConformance } from './store-conformance.ts';
 const EDGES_OF_IT =
   'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT); ' +
   "INSERT INTO _hub_edges VALUES ('http://a', 1, 'a')";
-const SELF = { id: 'hub', random: Math.random };
+const SELF = { id: 'hub', random: Math.random, maxAheadMs: 0 };
 
 const T = 4_000_000_000_000;
 
@@ -72,7 +72,7 @@ describe('a file of an earlier hub', () => {
       { row_id: 'y"', row_data: `{"id":"y\\"","updated_at":${T}}` },
     ]);
     expect(await store.edges()).toMatchObject([{ url: 'http://a', position: 1, nodeId: 'a', anewUpto: 0 }]);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 5 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 6 }]);
   });
 
   test('keeps its edges and how far they are, and can pause them', async () => {
@@ -128,12 +128,12 @@ describe('a file of an earlier hub', () => {
     await second.forgotten();
     expect(slices.length).toBeGreaterThan(2);
     expect(secret()).toBe(0);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 5 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 6 }]);
   });
 
   test('of a later format is refused and left alone', async () => {
     const path = await earlier();
-    const db = await database('PRAGMA user_version = 6', path);
+    const db = await database('PRAGMA user_version = 7', path);
     await expect(open(path)).rejects.toThrow(/newer version of the hub/);
     expect(rowsOf(db, "SELECT count(*) AS n FROM _hub_rows WHERE row_data LIKE '%secret%'")).toEqual([{ n: 1 }]);
   });

@@ -9,7 +9,7 @@ import { Random } from '../support/model.ts';
 import { database, exactRows, node, rowsOf, scratchFolder, serve, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
-const SELF = { id: 'hub', random: Math.random };
+const SELF = { id: 'hub', random: Math.random, maxAheadMs: 0 };
 
 describe('what is stored', () => {
   test('values pass byte for byte, and names in whatever case', async () => {

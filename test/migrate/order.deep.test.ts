@@ -131,7 +131,12 @@ async function cluster(shape: Shape, kind: Kind): Promise<{ nodes: Node[]; conve
   }
   const relay =
     shape === 'star'
-      ? await createHub(await database('SELECT 1'), { id: 'hub', edges: [...urls.values()], batchMs: 3_600_000 })
+      ? await createHub(await database('SELECT 1'), {
+          maxAheadMs: 0,
+          id: 'hub',
+          edges: [...urls.values()],
+          batchMs: 3_600_000,
+        })
       : undefined;
   if (relay) cleanUp(() => relay.stop());
   const hub = relay && (await serve(createListener(relay)));
@@ -139,7 +144,9 @@ async function cluster(shape: Shape, kind: Kind): Promise<{ nodes: Node[]; conve
   for (const id of ids) {
     const others = ids.filter((other) => other !== id).map((other) => urls.get(other) as string);
     const db = await database(SCHEMA);
-    const manager = attach(db, { id, peers: hub === undefined ? others : [hub], batchMs: 3_600_000 }, ['items']);
+    const manager = attach(db, { maxAheadMs: 0, id, peers: hub === undefined ? others : [hub], batchMs: 3_600_000 }, [
+      'items',
+    ]);
     cleanUp(() => manager.stop());
     managers.set(id, manager);
     nodes.push(new Node(id, db, manager, kind));

@@ -242,7 +242,7 @@ async function threeSites(rewrite?: Rewrite): Promise<Site[]> {
           transaction: (fn: () => unknown) => db.transaction(fn),
         }
       : db;
-    const manager = attach(handle, { id, peers: [] }, ['items']);
+    const manager = attach(handle, { maxAheadMs: 0, id, peers: [] }, ['items']);
     cleanUp(() => manager.stop());
     const statements = new Map<string, Statement>();
     const prepared = (sql: string): Statement => {

@@ -161,7 +161,7 @@ describe('a node whose schema lags behind', () => {
     b.db.exec('DELETE FROM _changes');
     await b.manager.stop();
     b.db.exec('ALTER TABLE items ADD COLUMN c');
-    const again = attach(b.db, { id: 'b', peers: [] }, ['items']);
+    const again = attach(b.db, { maxAheadMs: 0, id: 'b', peers: [] }, ['items']);
     cleanUp(() => again.stop());
     again.receive(wire(a.db));
     a.manager.receive(wire(b.db));
@@ -287,7 +287,7 @@ describe('letters', () => {
         throw sqliteError('SQLITE_READONLY', 'attempt to write a readonly database');
       },
     });
-    const manager = attach(handle, { id: 'a', peers: [], clock }, ['items']);
+    const manager = attach(handle, { maxAheadMs: 0, id: 'a', peers: [], clock }, ['items']);
     cleanUp(() => manager.stop());
     manager.receive(
       batch(put({ id: 'x', name: 'n', updated_at: T, c: 'v' }), put({ id: 'y', name: 'n', updated_at: T, c: 'v' })),
@@ -318,7 +318,7 @@ describe('letters', () => {
         throw sqliteError('SQLITE_IOERR_WRITE', 'disk I/O error');
       },
     });
-    const manager = attach(handle, { id: 'a', peers: [] }, ['items']);
+    const manager = attach(handle, { maxAheadMs: 0, id: 'a', peers: [] }, ['items']);
     cleanUp(() => manager.stop());
     const body = batch(put({ id: 'x', name: 'n', value: 1, created_at: 1, updated_at: T }));
     broken = true;

@@ -26,7 +26,7 @@ const HOUR = 3_600_000;
 
 async function processOn(path: string, config: Partial<Config> & { clock: VirtualClock }): Promise<Process> {
   const db = await database(ITEMS.replace('TABLE', 'TABLE IF NOT EXISTS'), path);
-  const manager = attach(db, { id: 'node', peers: [], batchMs: HOUR, ...config }, ['items']);
+  const manager = attach(db, { maxAheadMs: 0, id: 'node', peers: [], batchMs: HOUR, ...config }, ['items']);
   cleanUp(() => manager.stop());
   const codes: string[] = [];
   manager.on('warning', ({ code }) => codes.push(code));

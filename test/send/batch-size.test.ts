@@ -95,7 +95,7 @@ class TickingClock extends VirtualClock {
 }
 
 async function aHub(clock: Clock): Promise<Hub> {
-  const hub = await createHub(await database('SELECT 1'), { id: 'hub', edges: [], clock });
+  const hub = await createHub(await database('SELECT 1'), { maxAheadMs: 0, id: 'hub', edges: [], clock });
   cleanUp(() => hub.stop());
   return hub;
 }

@@ -522,6 +522,7 @@ test('a hub takes gzip, says so, and sends it over a slow link', async () => {
     id: 'hub',
     edges: [PEER],
     clock,
+    maxAheadMs: 0,
     batchSize: 100,
     get: async () => new Response(JSON.stringify({ ok: true, node_id: 'edge' })),
     fetch: async (_, init) => {

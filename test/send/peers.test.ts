@@ -36,7 +36,7 @@ async function net(...urls: string[]): Promise<Net> {
 function start(db: TestDatabase, network: Net, peers: string[], extra: Partial<Config> = {}): Manager {
   const clock = new VirtualClock((ms) => ms <= 800);
   const fetch = network.fetch as NonNullable<Config['fetch']>;
-  const manager = attach(db, { id: 'sender', peers, clock, fetch, ...extra }, ['items']);
+  const manager = attach(db, { maxAheadMs: 0, id: 'sender', peers, clock, fetch, ...extra }, ['items']);
   cleanUp(() => manager.stop());
   return manager;
 }
@@ -104,7 +104,9 @@ test('a dead peer and a hanging one do not delay another by a millisecond', asyn
     return acknowledged(one);
   });
   const db = await database();
-  const manager = attach(db, { id: 'sender', peers: [A, B, C], clock, fetch, random: () => 0 }, ['items']);
+  const manager = attach(db, { maxAheadMs: 0, id: 'sender', peers: [A, B, C], clock, fetch, random: () => 0 }, [
+    'items',
+  ]);
   cleanUp(() => manager.stop());
   write(db, 'a');
   await clock.advance(0);
@@ -129,7 +131,7 @@ test('a peer that refuses does not delay another either', async () => {
     return acknowledged(one);
   });
   const db = await database();
-  const manager = attach(db, { id: 'sender', peers: [A, B], clock, fetch, random: () => 0 }, ['items']);
+  const manager = attach(db, { maxAheadMs: 0, id: 'sender', peers: [A, B], clock, fetch, random: () => 0 }, ['items']);
   cleanUp(() => manager.stop());
   write(db, 'a', 'b');
   await clock.advance(0);
@@ -235,7 +237,7 @@ test('peers that differ in their path or their port are different peers', async 
   const db = await database();
   const { fetch, sent } = recordingFetch(acknowledged);
   const peers = ['http://a.test/x', 'http://a.test/y', 'http://a.test:8080', 'https://a.test/x'];
-  const manager = attach(db, { id: 'sender', peers, fetch }, ['items']);
+  const manager = attach(db, { maxAheadMs: 0, id: 'sender', peers, fetch }, ['items']);
   cleanUp(() => manager.stop());
   write(db, 'a');
   await manager.flush();
@@ -263,7 +265,7 @@ test('three nodes that all know each other over real sockets end up the same', a
   const urls = await Promise.all(made.map(({ manager }) => serveManager(manager)));
   // The addresses are known only now: the servers stay, and behind each manager a second one ships.
   const shipping = made.map(({ db }, i) =>
-    attach(db, { id: `shipper-${i}`, peers: urls.filter((_, j) => j !== i), batchMs: 5 }, ['items']),
+    attach(db, { maxAheadMs: 0, id: `shipper-${i}`, peers: urls.filter((_, j) => j !== i), batchMs: 5 }, ['items']),
   );
   for (const manager of shipping) cleanUp(() => manager.stop());
   made.forEach(({ db }, i) => {

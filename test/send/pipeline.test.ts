@@ -286,7 +286,7 @@ test.each([
     'a hub',
     '1',
     async () => {
-      const manager = await createHub(await database('SELECT 1'), { id: 'hub', edges: [] });
+      const manager = await createHub(await database('SELECT 1'), { maxAheadMs: 0, id: 'hub', edges: [] });
       cleanUp(() => manager.stop());
       return { manager };
     },

@@ -21,7 +21,7 @@ function start(
 ): { manager: Manager; clock: VirtualClock } {
   const clock = new VirtualClock((ms) => ms <= 800);
   const { fetch } = recordingFetch(answer);
-  const manager = attach(db, { id: 'a', peers, clock, fetch, ...extra }, TABLES);
+  const manager = attach(db, { maxAheadMs: 0, id: 'a', peers, clock, fetch, ...extra }, TABLES);
   cleanUp(() => manager.stop());
   return { manager, clock };
 }

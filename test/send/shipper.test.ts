@@ -370,7 +370,7 @@ test('after stop capture goes on and a new attach ships what was captured', asyn
   await first.manager.stop();
   write(first.db, 'a');
   const { sent, fetch } = recordingFetch(acknowledged);
-  const again = attach(first.db, { id: 'sender', peers: [PEER], fetch }, ['items']);
+  const again = attach(first.db, { maxAheadMs: 0, id: 'sender', peers: [PEER], fetch }, ['items']);
   cleanUp(() => again.stop());
   await again.flush();
   expect(sent.map(idsOf)).toEqual([['a']]);
@@ -411,7 +411,9 @@ test.each(['tail', 'snapshot'])('no batch has more bytes than maxBatchBytes, in 
   if (part === 'snapshot') fill(before.db);
   await before.manager.stop();
   const { sent, fetch } = recordingFetch(acknowledged);
-  const manager = attach(before.db, { id: 'sender', peers: [PEER], fetch, maxBatchBytes: max }, ['items']);
+  const manager = attach(before.db, { maxAheadMs: 0, id: 'sender', peers: [PEER], fetch, maxBatchBytes: max }, [
+    'items',
+  ]);
   cleanUp(() => manager.stop());
   if (part === 'tail') fill(before.db);
   await manager.flush();
@@ -429,7 +431,9 @@ test.each(['tail', 'snapshot'])('a change larger than maxBatchBytes still goes, 
   if (part === 'snapshot') fill(before.db);
   await before.manager.stop();
   const { sent, fetch } = recordingFetch(acknowledged);
-  const manager = attach(before.db, { id: 'sender', peers: [PEER], fetch, maxBatchBytes: 2_048 }, ['items']);
+  const manager = attach(before.db, { maxAheadMs: 0, id: 'sender', peers: [PEER], fetch, maxBatchBytes: 2_048 }, [
+    'items',
+  ]);
   cleanUp(() => manager.stop());
   if (part === 'tail') fill(before.db);
   await manager.flush();
@@ -587,7 +591,9 @@ test('a failure of our own database is an error event, and the loop goes on', as
   });
   const clock = new VirtualClock();
   const { fetch, sent } = recordingFetch(acknowledged);
-  const manager = attach(handle, { id: 'sender', peers: [PEER], clock, fetch, random: () => 0 }, ['items']);
+  const manager = attach(handle, { maxAheadMs: 0, id: 'sender', peers: [PEER], clock, fetch, random: () => 0 }, [
+    'items',
+  ]);
   cleanUp(() => manager.stop());
   const errors: RowcastError[] = [];
   manager.on('error', (error) => errors.push(error));
@@ -617,7 +623,7 @@ test('a failure while the next batch is made ready does not drown the answer to 
     return acknowledged(one);
   });
   const clock = new VirtualClock();
-  const manager = attach(handle, { id: 'sender', peers: [PEER], clock, fetch, batchSize: 2 }, ['items']);
+  const manager = attach(handle, { maxAheadMs: 0, id: 'sender', peers: [PEER], clock, fetch, batchSize: 2 }, ['items']);
   cleanUp(() => manager.stop());
   writeMany(db, 4);
   await manager.flush();
@@ -643,7 +649,7 @@ test('what is sent was flushed to disk before, although the application runs wit
     expect(flushedUpTo).toBeGreaterThanOrEqual(one.batchId);
     return acknowledged(one);
   });
-  const manager = attach(handle, { id: 'sender', peers: [PEER], fetch, batchSize: 2 }, ['items']);
+  const manager = attach(handle, { maxAheadMs: 0, id: 'sender', peers: [PEER], fetch, batchSize: 2 }, ['items']);
   cleanUp(() => manager.stop());
   for (const id of ['a', 'b', 'c', 'd', 'e']) {
     write(db, id, `${id}2`, `${id}3`);
@@ -664,7 +670,7 @@ test('after a crash a new attach sends again what was not acknowledged, and noth
   const db = await openDatabase(path);
   cleanUp(() => db.close());
   const { sent, fetch } = recordingFetch(acknowledged);
-  const manager = attach(db, { id: 'sender', peers: [PEER], fetch, batchSize: 2 }, ['items']);
+  const manager = attach(db, { maxAheadMs: 0, id: 'sender', peers: [PEER], fetch, batchSize: 2 }, ['items']);
   cleanUp(() => manager.stop());
   await manager.flush();
   expect(sent.map((one) => one.batchId)).toEqual([6, 8, 10]);
@@ -695,7 +701,7 @@ test('ids never start again after a drain, not even after another attach', async
   await clock.advance(50);
   await manager.stop();
   const second = recordingFetch(acknowledged);
-  const again = attach(db, { id: 'sender', peers: [PEER], fetch: second.fetch }, ['items']);
+  const again = attach(db, { maxAheadMs: 0, id: 'sender', peers: [PEER], fetch: second.fetch }, ['items']);
   cleanUp(() => again.stop());
   write(db, 'e');
   await again.flush();

@@ -28,7 +28,7 @@ function start(
   tables = ['items'],
 ): Manager {
   const clock = new VirtualClock((ms) => ms <= 800);
-  const manager = attach(db, { id: 'sender', peers: [PEER], clock, fetch, ...extra }, tables);
+  const manager = attach(db, { maxAheadMs: 0, id: 'sender', peers: [PEER], clock, fetch, ...extra }, tables);
   cleanUp(() => manager.stop());
   return manager;
 }
@@ -234,10 +234,11 @@ test('a snapshot that is under way when the order of the tables changes still se
     if (pages === 2) connectionError();
     return receivedBy(receiver.manager, raw);
   });
-  const first = attach(db, { id: 'sender', peers: [PEER], fetch, batchSize: 10, clock: new VirtualClock() }, [
-    'items',
-    'notes',
-  ]);
+  const first = attach(
+    db,
+    { maxAheadMs: 0, id: 'sender', peers: [PEER], fetch, batchSize: 10, clock: new VirtualClock() },
+    ['items', 'notes'],
+  );
   cleanUp(() => first.stop());
   first.nudge();
   await until('the first page is acknowledged', () => pages === 2);
@@ -259,7 +260,11 @@ test('a table that is added while a snapshot is under way is sent too, wherever 
     if (pages === 2) connectionError();
     return receivedBy(receiver.manager, raw);
   });
-  const first = attach(db, { id: 'sender', peers: [PEER], fetch, batchSize: 10, clock: new VirtualClock() }, ['items']);
+  const first = attach(
+    db,
+    { maxAheadMs: 0, id: 'sender', peers: [PEER], fetch, batchSize: 10, clock: new VirtualClock() },
+    ['items'],
+  );
   cleanUp(() => first.stop());
   first.nudge();
   await until('the first page is acknowledged', () => pages === 2);
@@ -283,7 +288,9 @@ test('a peer that is removed in the middle of its snapshot and added again misse
     return receivedBy(receiver.manager, raw);
   });
   const clock = new VirtualClock();
-  const first = attach(db, { id: 'sender', peers: [PEER, OTHER], fetch, batchSize: 10, clock }, ['items']);
+  const first = attach(db, { maxAheadMs: 0, id: 'sender', peers: [PEER, OTHER], fetch, batchSize: 10, clock }, [
+    'items',
+  ]);
   cleanUp(() => first.stop());
   first.nudge();
   await until('the first page is acknowledged', () => pages === 2);
@@ -357,7 +364,7 @@ test('100,000 rows and a thousand tombstones reach a new peer over a real socket
   receiver.manager.applyChanges([
     { op: 'INSERT', table: 'items', row: { id: 'row-000100', name: 'old copy', updated_at: 5 }, old_id: null },
   ]);
-  const manager = attach(sender.db, { id: 'sender', peers: [url], batchMs: 1 }, ['items']);
+  const manager = attach(sender.db, { maxAheadMs: 0, id: 'sender', peers: [url], batchMs: 1 }, ['items']);
   cleanUp(() => manager.stop());
   let acks = 0;
   manager.on('acked', () => {

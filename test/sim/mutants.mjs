@@ -230,7 +230,7 @@ export const MUTANTS = [
     edits: [
       [
         'attach.js',
-        'return this.#apply(body, options, options.said !== undefined);',
+        'return this.#apply(body, { ...options, from: senderId(options.from) }, options.said !== undefined);',
         `${LATER}this.#apply(body, options, true));\n            return { changes: 1, ack: { applied: 1, ack: ${BATCH_ID} } };`,
       ],
     ],
@@ -513,6 +513,46 @@ export const MUTANTS = [
     name: 'mirror-not-rolled-back',
     what: 'the table in which hidden rows are merged is taken to be there after the transaction that made it failed',
     edits: [['receive/unique.js', 'if (known?.stands())', 'if (known)']],
+  },
+  {
+    name: 'future-released-in-silence',
+    what: 'a change that had to wait for its time is let in and told to nobody',
+    edits: [['receive/careful.js', 'announceAll(this.#db, group);', ';']],
+  },
+  {
+    name: 'future-clamped',
+    what: 'a time that is far ahead is lowered to the greatest that is taken',
+    edits: [
+      [
+        'receive/stage.js',
+        'for (const { idx, ua: version, grp } of found) {',
+        "this.#db.run(`UPDATE ${STAGE} SET ua = ?, r = jsonb_set(r, '$.updated_at', CAST(? AS INTEGER)) " +
+          'WHERE grp > 0 AND ua > ?`, latest, latest, latest);\n        return;\n        ' +
+          'for (const { idx, ua: version, grp } of found) {',
+      ],
+    ],
+  },
+  {
+    name: 'future-dropped',
+    what: 'a change that is far ahead is acknowledged and forgotten',
+    edits: [
+      [
+        'receive/stage.js',
+        "refused.set(idx, { code: 'future-stamp', reason: horizon.reasonFor(version), version });",
+        '',
+      ],
+    ],
+  },
+  {
+    name: 'hub-forgets-the-future',
+    what: 'a hub whose letter has come to its time throws it away',
+    edits: [
+      [
+        'hub/sqlite-store.js',
+        'const { ack } = await this.receive(body, { from: undefined, plain: false, again: true });',
+        'const ack = {};',
+      ],
+    ],
   },
 ];
 

@@ -4,6 +4,7 @@
  * Faults are drawn as a swarm: each schedule has its own few, at its own rates. A schedule in which everything fails all
  * the time explores less than many schedules which each lack something.
  */
+import { planFutures } from './futures.ts';
 import { planLives } from './lives.ts';
 import { logUniform, type Random, stream } from './random.ts';
 
@@ -68,6 +69,8 @@ export interface Plan {
   pairs: boolean;
   /** Databases are lost, put back and copied: see lives.ts. */
   lives: boolean;
+  /** Clocks are wrong by months: see futures.ts. */
+  futures: boolean;
   /** Absent where it does not happen. Probabilities per request or, for what befalls a machine, times per second. */
   faults: Partial<Record<Fault, number>>;
 }
@@ -128,6 +131,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     fresh: random.chance(0.01),
     pairs: stream(seed, 'pairs').chance(0.7),
     lives: false,
+    futures: false,
     faults: {},
   };
   for (const fault of FAULTS) {
@@ -137,6 +141,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   }
   keepApart(plan);
   planLives(plan);
+  planFutures(plan);
   // Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something.
   if (plan.faults.poison !== undefined) plan.troubleMs += 4_000;
   if (plan.faults.empty !== undefined && stream(plan.seed, 'nothing but empty answers').chance(0.2)) {

@@ -5,6 +5,7 @@ import { Checks, differenceOf } from './checks.ts';
 import { collectAndRepeat } from './collecting.ts';
 import type { DiskKind, DiskPool, TableName } from './disk.ts';
 import { deletedByComparison } from './forgetting.ts';
+import { FutureChecks, Futures } from './futures.ts';
 import { LifeChecks, Lives } from './lives.ts';
 import { type Alarm, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
 import { Network } from './network.ts';
@@ -82,6 +83,7 @@ class World implements Surroundings {
   readonly #checks: Checks;
   readonly #application: Application;
   readonly #lives: Lives | undefined;
+  readonly #futures: Futures | undefined;
   readonly #machines: Machine[] = [];
   readonly #pool: DiskPool;
   /** Every batch that some machine has committed. */
@@ -104,8 +106,10 @@ class World implements Surroundings {
       onCommitted: (machine, request) => this.#received(machine, request),
     });
     const lifeChecks = plan.lives ? new LifeChecks(this) : undefined;
-    this.#checks = lifeChecks ?? new Checks(this);
+    this.#checks = lifeChecks ?? (plan.futures ? new FutureChecks(this) : new Checks(this));
     this.#lives = plan.lives ? new Lives(this, this.#machines) : undefined;
+    const tellAll = (machine: Machine, peers: string[]): void => this.#givePeers(machine, peers);
+    this.#futures = plan.futures ? new Futures(this, this.#machines, tellAll) : undefined;
     if (lifeChecks) lifeChecks.union = this.#lives?.union;
     this.#application = new Application(this, this.#checks, taken.skip);
     this.trace(`${plan.topology} of ${plan.nodes}, ${JSON.stringify(plan.faults)}`);
@@ -135,6 +139,7 @@ class World implements Surroundings {
     await this.#passTime(this.plan.troubleMs, () => false);
     this.#heal();
     this.#lives?.healed();
+    this.#futures?.healed();
     const drained = await this.#passTime(this.plan.troubleMs + HEALED_MS, this.#looking());
     if (!drained)
       this.#checks.fail(`not everything has arrived after ${HEALED_MS} ms without trouble: ${this.#whatIsLeft()}`);
@@ -201,7 +206,9 @@ class World implements Surroundings {
     if (topology === 'join' || topology === 'leave' || topology === 'return') this.#planMembership(nodes);
     if (this.plan.faults['two-attachments'] !== undefined) this.#shareAFile(nodes[0] as Machine);
     this.#lives?.plan();
-    for (const machine of this.#machines) if (this.#lives?.runs(machine) ?? true) machine.start();
+    this.#futures?.plan();
+    const runs = (machine: Machine): boolean => (this.#lives ?? this.#futures)?.runs(machine) ?? true;
+    for (const machine of this.#machines) if (runs(machine)) machine.start();
   }
 
   /** Two processes are attached to the file of one node, with different peers, and one of them may have none. */
@@ -262,6 +269,14 @@ class World implements Surroundings {
     this.timeline.in(gone, () => {
       this.#writers = rest;
     });
+  }
+
+  /** Its process is told, or is started again with them. */
+  #givePeers(machine: Machine, peers: string[]): void {
+    machine.peers = peers;
+    this.trace(`${machine.name} is given ${peers.length} peers`);
+    machine.crash();
+    machine.start();
   }
 
   #machine(kind: 'node' | 'hub', name: string): Machine {
@@ -447,7 +462,7 @@ class World implements Surroundings {
         if (isAskedFor(machine)) this.#waitToServe(machine);
         if (hasLeftARow(machine)) machine.offsetMs += MINUTE_MS;
       }
-      return (this.#lives?.over ?? true) && this.#whatIsLeft() === undefined;
+      return (this.#lives?.over ?? true) && (this.#futures?.over ?? true) && this.#whatIsLeft() === undefined;
     };
   }
 
@@ -488,6 +503,7 @@ class World implements Surroundings {
     for (const machine of this.#machines) {
       const { disk, name } = machine;
       const one = (sql: string): number => Number(disk.all(sql)[0]?.n ?? 0);
+      if (machine.retired) continue;
       if (!machine.process || machine.held || machine.restarting) return `${name} is not running`;
       if (one(LETTERS) > 0) return `${name} has dead letters`;
       if (machine.unseen.size > 0) return `${name} has a table without triggers`;

@@ -31,8 +31,13 @@ function lines(db: TestDatabase, sql: string): unknown[] {
 /** Everything that a node does, and what is left of it. */
 async function outcome(pragmas: string): Promise<unknown> {
   const [from, to] = [await opened(pragmas), await opened(pragmas)];
-  const other = attach(to, { id: 'to', peers: [], clock: standstill }, TABLES);
-  const hub = await createHub(await opened(pragmas, 'SELECT 1'), { id: 'hub', edges: [], clock: standstill });
+  const other = attach(to, { maxAheadMs: 0, id: 'to', peers: [], clock: standstill }, TABLES);
+  const hub = await createHub(await opened(pragmas, 'SELECT 1'), {
+    maxAheadMs: 0,
+    id: 'hub',
+    edges: [],
+    clock: standstill,
+  });
   let refuses = false;
   const answers: unknown[] = [];
   const fetch: Fetch = async (_url, { body }) => {

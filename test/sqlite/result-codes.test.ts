@@ -107,7 +107,7 @@ describe('the machine is at fault', () => {
   test('a closed database has a code and a hint', async () => {
     const handle = await openDatabase();
     handle.exec('CREATE TABLE items (id TEXT PRIMARY KEY, updated_at INTEGER)');
-    const manager = attach(handle, { id: 'node', peers: [] }, ['items']);
+    const manager = attach(handle, { maxAheadMs: 0, id: 'node', peers: [] }, ['items']);
     cleanUp(() => manager.stop());
     handle.close();
     const error = thrown(() => manager.deadLetters.list({ limit: 3 })) as RowcastError;

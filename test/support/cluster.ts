@@ -63,7 +63,7 @@ export class Cluster {
     const db = await database(existsSync(path) ? 'SELECT 1' : schema, path);
     const manager = attach(
       db,
-      { id: name, peers: peers.map((peer) => this.url(peer)), ...this.#seams(), batchMs: 5, ...config },
+      { id: name, peers: peers.map((peer) => this.url(peer)), ...this.#seams(), batchMs: 5, maxAheadMs: 0, ...config },
       tables,
     );
     const member = { name, path, db, manager, events: watched(manager) };
@@ -78,6 +78,7 @@ export class Cluster {
       edges: edges.map((edge) => this.url(edge)),
       ...this.#seams(),
       batchMs: 5,
+      maxAheadMs: 0,
       ...extra,
     });
     const events = watched(hub as unknown as Manager);

@@ -16,7 +16,7 @@ export interface TestHub {
 
 export async function hub(config: Partial<HubConfig> = {}, path = ':memory:'): Promise<TestHub> {
   const db = await database('SELECT 1', path);
-  const made = await createHub(db, { id: 'hub', edges: [], batchMs: 5, ...config });
+  const made = await createHub(db, { id: 'hub', edges: [], batchMs: 5, maxAheadMs: 0, ...config });
   cleanUp(() => made.stop());
   const rows = (): Record<string, unknown>[] =>
     rowsOf(

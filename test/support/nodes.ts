@@ -31,9 +31,9 @@ export async function database(schema = ITEMS, path = ':memory:'): Promise<TestD
   return db;
 }
 
-/** Attached to a database that is there already, until the test ends. */
+/** Attached to a database that is there already, until the test ends. Tests date their rows as they like. */
 export function attached(db: Database, config: Partial<Config> = {}, tables = ['items']): Manager {
-  const manager = attach(db, { id: 'node', peers: [], ...config }, tables);
+  const manager = attach(db, { id: 'node', peers: [], maxAheadMs: 0, ...config }, tables);
   cleanUp(() => manager.stop());
   return manager;
 }
@@ -55,7 +55,7 @@ export interface NodeOptions extends Partial<Config> {
 export async function node(options: NodeOptions = {}): Promise<TestNode> {
   const { schema, path, tables, ...config } = options;
   const db = await database(schema, path);
-  const manager = attach(db, { id: 'node', peers: [], ...config }, tables ?? ['items']);
+  const manager = attach(db, { id: 'node', peers: [], maxAheadMs: 0, ...config }, tables ?? ['items']);
   cleanUp(() => manager.stop());
   const all: TestNode['all'] = (sql, ...params) => {
     if (rowsOf(db, 'SELECT 1 FROM _stamps LIMIT 1').length > 0) manager.receive(NOTHING);

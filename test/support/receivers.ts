@@ -45,7 +45,7 @@ export function sender(
   extra: Partial<Config> = {},
   clock = new VirtualClock((ms) => ms <= 800),
 ): Sender {
-  const manager = attach(db, { id: 'sender', peers, clock, fetch: network.fetch, ...extra }, ['items']);
+  const manager = attach(db, { maxAheadMs: 0, id: 'sender', peers, clock, fetch: network.fetch, ...extra }, ['items']);
   cleanUp(() => manager.stop());
   const warnings: string[] = [];
   const events: string[] = [];

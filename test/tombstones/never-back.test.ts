@@ -190,7 +190,7 @@ class Subject {
   }
 
   #attach(tables: string[]): Manager {
-    return attach(this.#db, { id: 'node', peers: [] }, tables);
+    return attach(this.#db, { maxAheadMs: 0, id: 'node', peers: [] }, tables);
   }
 
   #note(row: string, version: number): void {

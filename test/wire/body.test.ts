@@ -44,9 +44,11 @@ describe('of large rows, only as many are spelt out as can fit', () => {
     const { db, spelt } = watched(plain);
     if (kind === 'a snapshot') plain.exec(sql);
     const { fetch, sent } = recordingFetch(acknowledged);
-    const manager = attach(db, { id: 'a', peers: ['http://p'], clock: clock(), fetch, maxBatchBytes: LIMIT }, [
-      'items',
-    ]);
+    const manager = attach(
+      db,
+      { maxAheadMs: 0, id: 'a', peers: ['http://p'], clock: clock(), fetch, maxBatchBytes: LIMIT },
+      ['items'],
+    );
     cleanUp(() => manager.stop());
     if (kind === 'changes') plain.exec(sql);
     await manager.flush();
@@ -67,6 +69,7 @@ describe('of large rows, only as many are spelt out as can fit', () => {
       id: 'hub',
       edges: ['http://e'],
       clock: clock(),
+      maxAheadMs: 0,
       fetch,
       get,
       maxBatchBytes: LIMIT,

@@ -86,7 +86,7 @@ describe('two ids that JavaScript could not tell apart', () => {
 
   test.each([1, 2, 1_000])('are sent to a new peer in pages of %i, across a restart', async (batchSize) => {
     const db = await database(SCHEMA);
-    const first = attach(db, { id: 'origin', peers: [] }, ['items']);
+    const first = attach(db, { maxAheadMs: 0, id: 'origin', peers: [] }, ['items']);
     db.exec(WRITES);
     db.exec(`DELETE FROM items WHERE id IN (${text(ONE)}, ${text(THREE)})`);
     await first.stop();
@@ -98,7 +98,7 @@ describe('two ids that JavaScript could not tell apart', () => {
     };
     for (let round = 0; round < 3; round++) {
       const { schema: _, ...config } = shipping(() => few, { batchSize });
-      const manager = attach(db, { ...config, id: 'origin', peers: [PEER] }, ['items']);
+      const manager = attach(db, { maxAheadMs: 0, ...config, id: 'origin', peers: [PEER] }, ['items']);
       cleanUp(() => manager.stop());
       await manager.flush();
       await manager.stop();
@@ -112,7 +112,7 @@ describe('two ids that JavaScript could not tell apart', () => {
     const hubDb = await database('SELECT 1');
     const other = await node({ schema: SCHEMA });
     const edge = await serveManager(other.manager);
-    const hub = await createHub(hubDb, { id: 'hub', edges: [edge], batchMs: 5 });
+    const hub = await createHub(hubDb, { maxAheadMs: 0, id: 'hub', edges: [edge], batchMs: 5 });
     cleanUp(() => hub.stop());
     const origin = await node({ schema: SCHEMA, ...shipping(() => hub) });
     origin.db.exec(WRITES);
@@ -260,7 +260,7 @@ test('a tie between two such contents is decided alike by nodes and by a hub, in
     `{"op":"UPDATE","table":"items","row":{"id":"a","v":${JSON.stringify(v)},"w":1,"updated_at":1000},"old_id":null}`;
   const nodes = [await node({ schema: SCHEMA }), await node({ schema: SCHEMA })] as const;
   const hubDb = await database('SELECT 1');
-  const hub = await createHub(hubDb, { id: 'hub', edges: [], batchMs: 5 });
+  const hub = await createHub(hubDb, { maxAheadMs: 0, id: 'hub', edges: [], batchMs: 5 });
   cleanUp(() => hub.stop());
   await fc.assert(
     fc.asyncProperty(values, values, async (x, y) => {
@@ -308,7 +308,9 @@ test('any bytes, as ids and as values, arrive by the tail and by a snapshot', as
       await origin.manager.stop();
       const late = await node({ schema: SCHEMA });
       const { schema: _, ...config } = shipping(() => late.manager, { batchSize: 3 });
-      const again = attach(origin.db, { ...config, id: 'origin', peers: ['http://late.test'] }, ['items']);
+      const again = attach(origin.db, { maxAheadMs: 0, ...config, id: 'origin', peers: ['http://late.test'] }, [
+        'items',
+      ]);
       await again.flush();
       await again.stop();
       await late.manager.stop();

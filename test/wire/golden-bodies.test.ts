@@ -40,11 +40,11 @@ async function sentBy(
   const { fetch, bodies } = recorder();
   const clock = new VirtualClock((ms) => ms <= 800);
   if (script.before) {
-    const alone = attach(db, { id: 'a', peers: [], clock }, tables);
+    const alone = attach(db, { maxAheadMs: 0, id: 'a', peers: [], clock }, tables);
     db.exec(script.before);
     await alone.stop();
   }
-  const manager = attach(db, { id: 'a', clock, fetch, ...options }, tables);
+  const manager = attach(db, { maxAheadMs: 0, id: 'a', clock, fetch, ...options }, tables);
   cleanUp(() => manager.stop());
   if (script.after) db.exec(script.after);
   await manager.flush();
@@ -61,7 +61,7 @@ async function relayed(): Promise<string[]> {
   });
   const db = await database('SELECT 1');
   const edges = ['http://a', 'http://b', 'http://c'];
-  const hub = await createHub(db, { id: 'hub', edges, clock, fetch, get });
+  const hub = await createHub(db, { maxAheadMs: 0, id: 'hub', edges, clock, fetch, get });
   cleanUp(() => hub.stop());
   const change = (op: string, id: string, row: string): string =>
     `{"op":"${op}","table":"items","row":${row},"old_id":${op === 'DELETE' ? JSON.stringify(id) : null}}`;

@@ -1,18 +1,14 @@
-/** The loop of a node beside those of its peers, and the only one where it has none. */
+/** A loop that does something again and again, and goes on when it fails. */
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
-import type { Emitter } from './events.ts';
 import { asFailure } from './receive/answer.ts';
 
-export interface WatchOptions {
-  clock: Clock;
-  ms: number;
-  events: Emitter;
-  stopped: AbortSignal;
-}
-
-/** Ends with the signal. What fails in a tick is told, and the next one is tried all the same. */
-export async function watch(tick: () => void, { clock, ms, events, stopped }: WatchOptions): Promise<void> {
+/** Resolves when `stopped` is aborted. What fails is told once, for as long as it fails in the same way. */
+export async function tickingEvery(
+  ms: number,
+  { clock, stopped, tell }: { clock: Clock; stopped: AbortSignal; tell(failure: RowcastError): void },
+  tick: () => void,
+): Promise<void> {
   let told: string | undefined;
   while (!stopped.aborted) {
     await clock.sleep(ms, stopped);
@@ -24,7 +20,7 @@ export async function watch(tick: () => void, { clock, ms, events, stopped }: Wa
       const failure = error instanceof RowcastError ? error : asFailure(error);
       // Somebody else has the database for a moment; and what lasts is said once.
       const passing = failure.code === 'IN_TRANSACTION' || failure.code === 'DATABASE_BUSY';
-      if (!passing && failure.message !== told) events.emit('error', failure);
+      if (!passing && failure.message !== told) tell(failure);
       if (!passing) told = failure.message;
     }
   }

@@ -1,0 +1,13 @@
+/** Changes that are kept as dead letters until their time has come; see receive/horizon.ts. */
+import type { Connection } from '../sqlite/connection.ts';
+import type { Id } from './ids.ts';
+import type { Early } from './ledger.ts';
+
+/** Those of these ids. Letters name their table as it was sent; it may have had other names. */
+export function earlyIn(db: Connection, tables: string[], ids: Id[]): Early[] {
+  const sql =
+    'SELECT d.row_id AS id, i.version AS version FROM main._dead_letter_info AS i ' +
+    "JOIN main._dead_letter AS d USING (dead_id) WHERE i.code = 'future-stamp' " +
+    'AND lower(i.table_name) IN (SELECT lower(value) FROM json_each(?)) AND d.row_id IN (SELECT value FROM json_each(?))';
+  return db.all<Early & Record<string, never>>(sql, JSON.stringify(tables), JSON.stringify(ids));
+}

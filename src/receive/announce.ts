@@ -1,0 +1,46 @@
+/** What a batch has made of a row that no other node has seen yet: it is recorded for all peers, at the version it has. */
+import type { Connection } from '../sqlite/connection.ts';
+import { conjunction, literal, quote } from '../sqlite/sql.ts';
+import { encode, rowJson } from '../wire/values.ts';
+import { type Group, STAGE } from './stage.ts';
+
+/**
+ * A row from a node whose schema is behind now consists of its values and of what was here in the other columns: a state
+ * that no other node has seen. It is told to all, at the version it has; whoever has nothing in those columns takes it,
+ * because NULL is below everything.
+ */
+export function announceMixed(db: Connection, { number, table, shape }: Group): void {
+  const missing = table.columns.filter((column) => !shape?.fields.some((field) => field.column === column));
+  const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
+  db.run(
+    'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
+      `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
+      `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ` +
+      `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
+    number,
+  );
+}
+
+/** What has won, wherever it is now, is told to all peers at the version it has. */
+export function announceAll(db: Connection, { number, table, shape }: Group): void {
+  const placed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1)`;
+  const tell = (op: string, row: { id: string; json: string; from: string }): void =>
+    db.run(
+      'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
+        `SELECT '${op}', ${literal(table.wireName)}, ${row.id}, ${row.json} FROM ${row.from} AND ${row.id} IN ${placed}`,
+      number,
+    );
+  const ofTable = `table_name = ${literal(table.name)}`;
+  if (shape) {
+    tell('UPDATE', {
+      id: `t.${quote(table.id)}`,
+      json: rowJson(table, 't'),
+      from: `${table.target} AS t WHERE true`,
+    });
+    tell('UPDATE', { id: 'h.row_id', json: 'h.row_data', from: `main._hidden AS h WHERE h.${ofTable}` });
+    return;
+  }
+  const id = encode('g.row_id', 'TEXT');
+  const json = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
+  tell('DELETE', { id: 'g.row_id', json, from: `main._tombstones AS g WHERE g.${ofTable}` });
+}
