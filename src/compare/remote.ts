@@ -59,7 +59,7 @@ export class Remote {
     return { entries: entriesOf(rows), upTo: upTo ?? null };
   }
 
-  async look(table: string, columns: Columns, ids: Id[]): Promise<Sight> {
+  async look(table: string, columns: Columns, ids: Id[]): Promise<Omit<Sight, 'rest'>> {
     const { rows, undelivered, parked } = await this.#compare({ table, columns, ids, want: 'rows' });
     return { entries: entriesOf(rows), undelivered: idsOf(undelivered), parked: idsOf(parked) };
   }

@@ -1,16 +1,28 @@
 /** What a node holds: its tables, the rows that a UNIQUE value hides, and its tombstones, read in pieces by id. */
 import { RowcastError } from '../errors.ts';
-import type { Connection, Value } from '../sqlite/connection.ts';
+import type { Connection } from '../sqlite/connection.ts';
 import { isNestedTransaction } from '../sqlite/connection.ts';
-import type { Column, Table } from '../sqlite/schema.ts';
-import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
-import { type Body, batchSql, batchText, changeSql } from '../wire/body.ts';
-import { exactText } from '../wire/exact-text.ts';
-import { affine, content, decode, encode, rowJson } from '../wire/values.ts';
-import { EVERYTHING, type Id, type OwnId, type Part, partsOf, type Range, toWire } from './ids.ts';
-import type { Columns, Entry, Ledger, Outline, Parcel, Portion, Sight, Spelt } from './ledger.ts';
-import { firstThatFit } from './ledger.ts';
-import { columnsOf, hashOf, jsonLines, rowLine, tombstoneLines } from './lines.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { fold } from '../sqlite/sql.ts';
+import { type Body, batchSql, batchText } from '../wire/body.ts';
+import { exactString, exactText } from '../wire/exact-text.ts';
+import { idForWire } from '../wire/values.ts';
+import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
+import type { Columns, Entry, Ledger, Listed, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
+import { firstThatFit, ORDINARY_ROW_BYTES } from './ledger.ts';
+import { hashOf } from './lines.ts';
+import {
+  type Choice,
+  changesOf,
+  idsOf,
+  LISTED,
+  linesOf,
+  linesParams,
+  listed,
+  sizesOf,
+  sourcesOf,
+  threeTimes,
+} from './sqlite-lines.ts';
 
 export interface SqliteLedgerOptions {
   /** The synced tables as they are now, with every version written into its row that can be. */
@@ -24,18 +36,25 @@ export interface SqliteLedgerOptions {
   watermark(other: string | undefined): number | undefined;
 }
 
-/** Where the ids of a statement come from: a part of the order, or a list that is bound. */
-interface Choice {
-  where(column: string): string;
-  params: Value[];
+/** What was read of a part of the order: up to which id, and whether there was no room for more. */
+interface Read<T> {
+  found: T;
+  rows: number;
+  last: Uint8Array | null;
+  isFull: boolean;
 }
 
 /** More changes than these that are on their way, and it is not looked which: any of the rows may be among them. */
 const LOOKED_THROUGH = 10_000;
 
+/** Statements that are kept spelt for a table: a few for each peer that has other columns. */
+const SPELT_MAX = 200;
+
 export class SqliteLedger implements Ledger {
   readonly #db: Connection;
   readonly #o: SqliteLedgerOptions;
+  /** To spell a statement takes longer than to run it for a few rows. */
+  readonly #statements = new WeakMap<Table, Map<string, string>>();
 
   constructor(db: Connection, options: SqliteLedgerOptions) {
     this.#db = db;
@@ -62,77 +81,50 @@ export class SqliteLedger implements Ledger {
     );
   }
 
-  cut(name: string, range: Range, portion: Portion): Id | null {
+  spell(name: string, columns: Columns, range: Range, portion: Portion): Spelt {
     const table = this.#table(name);
-    return this.#reading(() => {
-      let left = portion;
-      for (const part of partsOf(range)) {
-        const { end, rows, bytes } = this.#measure(table, part, left);
-        if (end !== null) return exactly(table, end);
-        left = { rows: left.rows - rows, bytes: left.bytes - bytes };
-        if (rows > 0 && (left.rows <= 0 || left.bytes <= 0)) return this.#lastOf(table, part);
-      }
-      return null;
-    });
-  }
-
-  spell(name: string, columns: Columns, range: Range): Spelt {
-    const table = this.#table(name);
-    return this.#reading(() => {
-      const spelt: Spelt = { rows: 0, texts: [] };
-      for (const part of partsOf(range)) {
-        const found = this.#db.get<{ n: number; text: Uint8Array | null }>(
-          `SELECT count(*) AS n, CAST(group_concat(line, '') AS BLOB) AS text FROM (${this.#lines(table, columns, part)})`,
-          ...this.#params(part),
-        );
-        if (!found || found.text === null) continue;
-        spelt.rows += found.n;
-        spelt.texts.push(found.text);
-      }
-      return spelt;
-    });
-  }
-
-  list(name: string, columns: Columns, range: Range): Entry[] {
-    const table = this.#table(name);
-    return this.#reading(() => partsOf(range).flatMap((part) => this.#entries(table, columns, part)));
-  }
-
-  /** The ids alone, at a fraction of the cost. */
-  ids(name: string, range: Range): Id[] {
-    const table = this.#table(name);
-    return this.#reading(() =>
-      partsOf(range).flatMap((part) => {
-        const sources = this.#sources(table, part).map(({ k, from }) => `SELECT ${k} AS k ${from}`);
-        return this.#db
-          .all<{ k: OwnId }>(`${sources.join(' UNION ALL ')} ORDER BY k`, ...this.#params(part))
-          .map(({ k }) => exactly(table, k));
-      }),
+    const { found, rows, end } = this.#walk(range, portion, (part, left) =>
+      this.#spellPart(table, columns, part, left),
     );
+    return { rows, texts: found.filter((text) => text !== null), end };
   }
 
-  look(name: string, columns: Columns, ids: Id[], other: string | undefined): Sight {
+  list(name: string, columns: Columns, range: Range, portion: Portion): Listed {
     const table = this.#table(name);
-    return this.#reading(() => ({
-      entries: this.#entries(table, columns, listed(ids)),
-      undelivered: this.#undelivered(table, ids, this.#o.watermark(other)),
-      parked: this.#parked(table, ids),
-    }));
+    const { found, end } = this.#walk(range, portion, (part, left) => this.#listPart(table, columns, part, left));
+    return { entries: found.flat(), end };
+  }
+
+  /** The ids alone. */
+  ids(name: string, range: Range, portion: Portion): Piece & { ids: Id[] } {
+    const table = this.#table(name);
+    const { found, end } = this.#walk(range, portion, (part, left) => {
+      const sql = `SELECT ${idForWire('k')} AS id FROM (${idsOf(table, part)} LIMIT CAST(? AS INTEGER))`;
+      const rows = this.#db.all<{ id: Uint8Array }>(sql, ...threeTimes(part), left.rows);
+      return { found: rows, rows: rows.length, last: rows.at(-1)?.id ?? null, isFull: rows.length >= left.rows };
+    });
+    return { ids: found.flat().map(({ id }) => exactString(id)), end };
+  }
+
+  look(name: string, columns: Columns, ids: Id[], other: string | undefined, portion: Portion): Sight {
+    const table = this.#table(name);
+    return this.#reading(() => {
+      const rest = new Set(this.#fitting(table, ids.slice(0, portion.rows), portion).rest);
+      for (const id of ids.slice(portion.rows)) rest.add(id);
+      const some = rest.size === 0 ? ids : ids.filter((id) => !rest.has(id));
+      const choice = listed(some);
+      return {
+        entries: this.#rows(table, columns, choice, 'all', some.length).map(entryOf),
+        undelivered: this.#undelivered(table, some, this.#o.watermark(other)),
+        parked: this.#parked(table, some),
+        rest: [...rest],
+      };
+    });
   }
 
   changes(name: string, ids: Id[], batchId: number, portion: Portion): Parcel {
     const table = this.#table(name);
-    const sized = this.#reading(() => {
-      const choice = listed(ids);
-      return this.#db.all<{ k: OwnId; bytes: number }>(
-        `${this.#sizes(table, choice)} ORDER BY k`,
-        ...this.#params(choice),
-      );
-    });
-    const { fitting, rest } = firstThatFit(
-      sized.map(({ k, bytes }) => ({ id: toWire(k), bytes })),
-      portion,
-    );
+    const { fitting, rest } = this.#reading(() => this.#fitting(table, ids, portion));
     const choice = listed(fitting);
     // A write makes it a commit that is flushed, and with it every commit before it. Never send what could be lost.
     const found = this.#db.transaction(
@@ -140,9 +132,9 @@ export class SqliteLedger implements Ledger {
         this.#noteFlush();
         return this.#db.get<{ body: Body | null; n: number }>(
           `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n ` +
-            `FROM (SELECT change FROM (${this.#changeTexts(table, choice)}) ORDER BY k)`,
+            `FROM (${changesOf(table, choice, this.#o.version(table, 't'))})`,
           batchId,
-          ...this.#params(choice),
+          ...threeTimes(choice),
         );
       },
       { durable: true },
@@ -186,57 +178,108 @@ export class SqliteLedger implements Ledger {
 
   #last(table: Table): Id | null {
     for (const part of partsOf(EVERYTHING).reverse()) {
-      const last = this.#lastOf(table, part);
-      if (last !== null) return last;
+      const sources = Object.values(sourcesOf(table, part));
+      const found = sources.map(({ from, k }) =>
+        this.#db.get<{ id: Uint8Array }>(
+          `SELECT ${idForWire(k)} AS id ${from} ORDER BY ${k} DESC LIMIT 1`,
+          ...part.params,
+        ),
+      );
+      const last = found.flatMap((row) => (row ? [exactString(row.id)] : [])).sort(compareIds);
+      if (last.length > 0) return last.at(-1) as Id;
     }
     return null;
   }
 
-  #lastOf(table: Table, part: Part): Id | null {
-    const found = this.#sources(table, part).map(({ from, k }) =>
-      this.#db.get<{ k: OwnId }>(`SELECT ${k} AS k ${from} ORDER BY ${k} DESC LIMIT 1`, ...part.params),
-    );
-    const ids = found.filter((row) => row !== undefined).map(({ k }) => k);
-    if (ids.length === 0) return null;
-    const last = ids.reduce((a, b) => (isGreater(a, b) ? a : b));
-    // One that is no UTF-8 says no more than that there is something.
-    return isExact(last) ? toWire(last) : GREATEST;
+  /** Reads a range part by part, until there is no room for more. */
+  #walk<T>(
+    range: Range,
+    portion: Portion,
+    read: (part: Part, left: Portion) => Read<T>,
+  ): { found: T[]; rows: number; end: Id | null } {
+    return this.#reading(() => {
+      const found: T[] = [];
+      let rows = 0;
+      for (const part of partsOf(range)) {
+        const one = read(part, { ...portion, rows: portion.rows - rows });
+        found.push(one.found);
+        rows += one.rows;
+        if (one.isFull && one.last) return { found, rows, end: exactString(one.last) };
+      }
+      return { found, rows, end: null };
+    });
   }
 
-  /** `end` is where a portion is full, null where the part is smaller than that. */
-  #measure(table: Table, part: Part, portion: Portion): { end: OwnId | null; rows: number; bytes: number } {
+  /** The ordinary way is tried first; where there is a large row, so many are read as are not too much. */
+  #spellPart(table: Table, columns: Columns, part: Part, portion: Portion): Read<Uint8Array | null> {
+    const read = (size: 'ordinary' | 'all', rows: number): SpeltPart =>
+      this.#db.get<SpeltPart>(
+        `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
+          `CAST(group_concat(line, '') AS BLOB) AS found ` +
+          `FROM (${this.#lines(table, columns, part, size)})`,
+        ...linesParams(part, rows),
+      ) as SpeltPart;
+    const ordinary = read('ordinary', portion.rows);
+    if (ordinary.lines === ordinary.rows) return { ...ordinary, isFull: ordinary.rows >= portion.rows };
+    return { ...read('all', this.#measure(table, part, portion)), isFull: true };
+  }
+
+  #listPart(table: Table, columns: Columns, part: Part, portion: Portion): Read<Entry[]> {
+    let rows = this.#rows(table, columns, part, 'ordinary', portion.rows);
+    const isOrdinary = rows.every(({ line }) => line !== null);
+    if (!isOrdinary) rows = this.#rows(table, columns, part, 'all', this.#measure(table, part, portion));
+    const isFull = !isOrdinary || rows.length >= portion.rows;
+    return { found: rows.map(entryOf), rows: rows.length, last: rows.at(-1)?.id ?? null, isFull };
+  }
+
+  /** How many rows of a part are no more than a portion; at least one. */
+  #measure(table: Table, part: Part, portion: Portion): number {
     const sql =
-      'SELECT max(k) AS "end", count(*) AS rows, coalesce(sum(bytes), 0) AS bytes ' +
-      `FROM (${this.#sizes(table, part)} ORDER BY k LIMIT CAST(? AS INTEGER))`;
-    for (let rows = portion.rows; ; ) {
-      const found = this.#db.get<{ end: OwnId | null; rows: number; bytes: number }>(
-        sql,
-        ...this.#params(part),
-        rows,
-      ) as {
-        end: OwnId | null;
-        rows: number;
-        bytes: number;
-      };
-      if (found.bytes > portion.bytes && found.rows > 1) {
-        rows = Math.max(1, Math.min(found.rows >> 1, Math.floor((found.rows * portion.bytes) / found.bytes)));
-        continue;
-      }
-      return found.rows === rows ? found : { ...found, end: null };
+      'SELECT count(*) AS rows, coalesce(sum(bytes), 0) AS bytes ' +
+      `FROM (${sizesOf(table, part)} LIMIT CAST(? AS INTEGER))`;
+    for (let { rows } = portion; ; ) {
+      const found = this.#db.get<{ rows: number; bytes: number }>(sql, ...threeTimes(part), rows);
+      if (!found || found.bytes <= portion.bytes || found.rows <= 1) return Math.max(1, rows);
+      rows = Math.max(1, Math.min(found.rows >> 1, Math.floor((found.rows * portion.bytes) / found.bytes)));
     }
   }
 
-  #entries(table: Table, columns: Columns, choice: Choice): Entry[] {
-    const rows = this.#db.all<{ k: OwnId; version: number; deleted: number; line: string }>(
-      this.#lines(table, columns, choice),
-      ...this.#params(choice),
+  /** Of these ids the first that are no more than a portion, as far as there is anything of them. */
+  #fitting(table: Table, ids: Id[], portion: Portion): { fitting: Id[]; rest: Id[] } {
+    const choice = listed(ids);
+    const sized = this.#db.all<{ id: Uint8Array; bytes: number }>(
+      `SELECT ${idForWire('k')} AS id, bytes FROM (${sizesOf(table, choice)})`,
+      ...threeTimes(choice),
     );
-    return rows.map(({ k, version, deleted, line }) => ({
-      id: exactly(table, k),
-      version: Number(version),
-      deleted: deleted === 1,
-      hash: deleted === 1 ? '' : hashOf(line),
-    }));
+    return firstThatFit(
+      sized.map(({ id, bytes }) => ({ id: exactString(id), bytes })),
+      portion,
+    );
+  }
+
+  /** See `linesOf`. */
+  #lines(table: Table, columns: Columns, choice: Choice, size: 'ordinary' | 'all'): string {
+    const version = this.#o.version(table, 't');
+    const key = JSON.stringify([size, version, columns, choice.where('k')]);
+    let spelt = this.#statements.get(table);
+    if (!spelt || spelt.size > SPELT_MAX) {
+      spelt = new Map();
+      this.#statements.set(table, spelt);
+    }
+    let sql = spelt.get(key);
+    if (sql === undefined) {
+      sql = linesOf(table, columns, choice, version, size === 'all' ? Infinity : ORDINARY_ROW_BYTES);
+      spelt.set(key, sql);
+    }
+    return sql;
+  }
+
+  #rows(table: Table, columns: Columns, choice: Choice, size: 'ordinary' | 'all', most: number): ListedRow[] {
+    return this.#db.all<ListedRow>(
+      `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line ` +
+        `FROM (${this.#lines(table, columns, choice, size)})`,
+      ...linesParams(choice, most),
+    );
   }
 
   #undelivered(table: Table, ids: Id[], after: number | undefined): Id[] {
@@ -248,13 +291,14 @@ export class SqliteLedger implements Ledger {
       after,
     );
     if ((many?.n ?? 0) > LOOKED_THROUGH) return ids;
-    const rows = this.#db.all<{ k: OwnId }>(
-      `SELECT DISTINCT row_id AS k FROM (${pending}) WHERE table_name = ? COLLATE NOCASE AND row_id IN (${LISTED})`,
+    const rows = this.#db.all<{ id: Uint8Array }>(
+      `SELECT ${idForWire('row_id')} AS id FROM (SELECT DISTINCT row_id FROM (${pending}) ` +
+        `WHERE table_name = ? COLLATE NOCASE AND row_id IN (${LISTED}))`,
       after,
       table.name,
       JSON.stringify(ids),
     );
-    return rows.map(({ k }) => toWire(k));
+    return rows.map(({ id }) => exactString(id));
   }
 
   #parked(table: Table, ids: Id[]): Id[] {
@@ -267,125 +311,28 @@ export class SqliteLedger implements Ledger {
     );
     return rows.map(({ id }) => id);
   }
-
-  /** A choice is made three times: among the rows, the hidden ones and the tombstones. */
-  #params(choice: Choice): Value[] {
-    return [...choice.params, ...choice.params, ...choice.params];
-  }
-
-  /** Rows, hidden rows and tombstones, each with the id of its own, and no id twice. */
-  #sources(table: Table, choice: Choice): { kind: 'row' | 'hidden' | 'tombstone'; k: string; from: string }[] {
-    const name = literal(table.name);
-    const row = `t.${quote(table.id)} COLLATE BINARY`;
-    const live = (id: string): string => `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row} = ${id})`;
-    const hidden = (id: string): string =>
-      `EXISTS (SELECT 1 FROM main._hidden AS o WHERE o.table_name = ${name} AND o.row_id = ${id})`;
-    return [
-      { kind: 'row', k: row, from: `FROM ${table.target} AS t WHERE ${choice.where(row)}` },
-      {
-        kind: 'hidden',
-        k: 'h.row_id',
-        from:
-          `FROM main._hidden AS h WHERE h.table_name = ${name} AND ${choice.where('h.row_id')} ` +
-          `AND NOT ${live('h.row_id')}`,
-      },
-      {
-        kind: 'tombstone',
-        k: 'g.row_id',
-        from:
-          `FROM main._tombstones AS g WHERE g.table_name = ${name} AND ${choice.where('g.row_id')} ` +
-          `AND NOT ${live('g.row_id')} AND NOT ${hidden('g.row_id')}`,
-      },
-    ];
-  }
-
-  /** `k`, `version`, `deleted`, `line` of each, in the order of `k`. */
-  #lines(table: Table, columns: Columns, choice: Choice): string {
-    const wanted = this.#shared(table, columns);
-    const [rows, hidden, tombstones] = this.#sources(table, choice) as [Source, Source, Source];
-    const version = this.#o.version(table, 't');
-    const text = content(
-      wanted.map(({ asked }) => asked),
-      (asked) => this.#stored(table, wanted.find((one) => one.asked === asked)?.own as Column, asked, version),
-    );
-    const json = Object.fromEntries(wanted.map(({ asked }) => [asked.name, asked.affinity]));
-    return [
-      `SELECT ${rows.k} AS k, ${version} AS version, 0 AS deleted, ${rowLine(text)} AS line ${rows.from}`,
-      jsonLines(json, `SELECT ${hidden.k} AS k, h.version AS version, h.row_data AS r ${hidden.from}`),
-      `${tombstoneLines(`SELECT ${tombstones.k} AS k, g.version AS version ${tombstones.from}`)} ORDER BY k`,
-    ].join(' UNION ALL ');
-  }
-
-  /** The columns that are asked for, as the asker and as this table has them. */
-  #shared(table: Table, columns: Columns): { asked: Column; own: Column }[] {
-    if (columns === null) return table.columns.map((own) => ({ asked: own, own }));
-    return columnsOf(columns).map((asked) => {
-      const own = table.columns.find(({ wireName }) => fold(wireName) === fold(asked.name));
-      if (own) return { asked, own };
-      throw new RowcastError('INVALID_TABLE', `table "${table.name}" has no column ${JSON.stringify(asked.name)} here`);
-    });
-  }
-
-  #stored(table: Table, own: Column, asked: Column, version: string): string {
-    if (own.name === table.updatedAt) return version;
-    const value = `t.${quote(own.name)}`;
-    return own.affinity === asked.affinity ? value : affine(value, asked.affinity);
-  }
-
-  /** `k` and about how many bytes it makes. */
-  #sizes(table: Table, choice: Choice): string {
-    const [rows, hidden, tombstones] = this.#sources(table, choice) as [Source, Source, Source];
-    const lengths = table.columns.map(({ name }) => `coalesce(octet_length(t.${quote(name)}), 4)`);
-    const names = table.columns.reduce((sum, { name }) => sum + Buffer.byteLength(name) + 6, 60);
-    return [
-      `SELECT ${rows.k} AS k, ${shallow(lengths, ' + ')} + ${names} AS bytes ${rows.from}`,
-      `SELECT ${hidden.k} AS k, octet_length(h.row_data) + 60 AS bytes ${hidden.from}`,
-      `SELECT ${tombstones.k} AS k, 2 * octet_length(g.row_id) + 120 AS bytes ${tombstones.from}`,
-    ].join(' UNION ALL ');
-  }
-
-  /** `k` and the change that brings the other side to what is here. */
-  #changeTexts(table: Table, choice: Choice): string {
-    const [rows, hidden, tombstones] = this.#sources(table, choice) as [Source, Source, Source];
-    const name = literal(table.wireName);
-    const row = rowJson(table, 't', { column: table.updatedAt, by: this.#o.version(table, 't') });
-    const id = encode('g.row_id', 'TEXT');
-    const tombstone = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
-    const insert = (json: string): string => changeSql({ op: "'INSERT'", table: name, row: json, oldId: "'null'" });
-    const remove = changeSql({ op: "'DELETE'", table: name, row: tombstone, oldId: `json_quote(${id})` });
-    return [
-      `SELECT ${rows.k} AS k, ${insert(row)} AS change ${rows.from}`,
-      `SELECT ${hidden.k} AS k, ${insert('h.row_data')} AS change ${hidden.from}`,
-      `SELECT ${tombstones.k} AS k, ${remove} AS change ${tombstones.from}`,
-    ].join(' UNION ALL ');
-  }
 }
 
-type Source = ReturnType<() => { kind: 'row' | 'hidden' | 'tombstone'; k: string; from: string }>;
-
-/** The ids of a JSON array that is bound, as they stand in a table. */
-const LISTED = `SELECT ${decode('value')} FROM json_each(?)`;
-
-function listed(ids: Id[]): Choice {
-  return { where: (column) => `${column} IN (${LISTED})`, params: [JSON.stringify(ids)] };
+interface SpeltPart {
+  rows: number;
+  lines: number;
+  last: Uint8Array | null;
+  found: Uint8Array | null;
 }
 
-const GREATEST = '\u{10FFFF}';
-
-function isExact(k: OwnId): boolean {
-  return typeof k !== 'string' || !k.includes('\uFFFD');
+interface ListedRow {
+  id: Uint8Array;
+  version: number;
+  deleted: number;
+  line: Uint8Array | null;
 }
 
-/** An id that is no UTF-8 is another one in JavaScript: it can be compared with all others of its range, and not alone. */
-function exactly(table: Table, k: OwnId): Id {
-  if (isExact(k)) return toWire(k);
-  throw new RowcastError(
-    'INVALID_TABLE',
-    `table "${table.name}" differs where ids are not UTF-8: those are not compared`,
-  );
-}
-
-/** Within one part of the order all ids are of one kind. */
-function isGreater(a: OwnId, b: OwnId): boolean {
-  return Buffer.compare(Buffer.from(a as string), Buffer.from(b as string)) > 0;
+function entryOf({ id, version, deleted, line }: ListedRow): Entry {
+  const isDeleted = deleted === 1;
+  return {
+    id: exactString(id),
+    version: Number(version),
+    deleted: isDeleted,
+    hash: isDeleted || line === null ? '' : hashOf(line),
+  };
 }

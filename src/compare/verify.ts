@@ -11,6 +11,7 @@ import type { Body } from '../wire/body.ts';
 import type { Id } from './ids.ts';
 import type { Columns, Entry, Eventually, Ledger, Outline, Portion, Sight } from './ledger.ts';
 import type { Pace } from './pace.ts';
+import { lookInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
 import { isSame, type Suspect, suspectsIn } from './walk.ts';
 
@@ -98,7 +99,7 @@ const AGAIN_MS_MAX = 30_000;
 const SUSPECTS_MAX = 10_000;
 const IDS_TOGETHER = 500;
 const BATCH_ID = 1;
-const BATCH: Portion = { rows: IDS_TOGETHER, bytes: 4 * 1024 * 1024 };
+const BATCH: Portion = { rows: 250, bytes: 1024 * 1024 };
 
 export async function verify(comparison: Comparison, options: VerifyOptions = {}): Promise<VerifyResult> {
   const { peer, remote, ledger, now } = comparison;
@@ -326,7 +327,7 @@ export async function fetchRows(
     );
     await pace.turn(() => exchange.take(body));
     const ids = left.map(({ id }) => id);
-    const { entries } = await pace.turn(() => ledger.look(table, null, ids, undefined));
+    const { entries } = await lookInTurns(ledger, pace, table, null, ids, undefined);
     const here = new Map(entries.map((entry) => [entry.id, entry]));
     const missing = left.filter(({ id, there }) => {
       const entry = here.get(id);
@@ -370,11 +371,11 @@ async function lookAt(
 ): Promise<{ here: Looked; there: Looked }> {
   // First there: what has come from there meanwhile is then seen here, and not the other way round.
   const there = await remote.look(table, columns, ids);
-  const here = await pace.turn(() => ledger.look(table, columns, ids, peer));
+  const here = await lookInTurns(ledger, pace, table, columns, ids, peer);
   return { here: looked(here), there: looked(there) };
 }
 
-function looked({ entries, undelivered, parked }: Sight): Looked {
+function looked({ entries, undelivered, parked }: Omit<Sight, 'rest'>): Looked {
   return {
     entries: new Map(entries.map((entry) => [entry.id, entry])),
     undelivered: new Set(undelivered),

@@ -4,10 +4,11 @@
  *
  * Both sides are written to meanwhile, so what is found is a suspicion: verify.ts looks again.
  */
-import { hashPiece } from './hashing.ts';
+import { type Hashed, hashNext } from './hashing.ts';
 import { compareIds, EVERYTHING, type Id, type Range } from './ids.ts';
-import { type Columns, type Entry, type Ledger, LIST_PIECE, PIECE, type Portion } from './ledger.ts';
+import { type Columns, type Entry, LARGE_RANGE, type Ledger, type Portion, SMALL_RANGE } from './ledger.ts';
 import type { Pace } from './pace.ts';
+import { listInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
 
 /** An id of which the two sides do not have the same. */
@@ -23,7 +24,6 @@ export interface Sides {
   pace: Pace;
 }
 
-const SMALL: Portion = { rows: 32, bytes: PIECE.bytes };
 /** Hashes asked for at once: a thousand rows each, or 32. */
 const LARGE_TOGETHER = 32;
 const SMALL_TOGETHER = 256;
@@ -35,13 +35,32 @@ export async function* suspectsIn(
   columns: Columns,
   onRange: (rows: number) => void,
 ): AsyncGenerator<Suspect[]> {
-  const whole = pieces(sides, table, EVERYTHING, PIECE);
+  const whole = hashedIn(sides, table, columns, [EVERYTHING], LARGE_RANGE);
   for await (const large of differing(sides, table, columns, whole, LARGE_TOGETHER, onRange)) {
-    const parts = piecesOf(sides, table, large, SMALL);
-    for await (const small of differing(sides, table, columns, parts, SMALL_TOGETHER)) {
-      yield* suspectsOf(sides, table, columns, small);
-    }
+    yield* suspectsWithin(sides, table, columns, large);
   }
+}
+
+/** The suspects within large ranges that differ. */
+export async function* suspectsWithin(
+  sides: Sides,
+  table: string,
+  columns: Columns,
+  large: Hashed[],
+): AsyncGenerator<Suspect[]> {
+  const isSmall = ({ rows }: Hashed): boolean => rows <= SMALL_RANGE.rows;
+  const parts = hashedIn(
+    sides,
+    table,
+    columns,
+    large.filter((range) => !isSmall(range)),
+    SMALL_RANGE,
+  );
+  for await (const small of differing(sides, table, columns, parts, SMALL_TOGETHER)) {
+    yield* suspectsOf(sides, table, columns, small);
+  }
+  const small = large.filter(isSmall);
+  if (small.length > 0) yield* suspectsOf(sides, table, columns, small);
 }
 
 /** The state of both sides within these ranges, where it differs. */
@@ -57,12 +76,7 @@ export async function* suspectsOf(
     if (answered.length === 0) throw new CannotCompare('the peer does not get on with its answer');
     const here: Entry[] = [];
     for (const range of answered) {
-      for (let after = range.after; ; ) {
-        const end: Id | null = await pace.turn(() => ledger.cut(table, { after, upTo: range.upTo }, LIST_PIECE));
-        here.push(...(await pace.turn(() => ledger.list(table, columns, { after, upTo: end ?? range.upTo }))));
-        if (end === null) break;
-        after = end;
-      }
+      for await (const piece of listInTurns(ledger, pace, table, columns, range)) here.push(...piece.entries);
     }
     yield differences(here, entries);
     left = upTo === null ? [] : afterId(left, upTo);
@@ -88,45 +102,46 @@ export function isSame(a: Entry | undefined, b: Entry | undefined): boolean {
 
 /** Groups of those ranges of which the two sides have another hash. */
 async function* differing(
-  { ledger, remote, pace }: Sides,
+  { remote, pace }: Sides,
   table: string,
   columns: Columns,
-  ranges: AsyncGenerator<Range>,
+  ranges: AsyncGenerator<Hashed>,
   together: number,
   onRange: (rows: number) => void = () => {},
-): AsyncGenerator<Range[]> {
-  let group: Range[] = [];
-  let own: string[] = [];
-  const ask = async function* (): AsyncGenerator<Range[]> {
+): AsyncGenerator<Hashed[]> {
+  let group: Hashed[] = [];
+  const ask = async function* (): AsyncGenerator<Hashed[]> {
     if (group.length === 0) return;
-    const [asked, hashes, before] = [group, own, remote.busyMs];
-    [group, own] = [[], []];
+    const [asked, before] = [group, remote.busyMs];
+    group = [];
     const theirs = await remote.hashes(table, columns, asked);
     await pace.afterPeer(remote.busyMs - before);
-    const odd = asked.filter((_, i) => hashes[i] !== theirs[i]);
+    const odd = asked.filter(({ hash }, i) => hash !== theirs[i]);
     if (odd.length > 0) yield odd;
   };
   for await (const range of ranges) {
-    const hash = await pace.turn(() => hashPiece(ledger, table, columns, range));
-    onRange(Number.parseInt(hash, 10) || 0);
+    onRange(range.rows);
     group.push(range);
-    own.push(hash);
     if (group.length >= together) yield* ask();
   }
   yield* ask();
 }
 
-async function* piecesOf(sides: Sides, table: string, ranges: Range[], portion: Portion): AsyncGenerator<Range> {
-  for (const range of ranges) yield* pieces(sides, table, range, portion);
-}
-
-/** The range cut into pieces of this side's rows. */
-async function* pieces({ ledger, pace }: Sides, table: string, range: Range, portion: Portion): AsyncGenerator<Range> {
-  for (let after = range.after; ; ) {
-    const end: Id | null = await pace.turn(() => ledger.cut(table, { after, upTo: range.upTo }, portion));
-    yield { after, upTo: end ?? range.upTo };
-    if (end === null) return;
-    after = end;
+/** These ranges cut into smaller ones of this side's rows. */
+async function* hashedIn(
+  { ledger, pace }: Sides,
+  table: string,
+  columns: Columns,
+  ranges: Range[],
+  size: Portion,
+): AsyncGenerator<Hashed> {
+  for (const { after: begin, upTo } of ranges) {
+    for (let after = begin; ; ) {
+      const range = await hashNext(ledger, pace, table, columns, { after, upTo }, size);
+      yield range;
+      if (range.upTo === upTo) break;
+      after = range.upTo;
+    }
   }
 }
 
