@@ -92,8 +92,8 @@ export const LARGE_RANGE: Portion = { rows: 1_000, bytes: 256 * 1024 };
 export const SMALL_RANGE: Portion = { rows: 32, bytes: 256 * 1024 };
 
 /**
- * Rows with more bytes of text and blobs than these are measured before they are read. Of all others a portion of 256 is
- * a quarter of a megabyte at the most, and needs no measuring.
+ * Rows with more bytes of text and blobs than these are measured before they are read. Of all others a portion of 512 is
+ * half a megabyte at the most, and needs no measuring.
  */
 export const ORDINARY_ROW_BYTES = 1024;
 

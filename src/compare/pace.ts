@@ -9,7 +9,7 @@ const TURN_MS = 2;
 const TURNS_MAX = 64;
 
 /** What is read at once: begins small, is doubled after each turn that took no time, and halved after one that did. */
-const ROWS = { first: 32, least: 8, most: 256 };
+const ROWS = { first: 32, least: 8, most: 512 };
 const BYTES = 256 * 1024;
 
 /** While the application has a transaction open, what is there is not known; it is asked so often, after so long. */

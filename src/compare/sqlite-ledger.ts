@@ -12,6 +12,7 @@ import type { Columns, Entry, Ledger, Listed, Outline, Parcel, Piece, Portion, S
 import { firstThatFit, ORDINARY_ROW_BYTES } from './ledger.ts';
 import { hashOf } from './lines.ts';
 import {
+  anythingBesides,
   type Choice,
   changesOf,
   idsOf,
@@ -22,6 +23,7 @@ import {
   sizesOf,
   sourcesOf,
   threeTimes,
+  type Wanted,
 } from './sqlite-lines.ts';
 
 export interface SqliteLedgerOptions {
@@ -112,9 +114,9 @@ export class SqliteLedger implements Ledger {
       const rest = new Set(this.#fitting(table, ids.slice(0, portion.rows), portion).rest);
       for (const id of ids.slice(portion.rows)) rest.add(id);
       const some = rest.size === 0 ? ids : ids.filter((id) => !rest.has(id));
-      const choice = listed(some);
+      const all = { columns, most: Infinity, besides: true };
       return {
-        entries: this.#rows(table, columns, choice, 'all', some.length).map(entryOf),
+        entries: this.#rows(table, listed(some), all, some.length).map(entryOf),
         undelivered: this.#undelivered(table, some, this.#o.watermark(other)),
         parked: this.#parked(table, some),
         rest: [...rest],
@@ -212,24 +214,33 @@ export class SqliteLedger implements Ledger {
 
   /** The ordinary way is tried first; where there is a large row, so many are read as are not too much. */
   #spellPart(table: Table, columns: Columns, part: Part, portion: Portion): Read<Uint8Array | null> {
-    const read = (size: 'ordinary' | 'all', rows: number): SpeltPart =>
+    const besides = this.#hasBesides(table, part);
+    const read = (most: number, rows: number): SpeltPart =>
       this.#db.get<SpeltPart>(
         `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
-          `CAST(group_concat(line, '') AS BLOB) AS found ` +
-          `FROM (${this.#lines(table, columns, part, size)})`,
-        ...linesParams(part, rows),
+          "CAST(group_concat(line, '') AS BLOB) AS found " +
+          `FROM (${this.#lines(table, part, { columns, most, besides })})`,
+        ...linesParams(part, besides, rows),
       ) as SpeltPart;
-    const ordinary = read('ordinary', portion.rows);
+    const ordinary = read(ORDINARY_ROW_BYTES, portion.rows);
     if (ordinary.lines === ordinary.rows) return { ...ordinary, isFull: ordinary.rows >= portion.rows };
-    return { ...read('all', this.#measure(table, part, portion)), isFull: true };
+    return { ...read(Infinity, this.#measure(table, part, portion)), isFull: true };
   }
 
   #listPart(table: Table, columns: Columns, part: Part, portion: Portion): Read<Entry[]> {
-    let rows = this.#rows(table, columns, part, 'ordinary', portion.rows);
+    const besides = this.#hasBesides(table, part);
+    let rows = this.#rows(table, part, { columns, most: ORDINARY_ROW_BYTES, besides }, portion.rows);
     const isOrdinary = rows.every(({ line }) => line !== null);
-    if (!isOrdinary) rows = this.#rows(table, columns, part, 'all', this.#measure(table, part, portion));
+    if (!isOrdinary) {
+      rows = this.#rows(table, part, { columns, most: Infinity, besides }, this.#measure(table, part, portion));
+    }
     const isFull = !isOrdinary || rows.length >= portion.rows;
     return { found: rows.map(entryOf), rows: rows.length, last: rows.at(-1)?.id ?? null, isFull };
+  }
+
+  #hasBesides(table: Table, part: Part): boolean {
+    const { sql, params } = anythingBesides(table, part);
+    return this.#db.get<{ n: number }>(sql, ...params)?.n === 1;
   }
 
   /** How many rows of a part are no more than a portion; at least one. */
@@ -258,9 +269,9 @@ export class SqliteLedger implements Ledger {
   }
 
   /** See `linesOf`. */
-  #lines(table: Table, columns: Columns, choice: Choice, size: 'ordinary' | 'all'): string {
+  #lines(table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
     const version = this.#o.version(table, 't');
-    const key = JSON.stringify([size, version, columns, choice.where('k')]);
+    const key = JSON.stringify([wanted, version, choice.where('k')]);
     let spelt = this.#statements.get(table);
     if (!spelt || spelt.size > SPELT_MAX) {
       spelt = new Map();
@@ -268,17 +279,17 @@ export class SqliteLedger implements Ledger {
     }
     let sql = spelt.get(key);
     if (sql === undefined) {
-      sql = linesOf(table, columns, choice, version, size === 'all' ? Infinity : ORDINARY_ROW_BYTES);
+      sql = linesOf(table, choice, { ...wanted, version });
       spelt.set(key, sql);
     }
     return sql;
   }
 
-  #rows(table: Table, columns: Columns, choice: Choice, size: 'ordinary' | 'all', most: number): ListedRow[] {
+  #rows(table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>, most: number): ListedRow[] {
     return this.#db.all<ListedRow>(
       `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line ` +
-        `FROM (${this.#lines(table, columns, choice, size)})`,
-      ...linesParams(choice, most),
+        `FROM (${this.#lines(table, choice, wanted)})`,
+      ...linesParams(choice, wanted.besides, most),
     );
   }
 

@@ -32,12 +32,6 @@ export function listed(ids: Id[]): Choice {
 }
 
 const LIMIT = 'LIMIT CAST(? AS INTEGER)';
-const FIRST = `ORDER BY h.row_id ${LIMIT}`;
-
-/** What `linesOf` binds. */
-export function linesParams({ params }: Choice, rows: number): Value[] {
-  return [...params, ...params, rows, ...params, rows];
-}
 
 /** A choice is made three times: among the rows, the hidden ones and the tombstones. */
 export function threeTimes({ params }: Choice): Value[] {
@@ -67,11 +61,27 @@ export function sourcesOf(table: Table, choice: Choice): { rows: Source; hidden:
   };
 }
 
-/**
- * `k`, `version`, `deleted`, `line` of each, in the order of `k`: the first of them, as many as is bound last. `version` is
- * that of a row `t`. A row with more than `most` bytes has no line.
- */
-export function linesOf(table: Table, columns: Columns, choice: Choice, version: string, most = Infinity): string {
+/** Is there anything among these but rows? Mostly there is not, and what there is need not be put in order. */
+export function anythingBesides(table: Table, choice: Choice): { sql: string; params: Value[] } {
+  const within = (name: string): string =>
+    `EXISTS (SELECT 1 FROM main.${name} AS o WHERE o.table_name = ${literal(table.name)} AND ${choice.where('o.row_id')})`;
+  return {
+    sql: `SELECT ${within('_hidden')} OR ${within('_tombstones')} AS n`,
+    params: [...choice.params, ...choice.params],
+  };
+}
+
+/** What is spelt: `version` is that of a row `t` as SQL; a row with more than `most` bytes has no line. */
+export interface Wanted {
+  columns: Columns;
+  version: string;
+  most: number;
+  /** Whether there is anything but rows. */
+  besides: boolean;
+}
+
+/** `k`, `version`, `deleted`, `line` of each, in the order of `k`: the first of them, as many as is bound. */
+export function linesOf(table: Table, choice: Choice, { columns, version, most, besides }: Wanted): string {
   const wanted = sharedColumns(table, columns);
   const { rows, hidden, tombstones } = sourcesOf(table, choice);
   const line = rowLine(
@@ -79,13 +89,18 @@ export function linesOf(table: Table, columns: Columns, choice: Choice, version:
     (asked) => stored(table, wanted.find((one) => one.asked === asked)?.own as Column, asked, version),
     most,
   );
+  const live = `SELECT ${rows.k} AS k, ${version} AS version, 0 AS deleted, ${line} AS line ${rows.from}`;
+  if (!besides) return `${live} ORDER BY k ${LIMIT}`;
   const json = Object.fromEntries(wanted.map(({ asked }) => [asked.name, asked.affinity]));
-  return [
-    `SELECT ${rows.k} AS k, ${version} AS version, 0 AS deleted, ${line} AS line ${rows.from}`,
-    // These are sorted after they are spelt, so that without a limit all would be spelt for the first of them.
-    jsonLines(json, `SELECT ${hidden.k} AS k, h.version AS version, h.row_data AS r ${hidden.from} ${FIRST}`, most),
-    `${tombstoneLines(`SELECT ${tombstones.k} AS k, g.version AS version ${tombstones.from}`)} ORDER BY k ${LIMIT}`,
-  ].join(' UNION ALL ');
+  // They are sorted after they are spelt: without a limit of their own all would be spelt for the first of them.
+  const first = `SELECT h.row_id AS k, h.version AS version, h.row_data AS r ${hidden.from} ORDER BY h.row_id ${LIMIT}`;
+  const dead = tombstoneLines(`SELECT ${tombstones.k} AS k, g.version AS version ${tombstones.from}`);
+  return `${live} UNION ALL ${jsonLines(json, first, most)} UNION ALL ${dead} ORDER BY k ${LIMIT}`;
+}
+
+/** What that binds. */
+export function linesParams({ params }: Choice, besides: boolean, rows: number): Value[] {
+  return besides ? [...params, ...params, rows, ...params, rows] : [...params, rows];
 }
 
 /** `k` alone, at a fraction of the cost. */
