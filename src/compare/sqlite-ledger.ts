@@ -12,7 +12,6 @@ import type { Columns, Entry, Ledger, Listed, Outline, Parcel, Piece, Portion, S
 import { firstThatFit, ORDINARY_ROW_BYTES } from './ledger.ts';
 import { hashOf } from './lines.ts';
 import {
-  anythingBesides,
   type Choice,
   changesOf,
   idsOf,
@@ -20,6 +19,8 @@ import {
   linesOf,
   linesParams,
   listed,
+  presenceOf,
+  sharedColumns,
   sizesOf,
   sourcesOf,
   threeTimes,
@@ -84,23 +85,25 @@ export class SqliteLedger implements Ledger {
   }
 
   spell(name: string, columns: Columns, range: Range, portion: Portion): Spelt {
-    const table = this.#table(name);
-    const { found, rows, end } = this.#walk(range, portion, (part, left) =>
-      this.#spellPart(table, columns, part, left),
+    const table = this.#table(name, columns);
+    const { found, rows, end } = this.#walk(table, range, portion, (part, besides, left) =>
+      this.#spellPart(table, part, { columns, besides }, left),
     );
     return { rows, texts: found.filter((text) => text !== null), end };
   }
 
   list(name: string, columns: Columns, range: Range, portion: Portion): Listed {
-    const table = this.#table(name);
-    const { found, end } = this.#walk(range, portion, (part, left) => this.#listPart(table, columns, part, left));
+    const table = this.#table(name, columns);
+    const { found, end } = this.#walk(table, range, portion, (part, besides, left) =>
+      this.#listPart(table, part, { columns, besides }, left),
+    );
     return { entries: found.flat(), end };
   }
 
   /** The ids alone. */
   ids(name: string, range: Range, portion: Portion): Piece & { ids: Id[] } {
     const table = this.#table(name);
-    const { found, end } = this.#walk(range, portion, (part, left) => {
+    const { found, end } = this.#walk(table, range, portion, (part, _, left) => {
       const sql = `SELECT ${idForWire('k')} AS id FROM (${idsOf(table, part)} LIMIT CAST(? AS INTEGER))`;
       const rows = this.#db.all<{ id: Uint8Array }>(sql, ...threeTimes(part), left.rows);
       return { found: rows, rows: rows.length, last: rows.at(-1)?.id ?? null, isFull: rows.length >= left.rows };
@@ -155,9 +158,11 @@ export class SqliteLedger implements Ledger {
     );
   }
 
-  #table(name: string): Table {
+  /** Where there is nothing to read it is still an error to ask for what cannot be there. */
+  #table(name: string, columns: Columns = null): Table {
     const table = this.#o.tables().find((one) => fold(one.wireName) === fold(name));
     if (!table) throw new RowcastError('INVALID_TABLE', `table ${JSON.stringify(name)} is not synced here`);
+    sharedColumns(table, columns);
     return table;
   }
 
@@ -195,15 +200,19 @@ export class SqliteLedger implements Ledger {
 
   /** Reads a range part by part, until there is no room for more. */
   #walk<T>(
+    table: Table,
     range: Range,
     portion: Portion,
-    read: (part: Part, left: Portion) => Read<T>,
+    read: (part: Part, besides: boolean, left: Portion) => Read<T>,
   ): { found: T[]; rows: number; end: Id | null } {
     return this.#reading(() => {
       const found: T[] = [];
       let rows = 0;
       for (const part of partsOf(range)) {
-        const one = read(part, { ...portion, rows: portion.rows - rows });
+        const { sql, params } = presenceOf(table, part);
+        const present = this.#db.get<{ rows: number; besides: number }>(sql, ...params);
+        if (!present?.rows && !present?.besides) continue;
+        const one = read(part, present.besides === 1, { ...portion, rows: portion.rows - rows });
         found.push(one.found);
         rows += one.rows;
         if (one.isFull && one.last) return { found, rows, end: exactString(one.last) };
@@ -213,34 +222,25 @@ export class SqliteLedger implements Ledger {
   }
 
   /** The ordinary way is tried first; where there is a large row, so many are read as are not too much. */
-  #spellPart(table: Table, columns: Columns, part: Part, portion: Portion): Read<Uint8Array | null> {
-    const besides = this.#hasBesides(table, part);
+  #spellPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Uint8Array | null> {
     const read = (most: number, rows: number): SpeltPart =>
       this.#db.get<SpeltPart>(
         `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
-          "CAST(group_concat(line, '') AS BLOB) AS found " +
-          `FROM (${this.#lines(table, part, { columns, most, besides })})`,
-        ...linesParams(part, besides, rows),
+          `CAST(group_concat(line, '') AS BLOB) AS found FROM (${this.#lines(table, part, { ...wanted, most })})`,
+        ...linesParams(part, wanted.besides, rows),
       ) as SpeltPart;
     const ordinary = read(ORDINARY_ROW_BYTES, portion.rows);
     if (ordinary.lines === ordinary.rows) return { ...ordinary, isFull: ordinary.rows >= portion.rows };
     return { ...read(Infinity, this.#measure(table, part, portion)), isFull: true };
   }
 
-  #listPart(table: Table, columns: Columns, part: Part, portion: Portion): Read<Entry[]> {
-    const besides = this.#hasBesides(table, part);
-    let rows = this.#rows(table, part, { columns, most: ORDINARY_ROW_BYTES, besides }, portion.rows);
+  #listPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Entry[]> {
+    const read = (most: number, rows: number): ListedRow[] => this.#rows(table, part, { ...wanted, most }, rows);
+    let rows = read(ORDINARY_ROW_BYTES, portion.rows);
     const isOrdinary = rows.every(({ line }) => line !== null);
-    if (!isOrdinary) {
-      rows = this.#rows(table, part, { columns, most: Infinity, besides }, this.#measure(table, part, portion));
-    }
+    if (!isOrdinary) rows = read(Infinity, this.#measure(table, part, portion));
     const isFull = !isOrdinary || rows.length >= portion.rows;
     return { found: rows.map(entryOf), rows: rows.length, last: rows.at(-1)?.id ?? null, isFull };
-  }
-
-  #hasBesides(table: Table, part: Part): boolean {
-    const { sql, params } = anythingBesides(table, part);
-    return this.#db.get<{ n: number }>(sql, ...params)?.n === 1;
   }
 
   /** How many rows of a part are no more than a portion; at least one. */
@@ -323,6 +323,9 @@ export class SqliteLedger implements Ledger {
     return rows.map(({ id }) => id);
   }
 }
+
+/** What is asked for of a part. */
+type Asked = Pick<Wanted, 'columns' | 'besides'>;
 
 interface SpeltPart {
   rows: number;

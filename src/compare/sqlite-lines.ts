@@ -61,13 +61,15 @@ export function sourcesOf(table: Table, choice: Choice): { rows: Source; hidden:
   };
 }
 
-/** Is there anything among these but rows? Mostly there is not, and what there is need not be put in order. */
-export function anythingBesides(table: Table, choice: Choice): { sql: string; params: Value[] } {
-  const within = (name: string): string =>
+/** What there is of these at all, so that nothing is prepared, and put in order, for what is not there. */
+export function presenceOf(table: Table, choice: Choice): { sql: string; params: Value[] } {
+  const own = (name: string): string =>
     `EXISTS (SELECT 1 FROM main.${name} AS o WHERE o.table_name = ${literal(table.name)} AND ${choice.where('o.row_id')})`;
+  const id = `t.${quote(table.id)} COLLATE BINARY`;
+  const rows = `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${choice.where(id)})`;
   return {
-    sql: `SELECT ${within('_hidden')} OR ${within('_tombstones')} AS n`,
-    params: [...choice.params, ...choice.params],
+    sql: `SELECT ${rows} AS rows, ${own('_hidden')} OR ${own('_tombstones')} AS besides`,
+    params: threeTimes(choice),
   };
 }
 
@@ -139,7 +141,7 @@ export function changesOf(table: Table, choice: Choice, version: string): string
 }
 
 /** The columns that are asked for, as the asker and as this table has them. */
-function sharedColumns(table: Table, columns: Columns): { asked: Column; own: Column }[] {
+export function sharedColumns(table: Table, columns: Columns): { asked: Column; own: Column }[] {
   if (columns === null) return table.columns.map((own) => ({ asked: own, own }));
   return columnsOf(columns).map((asked) => {
     const own = table.columns.find(({ wireName }) => fold(wireName) === fold(asked.name));

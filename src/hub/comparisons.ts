@@ -154,13 +154,3 @@ export function notesOf(store: HubStore): VerifyNotes {
     write: (url, note) => store.noteVerified(url, JSON.stringify(note)),
   };
 }
-
-/** Every edge is compared with, and repaired, as soon as it can be, after a restart as well. */
-export async function compareWithAllEdges(store: HubStore, cause: string): Promise<void> {
-  const notes = notesOf(store);
-  const before = await notes.read();
-  for (const { url } of await store.edges()) {
-    const note = before.get(url);
-    await notes.write(url, { ...note, due: 0, cause, found: (note?.found ?? 0) + 1 });
-  }
-}
