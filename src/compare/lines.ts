@@ -8,7 +8,7 @@
  *
  * A source of these statements is a SELECT that yields `k`, the id as it stands here, `version`, and `r`, a row as JSON.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Affinity, Column } from '../sqlite/schema.ts';
 import { fold, literal, shallow } from '../sqlite/sql.ts';
 import { affine, decode, encode, finite, scaled } from '../wire/values.ts';
@@ -80,7 +80,7 @@ export function columnsOf(columns: Record<string, Affinity>): Column[] {
 
 /** Six bytes: two versions of one row at one time, of which one in 2^48 pairs would look the same. */
 export function hashOf(line: Uint8Array): string {
-  return createHash('sha1').update(line).digest('hex').slice(0, 12);
+  return hash('sha1', line, 'hex').slice(0, 12);
 }
 
 /** True where json_array would fail, or print a fraction in digits of its own; NULL is never odd. */

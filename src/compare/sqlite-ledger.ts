@@ -209,8 +209,8 @@ export class SqliteLedger implements Ledger {
       const found: T[] = [];
       let rows = 0;
       for (const part of partsOf(range)) {
-        const { sql, params } = presenceOf(table, part);
-        const present = this.#db.get<{ rows: number; besides: number }>(sql, ...params);
+        const sql = this.#spelt(table, part.where('k'), () => presenceOf(table, part));
+        const present = this.#db.get<{ rows: number; besides: number }>(sql, ...threeTimes(part));
         if (!present?.rows && !present?.besides) continue;
         const one = read(part, present.besides === 1, { ...portion, rows: portion.rows - rows });
         found.push(one.found);
@@ -225,8 +225,7 @@ export class SqliteLedger implements Ledger {
   #spellPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Uint8Array | null> {
     const read = (most: number, rows: number): SpeltPart =>
       this.#db.get<SpeltPart>(
-        `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
-          `CAST(group_concat(line, '') AS BLOB) AS found FROM (${this.#lines(table, part, { ...wanted, most })})`,
+        this.#lines('joined', table, part, { ...wanted, most }),
         ...linesParams(part, wanted.besides, rows),
       ) as SpeltPart;
     const ordinary = read(ORDINARY_ROW_BYTES, portion.rows);
@@ -268,29 +267,32 @@ export class SqliteLedger implements Ledger {
     );
   }
 
-  /** See `linesOf`. */
-  #lines(table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
+  /** A statement of `linesOf`. */
+  #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
     const version = this.#o.version(table, 't');
-    const key = JSON.stringify([wanted, version, choice.where('k')]);
-    let spelt = this.#statements.get(table);
-    if (!spelt || spelt.size > SPELT_MAX) {
-      spelt = new Map();
-      this.#statements.set(table, spelt);
+    const { columns, most, besides } = wanted;
+    return this.#spelt(table, JSON.stringify([kind, version, columns, most, besides, choice.where('k')]), () =>
+      OF_LINES[kind](linesOf(table, choice, { ...wanted, version })),
+    );
+  }
+
+  #spelt(table: Table, key: string, spell: () => string): string {
+    let known = this.#statements.get(table);
+    if (!known || known.size > SPELT_MAX) {
+      known = new Map();
+      this.#statements.set(table, known);
     }
-    let sql = spelt.get(key);
+    let sql = known.get(key);
     if (sql === undefined) {
-      sql = linesOf(table, choice, { ...wanted, version });
-      spelt.set(key, sql);
+      sql = spell();
+      known.set(key, sql);
     }
     return sql;
   }
 
   #rows(table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>, most: number): ListedRow[] {
-    return this.#db.all<ListedRow>(
-      `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line ` +
-        `FROM (${this.#lines(table, choice, wanted)})`,
-      ...linesParams(choice, wanted.besides, most),
-    );
+    const sql = this.#lines('listed', table, choice, wanted);
+    return this.#db.all<ListedRow>(sql, ...linesParams(choice, wanted.besides, most));
   }
 
   #undelivered(table: Table, ids: Id[], after: number | undefined): Id[] {
@@ -323,6 +325,15 @@ export class SqliteLedger implements Ledger {
     return rows.map(({ id }) => id);
   }
 }
+
+/** What is read of lines: all of them as one text, or each by itself. */
+const OF_LINES = {
+  joined: (lines: string) =>
+    `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
+    `CAST(group_concat(line, '') AS BLOB) AS found FROM (${lines})`,
+  listed: (lines: string) =>
+    `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line FROM (${lines})`,
+};
 
 /** What is asked for of a part. */
 type Asked = Pick<Wanted, 'columns' | 'besides'>;

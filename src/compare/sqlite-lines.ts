@@ -61,16 +61,12 @@ export function sourcesOf(table: Table, choice: Choice): { rows: Source; hidden:
   };
 }
 
-/** What there is of these at all, so that nothing is prepared, and put in order, for what is not there. */
-export function presenceOf(table: Table, choice: Choice): { sql: string; params: Value[] } {
+/** What there is of these at all, so that nothing is prepared, and put in order, for what is not there; binds three times. */
+export function presenceOf(table: Table, { where }: Choice): string {
   const own = (name: string): string =>
-    `EXISTS (SELECT 1 FROM main.${name} AS o WHERE o.table_name = ${literal(table.name)} AND ${choice.where('o.row_id')})`;
-  const id = `t.${quote(table.id)} COLLATE BINARY`;
-  const rows = `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${choice.where(id)})`;
-  return {
-    sql: `SELECT ${rows} AS rows, ${own('_hidden')} OR ${own('_tombstones')} AS besides`,
-    params: threeTimes(choice),
-  };
+    `EXISTS (SELECT 1 FROM main.${name} AS o WHERE o.table_name = ${literal(table.name)} AND ${where('o.row_id')})`;
+  const rows = `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${where(`t.${quote(table.id)} COLLATE BINARY`)})`;
+  return `SELECT ${rows} AS rows, ${own('_hidden')} OR ${own('_tombstones')} AS besides`;
 }
 
 /** What is spelt: `version` is that of a row `t` as SQL; a row with more than `most` bytes has no line. */
