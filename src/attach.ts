@@ -2,6 +2,7 @@
 
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
+import { chance } from './chance.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
@@ -22,6 +23,7 @@ import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
 import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
+import { type Status, statusOf } from './observe/status.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
@@ -38,9 +40,10 @@ import { type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
+import { Faults } from './sqlite/faults.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
+import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -60,6 +63,7 @@ class Attached implements Manager {
   /** What can be changed at run time; the loops look at it again and again. */
   readonly #settings: CheckedSettings;
   readonly #events = new Emitter();
+  readonly #faults: Faults;
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
   readonly #applier: Applier;
@@ -76,6 +80,8 @@ class Attached implements Manager {
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
+  /** The state of the database at the latest tick that went through, before what the tick itself has done. */
+  #looked: string | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
     const db = new Connection(handle);
@@ -86,7 +92,8 @@ class Attached implements Manager {
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
-    this.#random = config.random ?? Math.random;
+    this.#random = config.random ?? chance;
+    this.#faults = new Faults(this.#clock);
     const warn = (code: string, message: string): void => this.#warn(code, message);
     this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
     this.#registry = new Registry(db, {
@@ -133,7 +140,7 @@ class Attached implements Manager {
       fetch: (peer, ...request) => this.#fetch(peer, ...request),
       peers: () => this.#roster.urls,
       shippers: () => this.#roster.shippers,
-      introduction: (peer) => this.#company.introduction(peer),
+      company: this.#company,
       take: (body) => void this.#apply(body, {}, true),
     });
     this.peers = this.#peers();
@@ -160,7 +167,8 @@ class Attached implements Manager {
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
     const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
-    return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
+    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
+    return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
       return this.#apply(body, options, options.said !== undefined);
@@ -180,12 +188,17 @@ class Attached implements Manager {
       registry: this.#registry,
       letters: this.#letters,
       company: this.#company,
+      faults: this.#faults,
       shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
       now: this.#clock.now(),
     });
+  }
+
+  status(): Status {
+    return statusOf(this.health(), { db: this.#db, registry: this.#registry, counter: this.#counter });
   }
 
   async flush(): Promise<FlushResult> {
@@ -201,7 +214,9 @@ class Attached implements Manager {
 
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
-    return this.#comparisons.answer(path, body, options);
+    const answered = await this.#comparisons.answer(path, body, options);
+    const self = this.#stopping ? undefined : this.#company.introductionTo(options.said);
+    return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
   nudge(): void {
@@ -302,6 +317,7 @@ class Attached implements Manager {
       clock: this.#clock,
       random: this.#random,
       events: this.#events,
+      faults: this.#faults,
       pace: this.#settings,
     });
   }
@@ -338,16 +354,27 @@ class Attached implements Manager {
     }
   }
 
-  /** A few look-ups, as long as nobody has touched anything. */
+  /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
+    const found = this.#db.fingerprint();
+    const isQuiet = found !== undefined && found === this.#looked;
+    // Where it fails on the way, all of it is done again.
+    this.#looked = undefined;
     this.#age.tick();
+    if (!isQuiet) this.#look();
+    this.#roster.tick(isQuiet);
+    this.#roster.ask(this.#company.toAsk());
+    this.#requests.serve();
+    this.#comparisons.tick();
+    this.#looked = found;
+  }
+
+  /** What somebody may have done to the schema and the rows. */
+  #look(): void {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
-    this.#roster.tick();
-    this.#requests.serve();
-    this.#comparisons.tick();
   }
 
   async #end(): Promise<void> {

@@ -4,6 +4,8 @@ import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
+import { collectMetrics } from '../observe/metrics.ts';
+import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { describeFlags, type Environment, text, type Values } from './flags.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
@@ -35,6 +37,7 @@ export const HUB_FLAGS = {
     batchMs: 'What is received goes out at once.',
     requestTimeoutMs: 'How long an edge may take to answer.',
   }),
+  ...adminFlags,
   ...processFlags,
 };
 
@@ -52,7 +55,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(HUB_FLAGS)}
 
-Routes: POST /sync, /sync/compare and /sync/fetch, GET /health.
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
@@ -64,27 +67,42 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers: edges } = first;
   const { id, binding, maxBodyBytes } = flags;
-  const { log, server, answerWith } = await begin(flags);
+  checkAdminFlags(flags);
+  const { log, logging, server, answerWith } = await begin(flags);
   let opened: Opened | undefined;
-  let relay: Hub;
+  let created: Hub | undefined;
+  let door: AdminDoor;
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) });
+    created = await createHub(opened.db, {
+      id,
+      edges,
+      maxBodyBytes,
+      verify: verifyOption(flags),
+      ...settingsOf(flags),
+    });
+    door = await openAdminDoor(created, flags, log);
   } catch (error) {
     server.cut();
+    await created?.stop();
     opened?.close();
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
-  answerWith((incoming) => respond(relay, {}, incoming));
+  const relay = created;
+  const metrics = flags.metrics === 'on' ? collectMetrics(relay) : undefined;
+  answerWith((incoming) => respond(relay, { metrics }, incoming));
   const reload = new Reload({
     first,
     names: HUB_PEERS,
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
     members: relay.edges,
     reloadable: RELOADABLE,
-    apply: (next) => relay.configure(settingsOf(next)),
+    apply: (next) => {
+      relay.configure(settingsOf(next));
+      Object.assign(logging, { level: next.logLevel, format: next.logFormat });
+    },
     log,
     clock: systemClock,
   });
@@ -95,6 +113,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     db: flags.db,
     binding: opened.binding,
     edges,
+    admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(relay, log, systemClock);
@@ -103,6 +122,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
 
   await stop;
+  door.close();
   await reload.stop();
   const outcome = await shutDown(server, relay, flags.stopMs);
   opened.close();

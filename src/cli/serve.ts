@@ -4,9 +4,11 @@ import { systemClock } from '../clock.ts';
 import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
 import { attach, type Manager, type Settings } from '../index.ts';
+import { collectMetrics, type Metrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 
+import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
 import { respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
@@ -50,6 +52,7 @@ export const SERVE_FLAGS = {
   ),
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...backlogFlags,
+  ...adminFlags,
   ...processFlags,
 };
 
@@ -71,7 +74,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(SERVE_FLAGS)}
 
-Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, GET and POST /api/items,
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics, GET and POST /api/items,
 POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
 ${RUNNING_HELP}`;
 
@@ -84,11 +87,13 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
-  const { log, server, answerWith } = await begin(flags);
+  checkAdminFlags(flags);
+  const { log, logging, server, answerWith } = await begin(flags);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
   let store: ItemStore | undefined;
+  let door: AdminDoor;
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
@@ -99,6 +104,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     );
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
+    door = await openAdminDoor(manager, flags, log);
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
@@ -106,7 +112,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened?.close();
     throw error;
   }
-  answerWith(compose(manager, store));
+  const metrics = flags.metrics === 'on' ? collectMetrics(manager) : undefined;
+  answerWith(compose(manager, store, metrics));
   const running = manager;
   const reload = new Reload({
     first,
@@ -120,7 +127,10 @@ export async function serve(args: string[], env: Environment): Promise<number> {
       remove: (url) => running.peers.remove(url),
     },
     reloadable: [...RELOADABLE, ...BACKLOG_FLAGS],
-    apply: (next) => running.configure(settingsOf(next)),
+    apply: (next) => {
+      running.configure(settingsOf(next));
+      Object.assign(logging, { level: next.logLevel, format: next.logFormat });
+    },
     log,
     clock: systemClock,
   });
@@ -132,6 +142,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     binding: opened.binding,
     tables,
     peers,
+    admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
@@ -146,6 +157,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   warnOfSelf(peers);
 
   await stop;
+  door.close();
   await reload.stop();
   const outcome = await shutDown(server, manager, flags.stopMs);
   store?.release();
@@ -178,9 +190,9 @@ function isItems(table: string): boolean {
 }
 
 /** The item routes and Rowcast's own as one answer function. */
-function compose(manager: Manager, store: ItemStore | undefined): Answer {
+function compose(manager: Manager, store: ItemStore | undefined, metrics: Metrics | undefined): Answer {
   return async (incoming) => {
     const item = store && (await respondItems(store, incoming, () => manager.nudge()));
-    return item ?? (await respond(manager, {}, incoming));
+    return item ?? (await respond(manager, { metrics }, incoming));
   };
 }

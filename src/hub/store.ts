@@ -21,6 +21,7 @@ import type { Id } from '../compare/ids.ts';
 import type { Columns, Entry, Ledger, Portion } from '../compare/ledger.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
+import type { Facts } from '../observe/facts.ts';
 import type { Shipment } from '../send/shipment.ts';
 import type { BatchLimit, Body } from '../wire/body.ts';
 import type { Ack } from '../wire/protocol.ts';
@@ -95,6 +96,8 @@ export interface HubStore {
   readonly letters: HubLetters;
   /** For `/health`, with bounded work. Rejects where the store cannot be read. */
   counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts>;
+  /** What a dashboard draws beside health; likewise with bounded work. */
+  facts(): Promise<Facts>;
 }
 
 /**
@@ -107,8 +110,10 @@ export interface HubCompany {
   toSender(said: string): Promise<string | undefined>;
   /** Somebody asks how the hub is, and says who it is. */
   hello(said: string): Promise<void>;
-  /** The answer to something that was sent in that generation says who gives it. */
-  answered(url: string, generation: number, said: string): Promise<void>;
+  /** The answer to something that was sent in that generation says who gives it; false where it acknowledges nothing. */
+  answered(url: string, generation: number, said: string): Promise<boolean>;
+  /** Why what this one says of its rows is nothing to go by; undefined where it is. */
+  another(url: string, said: string): Promise<string | undefined>;
   /** Why an acknowledgement by this one is worth nothing; undefined where it is. */
   objection(url: string, said: string): Promise<string | undefined>;
   onFound(listener: (found: Found) => void): void;
@@ -117,6 +122,8 @@ export interface HubCompany {
 
 export type Found =
   | { kind: 'restored' }
+  /** A request says something of the databases at these URLs that only they can say: they are to be asked. */
+  | { kind: 'doubted'; urls: string[] }
   | { kind: 'peer-replaced'; id: string; url: string }
   | { kind: 'peer-restored'; id: string; urls: string[] };
 

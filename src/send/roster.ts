@@ -153,14 +153,26 @@ export class Roster implements Peers {
     });
   }
 
-  /** Looks after the peers of this process and of the others on the file, and after what is kept for them. */
-  tick(): void {
+  /**
+   * Looks after the peers of this process and of the others on the file, and after what is kept for them. Where nobody has
+   * touched the database since the last time (`isQuiet`), only time can bring anything new.
+   */
+  tick(isQuiet: boolean): void {
     const { db, bound, events } = this.#o;
-    this.#follow();
-    const left = this.#attachment.watch();
-    if (left || !this.#attachment.isEntered()) this.enrol();
-    for (const stale of bound.check(this.#away())) events.emit('peer-stale', stale);
+    if (!isQuiet || this.#attachment.hasOthers) {
+      this.#follow();
+      const left = this.#attachment.watch();
+      if (left || !this.#attachment.isEntered()) this.enrol();
+    }
+    const found = bound.check(this.#away());
+    for (const stale of found) events.emit('peer-stale', stale);
+    if (isQuiet && found.length === 0) return;
     if (canPrune(db, this.#urls)) db.transaction(() => pruneChanges(db, this.#urls));
+  }
+
+  /** Asks these who they are. */
+  ask(urls: string[]): void {
+    for (const { url, shipper } of this.#loops) if (urls.includes(url)) shipper.askNow();
   }
 
   nudge(): void {

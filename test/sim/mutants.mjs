@@ -41,7 +41,13 @@ export const MUTANTS = [
   {
     name: 'you-without-inc',
     what: 'what is remembered of another database is taken for what is remembered of this one',
-    edits: [['identity/identity.js', 'said.you?.inc === own.inc && isBehind', 'said.you && isBehind']],
+    edits: [
+      [
+        'identity/identity.js',
+        'you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you)',
+        'you !== undefined && isBehind(own, you)',
+      ],
+    ],
   },
   {
     name: 'renew-twice',
@@ -63,7 +69,7 @@ export const MUTANTS = [
   {
     name: 'name-not-noted',
     what: 'what came from a database that is gone is not passed on',
-    edits: [['send/company.js', 'if (compareAll)', 'if (false)']],
+    edits: [['send/company.js', 'if (!compareAll)', 'if (true)']],
   },
   {
     name: 'adopt-counted-as-replaced',
@@ -74,9 +80,9 @@ export const MUTANTS = [
     name: 'not-seeded-when-it-went-back',
     what: 'a peer that was put back from a backup is not given what it lacks',
     edits: [
-      ['send/company.js', 'for (const peer of peers)\n                beginSeed(this.#db, peer, now);', ''],
+      ['send/company.js', 'for (const peer of peers)\n            beginSeed(this.#db, peer, now);', ''],
       ['send/company.js', 'beginSeed(this.#db, peer, now);\n        this.#tell', 'this.#tell'],
-      ['send/company.js', 'if (compareAll)', 'if (false)'],
+      ['send/company.js', 'if (!compareAll)', 'if (true)'],
     ],
   },
   {
