@@ -41,13 +41,18 @@ export async function* suspectsIn(
   }
 }
 
-/** The suspects within large ranges that differ. */
+/** The suspects within large ranges that differ; told is of how many rows here the other side was asked for its own. */
 export async function* suspectsWithin(
   sides: Sides,
   table: string,
   columns: Columns,
   large: Hashed[],
+  onListed: (rows: number) => void = () => {},
 ): AsyncGenerator<Suspect[]> {
+  const listed = (ranges: Hashed[]): AsyncGenerator<Suspect[]> => {
+    onListed(ranges.reduce((sum, { rows }) => sum + rows, 0));
+    return suspectsOf(sides, table, columns, ranges);
+  };
   const isSmall = ({ rows }: Hashed): boolean => rows <= SMALL_RANGE.rows;
   const parts = hashedIn(
     sides,
@@ -56,15 +61,13 @@ export async function* suspectsWithin(
     large.filter((range) => !isSmall(range)),
     SMALL_RANGE,
   );
-  for await (const small of differing(sides, table, columns, parts, SMALL_TOGETHER)) {
-    yield* suspectsOf(sides, table, columns, small);
-  }
+  for await (const small of differing(sides, table, columns, parts, SMALL_TOGETHER)) yield* listed(small);
   const small = large.filter(isSmall);
-  if (small.length > 0) yield* suspectsOf(sides, table, columns, small);
+  if (small.length > 0) yield* listed(small);
 }
 
 /** The state of both sides within these ranges, where it differs. */
-export async function* suspectsOf(
+async function* suspectsOf(
   { ledger, remote, pace }: Sides,
   table: string,
   columns: Columns,

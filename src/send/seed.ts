@@ -3,7 +3,8 @@
  * range by range both sides say a hash, and of those that differ only the rows are sent that are newer here. Rows that are
  * newer there are fetched.
  *
- * A plain peer, one that has not shown yet what it is, and a table of which it has nothing get the snapshot. The position is
+ * A plain peer, one that has not shown yet what it is, and a table of which it has nothing get the snapshot. So do ranges
+ * among others nearly all of which differ: to tell of the rows would cost more than to send them. The position is
  * kept as for a snapshot, and a range counts as given when the peer says that it has the same, which it says of nothing that
  * a power cut could take back.
  */
@@ -41,6 +42,7 @@ export interface SeedOptions {
 const TOGETHER = 16;
 /** Rows in one batch: what is looked up by id one by one takes longer than what is read in a row. */
 const BATCH_ROWS = 500;
+const BLIND_MAX = 256;
 
 /** What was found out of the ranges after a position. */
 interface Ahead {
@@ -56,6 +58,8 @@ interface Ahead {
 interface Run {
   number: number;
   ahead: Ahead | undefined;
+  /** Ranges that are given without a question, because where it was asked most of it was to be told row by row. */
+  blind: { left: number; next: number };
   /** Undefined where it cannot be compared with. */
   theirs: Outline[] | undefined;
   /** Tables, folded, that are given as in a snapshot: from where the peer's ends, or all of it. */
@@ -185,7 +189,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     const last = run.theirs?.find(({ name }) => fold(name) === fold(table.name))?.last ?? null;
     try {
       const known = run.ahead?.table === table.name && run.ahead.after === from ? run.ahead : undefined;
-      const ahead = known ?? (await this.#lookAhead(sides, table.name, columns, from, limit, last));
+      const ahead = known ?? (await this.#lookAhead(run, sides, table.name, columns, from, limit, last));
       const { shipment, rest } = await this.#parcel(sides.ledger, limit, state, table.name, ahead.ids);
       const after = rest.length > 0 ? (ahead.ids[ahead.ids.length - rest.length - 1] as Id) : ahead.upTo;
       run.ahead = rest.length > 0 ? { ...ahead, after, ids: rest } : undefined;
@@ -199,6 +203,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
 
   /** Compares the next ranges. Whoever cannot say what it has is given all of it. */
   async #lookAhead(
+    run: Run,
     sides: Sides,
     table: string,
     columns: Columns,
@@ -206,30 +211,56 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     limit: BatchLimit,
     last: Id | null,
   ): Promise<Ahead> {
+    if (run.blind.left > 0) {
+      run.blind.left -= 1;
+      return this.#allOf(sides.ledger, table, after, limit);
+    }
     try {
       const ranges = await this.#hashed(sides, table, columns, after, limit, last);
-      const theirs = await sides.remote.hashes(table, columns, ranges);
-      const differing = ranges.filter(({ hash }, i) => hash !== theirs[i]);
-      const isAbsent = (range: Hashed): boolean => theirs[ranges.indexOf(range)]?.startsWith('0:') === true;
-      const ids: Id[] = [];
-      for (const range of differing.filter(isAbsent)) ids.push(...(await this.#idsIn(sides.ledger, table, range)));
-      const partly = differing.filter((range) => !isAbsent(range));
-      for await (const found of suspectsWithin(sides, table, columns, partly)) {
-        ids.push(...found.filter((one) => newerSide(one) !== 'there').map(({ id }) => id));
-        await fetchInParts(
-          sides,
-          table,
-          found.filter((one) => newerSide(one) !== 'here'),
-        );
-      }
+      const { ids, listed } = await this.#toSend(sides, table, columns, ranges);
+      run.blind = blindAfter(run.blind, listed, ranges);
       return { table, after, ids: ids.sort(compareIds), upTo: ranges.at(-1)?.upTo ?? null };
     } catch (error) {
       if (!(error instanceof CannotCompare) || this.#o.stopped.aborted) throw error;
-      const { ids, end } = await this.#pace.turn((portion) =>
-        sides.ledger.ids(table, { after, upTo: null }, { ...portion, rows: portionOf(limit).rows }),
-      );
-      return { table, after, ids, upTo: end };
+      return this.#allOf(sides.ledger, table, after, limit);
     }
+  }
+
+  async #allOf(ledger: SqliteLedger, table: string, after: Id | null, limit: BatchLimit): Promise<Ahead> {
+    const { rows } = portionOf(limit);
+    const range = { after, upTo: null };
+    const { ids, end } = await this.#pace.turn(({ bytes }) => ledger.ids(table, range, { rows, bytes }));
+    return { table, after, ids, upTo: end };
+  }
+
+  /** What of these ranges is newer here, and of how many rows both have told; what is newer there is fetched. */
+  async #toSend(
+    sides: Sides,
+    table: string,
+    columns: Columns,
+    ranges: Hashed[],
+  ): Promise<{ ids: Id[]; listed: number }> {
+    const theirs = await sides.remote.hashes(table, columns, ranges);
+    const differing = ranges
+      .map((range, i) => ({ range, hash: theirs[i] }))
+      .filter(({ range, hash }) => hash !== range.hash);
+    const isAbsent = ({ hash }: { hash: string | undefined }): boolean => hash?.startsWith('0:') === true;
+    const ids: Id[] = [];
+    let listed = 0;
+    for (const { range } of differing.filter(isAbsent)) ids.push(...(await this.#idsIn(sides.ledger, table, range)));
+    const partly = differing.filter((one) => !isAbsent(one)).map(({ range }) => range);
+    const onListed = (rows: number): void => {
+      listed += rows;
+    };
+    for await (const found of suspectsWithin(sides, table, columns, partly, onListed)) {
+      ids.push(...found.filter((one) => newerSide(one) !== 'there').map(({ id }) => id));
+      await fetchInParts(
+        sides,
+        table,
+        found.filter((one) => newerSide(one) !== 'here'),
+      );
+    }
+    return { ids, listed };
   }
 
   /** The next ranges, up to where the peer has anything at all. */
@@ -299,7 +330,17 @@ interface Step {
 type Sides = ReturnType<SeedOptions['sides']> & { pace: Pace };
 
 function runOf(number: number, theirs: Outline[] | undefined): Run {
-  return { number, theirs, walked: new Map(), ahead: undefined };
+  return { number, theirs, walked: new Map(), ahead: undefined, blind: { left: 0, next: TOGETHER } };
+}
+
+/**
+ * To tell of a row costs both sides about as much as to send it. Where more than half of the rows had to be told of, as many
+ * ranges are given without a question as were asked for; twice as many where it is so again.
+ */
+function blindAfter({ next }: Run['blind'], listed: number, ranges: Hashed[]): Run['blind'] {
+  const rows = ranges.reduce((sum, range) => sum + range.rows, 0);
+  if (ranges.length < TOGETHER || 2 * listed <= rows) return { left: 0, next: TOGETHER };
+  return { left: next, next: Math.min(2 * next, BLIND_MAX) };
 }
 
 function portionOf({ changes, bytes }: BatchLimit): Portion {
