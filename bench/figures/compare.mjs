@@ -89,7 +89,9 @@ async function pairOf(context, rows, ids, plain = false) {
 
 async function makeOlder({ there }, rows, k) {
   const which = k === 0 ? 'false' : k === 1 ? 'value = 77' : `value % ${Math.floor(rows / k)} = 0`;
-  await there.ask('unseen', { sql: `UPDATE items SET name = 'old', updated_at = updated_at - 1 WHERE created_at = 1 AND ${which}` });
+  await there.ask('unseen', {
+    sql: `UPDATE items SET name = 'old', updated_at = updated_at - 1 WHERE created_at = 1 AND ${which}`,
+  });
 }
 
 async function measured({ here, there, url }, command, rows) {
