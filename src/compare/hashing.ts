@@ -22,9 +22,10 @@ export async function hashRange(
   table: string,
   columns: Columns,
   range: Range,
+  floor?: number,
 ): Promise<string> {
   const most = { rows: RANGE_ROWS_MAX + 1, bytes: Infinity };
-  const { rows, hash } = await hashNext(ledger, pace, table, columns, range, most);
+  const { rows, hash } = await hashNext(ledger, pace, table, columns, range, most, floor);
   return rows > RANGE_ROWS_MAX ? MORE : hash;
 }
 
@@ -36,6 +37,7 @@ export async function hashNext(
   columns: Columns,
   range: Range,
   most: Portion,
+  floor?: number,
 ): Promise<Hashed> {
   const hash = createHash('sha1');
   let [rows, bytes] = [0, 0];
@@ -43,7 +45,7 @@ export async function hashNext(
     const from = after;
     const end: Id | null = await pace.turn(async (turn) => {
       const portion = { rows: Math.min(turn.rows, most.rows - rows), bytes: Math.min(turn.bytes, most.bytes - bytes) };
-      const spelt = await ledger.spell(table, columns, { after: from, upTo: range.upTo }, portion);
+      const spelt = await ledger.spell(table, columns, { after: from, upTo: range.upTo }, portion, floor);
       for (const text of spelt.texts) {
         hash.update(text);
         bytes += text.byteLength;

@@ -21,6 +21,8 @@ export interface Outline {
   columns: Columns;
   /** The greatest id; null where nothing is there. */
   last: Id | null;
+  /** Tombstones up to this version may have been collected; absent where all are kept. */
+  floor?: number;
 }
 
 /** The state of one id. */
@@ -41,6 +43,8 @@ export interface Sight {
   parked: Id[];
   /** Of the ids: those that did not fit into the portion, of which nothing is said. */
   rest: Id[];
+  /** As in the outline, at this moment. */
+  floor?: number | undefined;
 }
 
 /** How much is read at once. At least one row is, however large it may be. */
@@ -73,8 +77,11 @@ export interface Parcel {
 
 export interface Ledger {
   outline(): Eventually<Outline[]>;
-  /** The first piece of a range, no larger than a portion, as what is hashed. */
-  spell(table: string, columns: Columns, range: Range, portion: Portion): Eventually<Spelt>;
+  /**
+   * The first piece of a range, no larger than a portion, as what is hashed. Tombstones up to `floor` are left out: one of
+   * the sides may have collected its own.
+   */
+  spell(table: string, columns: Columns, range: Range, portion: Portion, floor?: number): Eventually<Spelt>;
   /** The same as what there is, in the order of the ids. */
   list(table: string, columns: Columns, range: Range, portion: Portion): Eventually<Listed>;
   /** What is known of the first of these ids. `other` is the node, or the peer's address, that asks or is asked. */

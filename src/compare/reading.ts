@@ -35,12 +35,14 @@ export async function lookInTurns(
   const all: Omit<Sight, 'rest'> = { entries: [], undelivered: [], parked: [] };
   for (let left = ids; left.length > 0; ) {
     const some = left;
-    const { entries, undelivered, parked, rest } = await pace.turn(({ rows, bytes }) =>
+    const { entries, undelivered, parked, rest, floor } = await pace.turn(({ rows, bytes }) =>
       ledger.look(table, columns, some, other, { rows: Math.ceil(rows / LOOKED_UP), bytes }),
     );
     all.entries.push(...entries);
     all.undelivered.push(...undelivered);
     all.parked.push(...parked);
+    // Of several the highest: it never goes down.
+    if (floor !== undefined) all.floor = floor;
     left = rest;
   }
   return all;

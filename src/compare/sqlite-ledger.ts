@@ -6,6 +6,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type Body, batchSql, batchText } from '../wire/body.ts';
 import { exactString, exactText } from '../wire/exact-text.ts';
+import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { idForWire } from '../wire/values.ts';
 import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
 import type { Columns, Entry, Ledger, Listed, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
@@ -79,15 +80,16 @@ export class SqliteLedger implements Ledger {
           name: table.wireName,
           columns: Object.fromEntries(table.columns.map(({ wireName, affinity }) => [wireName, affinity])),
           last: this.#last(table),
+          ...floorOf(table),
         },
       })),
     );
   }
 
-  spell(name: string, columns: Columns, range: Range, portion: Portion): Spelt {
+  spell(name: string, columns: Columns, range: Range, portion: Portion, floor?: number): Spelt {
     const table = this.#table(name, columns);
     const { found, rows, end } = this.#walk(table, range, portion, (part, besides, left) =>
-      this.#spellPart(table, part, { columns, besides }, left),
+      this.#spellPart(table, part, { columns, besides, floor }, left),
     );
     return { rows, texts: found.filter((text) => text !== null), end };
   }
@@ -123,6 +125,7 @@ export class SqliteLedger implements Ledger {
         undelivered: this.#undelivered(table, some, this.#o.watermark(other)),
         parked: this.#parked(table, some),
         rest: [...rest],
+        ...floorOf(table),
       };
     });
   }
@@ -270,8 +273,8 @@ export class SqliteLedger implements Ledger {
   /** A statement of `linesOf`. */
   #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
     const version = this.#o.version(table, 't');
-    const { columns, most, besides } = wanted;
-    return this.#spelt(table, JSON.stringify([kind, version, columns, most, besides, choice.where('k')]), () =>
+    const { columns, most, besides, floor } = wanted;
+    return this.#spelt(table, JSON.stringify([kind, version, columns, most, besides, floor, choice.where('k')]), () =>
       OF_LINES[kind](linesOf(table, choice, { ...wanted, version })),
     );
   }
@@ -336,7 +339,7 @@ const OF_LINES = {
 };
 
 /** What is asked for of a part. */
-type Asked = Pick<Wanted, 'columns' | 'besides'>;
+type Asked = Pick<Wanted, 'columns' | 'besides' | 'floor'>;
 
 interface SpeltPart {
   rows: number;
@@ -360,4 +363,9 @@ function entryOf({ id, version, deleted, line }: ListedRow): Entry {
     deleted: isDeleted,
     hash: isDeleted || line === null ? '' : hashOf(line),
   };
+}
+
+/** Nothing is said of it where nothing was ever collected. */
+function floorOf({ floor }: Table): { floor?: number } {
+  return floor === undefined || floor === TIMESTAMP_MIN ? {} : { floor };
 }

@@ -38,10 +38,15 @@ export function threeTimes({ params }: Choice): Value[] {
   return [...params, ...params, ...params];
 }
 
-export function sourcesOf(table: Table, choice: Choice): { rows: Source; hidden: Source; tombstones: Source } {
+export function sourcesOf(
+  table: Table,
+  choice: Choice,
+  floor?: number,
+): { rows: Source; hidden: Source; tombstones: Source } {
   const name = literal(table.name);
   const row = `t.${quote(table.id)} COLLATE BINARY`;
   const live = (id: string): string => `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row} = ${id})`;
+  const above = floor === undefined ? '' : ` AND g.version > ${floor}`;
   const isHidden = (id: string): string =>
     `EXISTS (SELECT 1 FROM main._hidden AS o WHERE o.table_name = ${name} AND o.row_id = ${id})`;
   return {
@@ -56,7 +61,7 @@ export function sourcesOf(table: Table, choice: Choice): { rows: Source; hidden:
       k: 'g.row_id',
       from:
         `FROM main._tombstones AS g WHERE g.table_name = ${name} AND ${choice.where('g.row_id')} ` +
-        `AND NOT ${live('g.row_id')} AND NOT ${isHidden('g.row_id')}`,
+        `AND NOT ${live('g.row_id')} AND NOT ${isHidden('g.row_id')}${above}`,
     },
   };
 }
@@ -76,12 +81,14 @@ export interface Wanted {
   most: number;
   /** Whether there is anything but rows. */
   besides: boolean;
+  /** Tombstones up to there are left out. */
+  floor?: number | undefined;
 }
 
 /** `k`, `version`, `deleted`, `line` of each, in the order of `k`: the first of them, as many as is bound. */
-export function linesOf(table: Table, choice: Choice, { columns, version, most, besides }: Wanted): string {
+export function linesOf(table: Table, choice: Choice, { columns, version, most, besides, floor }: Wanted): string {
   const wanted = sharedColumns(table, columns);
-  const { rows, hidden, tombstones } = sourcesOf(table, choice);
+  const { rows, hidden, tombstones } = sourcesOf(table, choice, floor);
   const line = rowLine(
     wanted.map(({ asked }) => asked),
     (asked) => stored(table, wanted.find((one) => one.asked === asked)?.own as Column, asked, version),

@@ -24,6 +24,12 @@ export interface Sides {
   pace: Pace;
 }
 
+/** What is compared of a table; up to `floor` one of the sides may have collected its tombstones. */
+export interface Terms {
+  columns: Columns;
+  floor: number | undefined;
+}
+
 /** Hashes asked for at once: a thousand rows each, or 32. */
 const LARGE_TOGETHER = 32;
 const SMALL_TOGETHER = 256;
@@ -33,11 +39,13 @@ export async function* suspectsIn(
   sides: Sides,
   table: string,
   columns: Columns,
+  floor: number | undefined,
   onRange: (rows: number) => void,
 ): AsyncGenerator<Suspect[]> {
-  const whole = hashedIn(sides, table, columns, [EVERYTHING], LARGE_RANGE);
-  for await (const large of differing(sides, table, columns, whole, LARGE_TOGETHER, onRange)) {
-    yield* suspectsWithin(sides, table, columns, large);
+  const terms = { columns, floor };
+  const whole = hashedIn(sides, table, terms, [EVERYTHING], LARGE_RANGE);
+  for await (const large of differing(sides, table, terms, whole, LARGE_TOGETHER, onRange)) {
+    yield* suspectsWithin(sides, table, terms, large);
   }
 }
 
@@ -45,23 +53,23 @@ export async function* suspectsIn(
 export async function* suspectsWithin(
   sides: Sides,
   table: string,
-  columns: Columns,
+  terms: Terms,
   large: Hashed[],
   onListed: (rows: number) => void = () => {},
 ): AsyncGenerator<Suspect[]> {
   const listed = (ranges: Hashed[]): AsyncGenerator<Suspect[]> => {
     onListed(ranges.reduce((sum, { rows }) => sum + rows, 0));
-    return suspectsOf(sides, table, columns, ranges);
+    return suspectsOf(sides, table, terms, ranges);
   };
   const isSmall = ({ rows }: Hashed): boolean => rows <= SMALL_RANGE.rows;
   const parts = hashedIn(
     sides,
     table,
-    columns,
+    terms,
     large.filter((range) => !isSmall(range)),
     SMALL_RANGE,
   );
-  for await (const small of differing(sides, table, columns, parts, SMALL_TOGETHER)) yield* listed(small);
+  for await (const small of differing(sides, table, terms, parts, SMALL_TOGETHER)) yield* listed(small);
   const small = large.filter(isSmall);
   if (small.length > 0) yield* listed(small);
 }
@@ -70,7 +78,7 @@ export async function* suspectsWithin(
 async function* suspectsOf(
   { ledger, remote, pace }: Sides,
   table: string,
-  columns: Columns,
+  { columns, floor }: Terms,
   ranges: Range[],
 ): AsyncGenerator<Suspect[]> {
   for (let left = ranges; left.length > 0; ) {
@@ -81,24 +89,30 @@ async function* suspectsOf(
     for (const range of answered) {
       for await (const piece of listInTurns(ledger, pace, table, columns, range)) here.push(...piece.entries);
     }
-    yield differences(here, entries);
+    yield differences(here, entries, floor);
     left = upTo === null ? [] : afterId(left, upTo);
   }
 }
 
-export function differences(here: Entry[], there: Entry[]): Suspect[] {
+/** `floor`: up to there one of the sides may have collected its tombstones. */
+export function differences(here: Entry[], there: Entry[], floor?: number): Suspect[] {
   const theirs = new Map(there.map((entry) => [entry.id, entry]));
   const found: Suspect[] = [];
   for (const own of here) {
     const other = theirs.get(own.id);
     theirs.delete(own.id);
-    if (!isSame(own, other)) found.push({ id: own.id, here: own, there: other });
+    if (!isSame(own, other, floor)) found.push({ id: own.id, here: own, there: other });
   }
-  for (const other of theirs.values()) found.push({ id: other.id, here: undefined, there: other });
+  for (const other of theirs.values()) {
+    if (!isSame(undefined, other, floor)) found.push({ id: other.id, here: undefined, there: other });
+  }
   return found;
 }
 
-export function isSame(a: Entry | undefined, b: Entry | undefined): boolean {
+export function isSame(a: Entry | undefined, b: Entry | undefined, floor?: number): boolean {
+  const isNothing = (one: Entry | undefined): boolean =>
+    !one || (one.deleted && floor !== undefined && one.version <= floor);
+  if (isNothing(a) && isNothing(b)) return true;
   if (!a || !b) return a === b;
   return a.version === b.version && a.deleted === b.deleted && a.hash === b.hash;
 }
@@ -107,7 +121,7 @@ export function isSame(a: Entry | undefined, b: Entry | undefined): boolean {
 async function* differing(
   { remote, pace }: Sides,
   table: string,
-  columns: Columns,
+  { columns, floor }: Terms,
   ranges: AsyncGenerator<Hashed>,
   together: number,
   onRange: (rows: number) => void = () => {},
@@ -117,7 +131,7 @@ async function* differing(
     if (group.length === 0) return;
     const [asked, before] = [group, remote.busyMs];
     group = [];
-    const theirs = await remote.hashes(table, columns, asked);
+    const theirs = await remote.hashes(table, columns, asked, floor);
     await pace.afterPeer(remote.busyMs - before);
     const odd = asked.filter(({ hash }, i) => hash !== theirs[i]);
     if (odd.length > 0) yield odd;
@@ -134,13 +148,13 @@ async function* differing(
 async function* hashedIn(
   { ledger, pace }: Sides,
   table: string,
-  columns: Columns,
+  { columns, floor }: Terms,
   ranges: Range[],
   size: Portion,
 ): AsyncGenerator<Hashed> {
   for (const { after: begin, upTo } of ranges) {
     for (let after = begin; ; ) {
-      const range = await hashNext(ledger, pace, table, columns, { after, upTo }, size);
+      const range = await hashNext(ledger, pace, table, columns, { after, upTo }, size, floor);
       yield range;
       if (range.upTo === upTo) break;
       after = range.upTo;

@@ -39,9 +39,9 @@ export class SqliteHubLedger implements HubLedger {
     return names.map((name) => ({ name, columns: null, last: this.#last(name) }));
   }
 
-  async spell(table: string, columns: Columns, range: Range, portion: Portion): Promise<Spelt> {
+  async spell(table: string, columns: Columns, range: Range, portion: Portion, floor?: number): Promise<Spelt> {
     const read = (most: number, rows: number): SpeltRows => {
-      const { sql, params } = lines(columns, this.#within(table, range, rows), most);
+      const { sql, params } = lines(columns, this.#within(table, range, rows, floor), most);
       return this.#db.get<SpeltRows>(
         'SELECT count(*) AS rows, count(line) AS lines, CAST(max(k) AS BLOB) AS last, ' +
           `CAST(group_concat(line, '') AS BLOB) AS text FROM (${sql})`,
@@ -50,7 +50,7 @@ export class SqliteHubLedger implements HubLedger {
     };
     let found = read(ORDINARY_ROW_BYTES, portion.rows);
     const isOrdinary = found.lines === found.rows;
-    if (!isOrdinary) found = read(Infinity, this.#measure(table, range, portion));
+    if (!isOrdinary) found = read(Infinity, this.#measure(table, range, portion, floor));
     const isFull = !isOrdinary || found.rows >= portion.rows;
     const end = isFull && found.last ? exactString(found.last) : null;
     return { rows: found.rows, texts: found.text ? [found.text] : [], end };
@@ -114,7 +114,7 @@ export class SqliteHubLedger implements HubLedger {
   }
 
   /** The first rows of a range, so many of them. */
-  #within(table: string, range: Range, rows: number): Choice {
+  #within(table: string, range: Range, rows: number, floor?: number): Choice {
     const bounds = [range.after, range.upTo].map((id) => (id === null ? null : Buffer.from(keyOf(id), 'latin1')));
     const params: Value[] = [table, ...bounds.filter((bound) => bound !== null), rows];
     const select = (k: string, also: string): string =>
@@ -124,6 +124,8 @@ export class SqliteHubLedger implements HubLedger {
         ...(range.after === null ? [] : [`${k} > CAST(? AS TEXT)`]),
         ...(range.upTo === null ? [] : [`${k} <= CAST(? AS TEXT)`]),
         also,
+        // Tombstones up to there are left out.
+        ...(floor === undefined ? [] : [`(op <> 'DELETE' OR updated_at > ${floor})`]),
       ].join(' AND ')} ORDER BY ${k} LIMIT CAST(? AS INTEGER))`;
     if (!this.#hasBytes(table)) return { sql: select('row_id', 'true'), params };
     return {
@@ -142,9 +144,9 @@ export class SqliteHubLedger implements HubLedger {
   }
 
   /** How many rows of a range are no more than a portion; at least one. */
-  #measure(table: string, range: Range, portion: Portion): number {
+  #measure(table: string, range: Range, portion: Portion, floor?: number): number {
     for (let { rows } = portion; ; ) {
-      const { sql, params } = this.#within(table, range, rows);
+      const { sql, params } = this.#within(table, range, rows, floor);
       const found = this.#db.get<{ rows: number; bytes: number }>(
         `SELECT count(*) AS rows, coalesce(sum(octet_length(r)), 0) AS bytes FROM (${sql})`,
         ...params,

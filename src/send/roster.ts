@@ -229,3 +229,24 @@ export class Roster implements Peers {
       .map(({ url }) => url);
   }
 }
+
+/** The roster for callers: `refuseIfStopped` throws where nothing of it can be changed any more. */
+export function forCallers(roster: Roster, refuseIfStopped: () => void): Peers {
+  const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
+    return (...args) => {
+      refuseIfStopped();
+      return verb(...args);
+    };
+  };
+  const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
+    return async (url) => running(verb)(url);
+  };
+  return {
+    add: running((peer) => roster.add(peer)),
+    remove: later((url) => roster.remove(url)),
+    pause: later((url) => roster.pause(url)),
+    resume: running((url) => roster.resume(url)),
+    reseed: running((url) => roster.reseed(url)),
+    list: running(() => roster.list()),
+  };
+}

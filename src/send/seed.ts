@@ -9,14 +9,15 @@
  * a power cut could take back.
  */
 import type { Clock } from '../clock.ts';
+import { withoutForgotten } from '../compare/forgotten.ts';
 import { type Hashed, hashNext } from '../compare/hashing.ts';
 import { compareIds, type Id, isInLastPart, type Range } from '../compare/ids.ts';
-import { type Columns, LARGE_RANGE, type Outline, type Portion } from '../compare/ledger.ts';
+import { LARGE_RANGE, type Outline, type Portion } from '../compare/ledger.ts';
 import { Pace } from '../compare/pace.ts';
 import { CannotCompare, type Remote } from '../compare/remote.ts';
 import type { SqliteLedger } from '../compare/sqlite-ledger.ts';
-import { type Exchange, fetchRows, newerSide, sharedColumns } from '../compare/verify.ts';
-import { type Suspect, suspectsWithin } from '../compare/walk.ts';
+import { type Exchange, fetchRows, floorOf, newerSide, sharedColumns } from '../compare/verify.ts';
+import { type Terms as Compared, type Suspect, suspectsWithin } from '../compare/walk.ts';
 import { RowcastError } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -186,10 +187,11 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     const columns = sharedColumns(table, run.theirs as Outline[]);
     // What it has no column for it keeps aside for later, and it cannot say whether it has.
     if (!columns || Object.keys(columns).length < Object.keys(table.columns ?? {}).length) return 'not-comparable';
+    const terms: Terms = { columns, floor: floorOf(table, run.theirs as Outline[]), own: table.floor };
     const last = run.theirs?.find(({ name }) => fold(name) === fold(table.name))?.last ?? null;
     try {
       const known = run.ahead?.table === table.name && run.ahead.after === from ? run.ahead : undefined;
-      const ahead = known ?? (await this.#lookAhead(run, sides, table.name, columns, from, limit, last));
+      const ahead = known ?? (await this.#lookAhead(run, sides, table.name, terms, from, limit, last));
       const { shipment, rest } = await this.#parcel(sides.ledger, limit, state, table.name, ahead.ids);
       const after = rest.length > 0 ? (ahead.ids[ahead.ids.length - rest.length - 1] as Id) : ahead.upTo;
       run.ahead = rest.length > 0 ? { ...ahead, after, ids: rest } : undefined;
@@ -206,7 +208,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     run: Run,
     sides: Sides,
     table: string,
-    columns: Columns,
+    terms: Terms,
     after: Id | null,
     limit: BatchLimit,
     last: Id | null,
@@ -216,8 +218,8 @@ export class SeedOutbox implements Outbox<PeerPosition> {
       return this.#allOf(sides.ledger, table, after, limit);
     }
     try {
-      const ranges = await this.#hashed(sides, table, columns, after, limit, last);
-      const { ids, listed } = await this.#toSend(sides, table, columns, ranges);
+      const ranges = await this.#hashed(sides, table, terms, after, limit, last);
+      const { ids, listed } = await this.#toSend(sides, table, terms, ranges);
       run.blind = blindAfter(run.blind, listed, ranges);
       return { table, after, ids: ids.sort(compareIds), upTo: ranges.at(-1)?.upTo ?? null };
     } catch (error) {
@@ -233,14 +235,10 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     return { table, after, ids, upTo: end };
   }
 
-  /** What of these ranges is newer here, and of how many rows both have told; what is newer there is fetched. */
-  async #toSend(
-    sides: Sides,
-    table: string,
-    columns: Columns,
-    ranges: Hashed[],
-  ): Promise<{ ids: Id[]; listed: number }> {
-    const theirs = await sides.remote.hashes(table, columns, ranges);
+  /** What of these ranges is newer here, and of how many rows both have told; what is newer there is fetched, and what was
+   * deleted here long ago is deleted there. */
+  async #toSend(sides: Sides, table: string, terms: Terms, ranges: Hashed[]): Promise<{ ids: Id[]; listed: number }> {
+    const theirs = await sides.remote.hashes(table, terms.columns, ranges, terms.floor);
     const differing = ranges
       .map((range, i) => ({ range, hash: theirs[i] }))
       .filter(({ range, hash }) => hash !== range.hash);
@@ -252,13 +250,10 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     const onListed = (rows: number): void => {
       listed += rows;
     };
-    for await (const found of suspectsWithin(sides, table, columns, partly, onListed)) {
+    for await (const found of suspectsWithin(sides, table, terms, partly, onListed)) {
       ids.push(...found.filter((one) => newerSide(one) !== 'there').map(({ id }) => id));
-      await fetchInParts(
-        sides,
-        table,
-        found.filter((one) => newerSide(one) !== 'here'),
-      );
+      const newer = found.filter((one) => newerSide(one) !== 'here');
+      await fetchInParts(sides, table, await withoutForgotten(sides, table, terms.columns, newer, terms.own));
     }
     return { ids, listed };
   }
@@ -267,14 +262,22 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   async #hashed(
     { ledger, pace }: Sides,
     table: string,
-    columns: Columns,
+    terms: Terms,
     from: Id | null,
     limit: BatchLimit,
     last: Id | null,
   ): Promise<Hashed[]> {
     const ranges: Hashed[] = [];
     for (let after = from; ranges.length < TOGETHER; ) {
-      const range = await hashNext(ledger, pace, table, columns, { after, upTo: null }, portionOf(limit));
+      const range = await hashNext(
+        ledger,
+        pace,
+        table,
+        terms.columns,
+        { after, upTo: null },
+        portionOf(limit),
+        terms.floor,
+      );
       ranges.push(range);
       after = range.upTo;
       if (after === null || hasNothingAfter(last, after)) break;
@@ -325,6 +328,11 @@ type Own = ReturnType<SqliteLedger['tables']>[number];
 interface Step {
   shipment?: Omit<PeerShipment, 'end'>;
   after: Id | null;
+}
+
+interface Terms extends Compared {
+  /** Up to there this side may have collected its tombstones. */
+  own: number | undefined;
 }
 
 type Sides = ReturnType<SeedOptions['sides']> & { pace: Pace };

@@ -168,7 +168,7 @@ describe('the direction of imports', () => {
     ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
     ['admin', /^(http\/bridge\.ts|compare\/verify\.ts|receive\/retry\.ts|(errors|clock|dead-letters)\.ts)$/],
     ['observe', /^(sqlite\/.*|capture\/(change-ids|registry)\.ts|(errors|events|health|version)\.ts)$/],
-    ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
+    ['http', /^(wire\/.*|(compare|receive)\/answer\.ts|(errors|attach)\.ts)$/],
   ];
   test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {
     const up = imports.filter(
