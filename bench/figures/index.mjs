@@ -1,9 +1,11 @@
 import { capture } from './capture.mjs';
 import { careful } from './careful.mjs';
+import { compare } from './compare.mjs';
 import { drain } from './drain.mjs';
 import { endToEnd } from './end-to-end.mjs';
 import { growth } from './growth.mjs';
 import { health } from './health.mjs';
+import { identity } from './identity.mjs';
 import { keys } from './keys.mjs';
 import { latency } from './latency.mjs';
 import { million } from './million.mjs';
@@ -11,4 +13,18 @@ import { receive } from './receive.mjs';
 import { slowLink } from './slow-link.mjs';
 
 /** In the order of the report. */
-export const FIGURES = [endToEnd, drain, capture, latency, million, health, receive, careful, growth, slowLink, keys];
+export const FIGURES = [
+  endToEnd,
+  drain,
+  capture,
+  latency,
+  million,
+  health,
+  receive,
+  careful,
+  identity,
+  compare,
+  growth,
+  slowLink,
+  keys,
+];

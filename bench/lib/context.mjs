@@ -17,6 +17,8 @@ export const SCALES = {
     received: 100_000,
     growth: 20_000,
     link: 20_000,
+    compared: [100_000, 1_000_000],
+    introduced: 2_000,
   },
   quick: {
     rows: 20_000,
@@ -27,6 +29,8 @@ export const SCALES = {
     received: 10_000,
     growth: 2_000,
     link: 4_000,
+    compared: [20_000],
+    introduced: 500,
   },
   compare: {
     rows: 40_000,
@@ -37,6 +41,8 @@ export const SCALES = {
     received: 40_000,
     growth: 4_000,
     link: 4_000,
+    compared: [50_000],
+    introduced: 500,
   },
 };
 
@@ -67,10 +73,10 @@ export class Context {
   }
 
   /** A receiver: attached, without peers of its own, listening. */
-  async receiver({ port, timed, silent, columns, path, check, expectLetters, options } = {}) {
+  async receiver({ port, timed, silent, plain, columns, path, check, expectLetters, options } = {}) {
     const worker = await this.process({ columns, path, check });
     await worker.ask('attach', { id: `b${++this.#serial}`, expectLetters, options });
-    const { port: taken } = await worker.ask('listen', { port, timed, silent });
+    const { port: taken } = await worker.ask('listen', { port, timed, silent, plain });
     return Object.assign(worker, { url: `http://127.0.0.1:${taken}` });
   }
 

@@ -28,6 +28,11 @@ let acks = [];
 let acked = 0;
 let onAck = () => {};
 
+const ID_SQL = {
+  v4: "printf('%08x-%08x', i * 2654435761 % 4294967296, i)",
+  v7: "printf('%08x-%08x', i, i * 2654435761 % 4294967296)",
+};
+
 const commands = {
   async open({ path, columns, check }) {
     file = { ...(await openFile(path, binding, dist)), columns };
@@ -61,9 +66,10 @@ const commands = {
     return { attachMs };
   },
 
-  async listen({ port = 0, timed = false, silent = false }) {
+  async listen({ port = 0, timed = false, silent = false, plain = false }) {
     const { createHandler, createListener } = await import(new URL('http/index.js', dist));
-    const replica = timed ? marking(manager) : manager;
+    // Without `answer` there is nothing beside /sync: it cannot be compared with.
+    const replica = plain ? receiving(manager) : timed ? marking(manager) : manager;
     if (process.versions.bun !== undefined) {
       const handler = silent ? silently(createHandler(replica)) : createHandler(replica);
       server = globalThis.Bun.serve({ port, hostname: '127.0.0.1', fetch: handler });
@@ -176,7 +182,50 @@ const commands = {
     return { durations, blocks: heartbeat.stop(), last };
   },
 
+  /** The same rows wherever it is asked for, seen by nobody. */
+  fill({ rows, ids }) {
+    unseen(
+      `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ${rows - 1}) INSERT INTO items ` +
+        `SELECT ${ID_SQL[ids]}, 'name ' || i, i, 1, 1600000000000 + i FROM n`,
+    );
+  },
+
+  unseen: ({ sql }) => unseen(sql),
+
+  /** Compares with the peer; what it costs, and what was found. */
+  compare: ({ url, repair = false }) =>
+    measured(async () => {
+      const [{ differences, repaired, requests, bytes, error }] = await manager.verify(url, { repair });
+      return { differences, repaired, requests, bytes, error };
+    }),
+
+  /** Gives the peer everything once more, by a comparison where it can be compared with. */
+  seed: ({ url }) =>
+    measured(async () => {
+      manager.peers.reseed(url);
+      await manager.flush();
+    }),
+
+  /** What another's introduction costs: batches of one row, by turns with it and without; and batches of a thousand. */
+  identity({ batches, rows }) {
+    const times = { with: [], without: [], large: [] };
+    const take = (list, at, count, said) => {
+      const body = makeBody('insert', at, count, {});
+      const before = process.cpuUsage();
+      manager.receive(body, { from: 'bench', ...(said && { said }) });
+      list.push(cpuSince(before) * 1e6);
+    };
+    for (let i = 0; i < batches; i++) {
+      const said = `id=bench; inc=5f0c1e9a77b2d310; boot=1-21d0b7e4; t0=0; t=${i + 1}`;
+      take(times.without, 2 * i, 1);
+      take(times.with, 2 * i + 1, 1, said);
+    }
+    for (let i = 0; i < rows / 1_000; i++) take(times.large, 2 * batches + 1_000 * i, 1_000);
+    return times;
+  },
+
   beat: () => startHeartbeat(),
+  cpuBlock: () => heartbeat.cpu,
   blocks: () => heartbeat.stop(),
   cpu: () => cpuSince({ user: 0, system: 0 }),
 
@@ -319,6 +368,29 @@ async function delivered(rows, peers) {
     onTime('acknowledged changes were not pruned');
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
+}
+
+function unseen(sql) {
+  file.db.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
+  file.db.exec(sql);
+  file.db.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
+}
+
+async function measured(work) {
+  startHeartbeat();
+  const cpu = process.cpuUsage();
+  const began = performance.now();
+  const found = await work();
+  const result = { seconds: since(began), cpu: cpuSince(cpu), ...found };
+  return { ...result, block: Math.max(...heartbeat.stop()), cpuBlock: heartbeat.cpu };
+}
+
+function receiving(target) {
+  return {
+    receive: target.receive.bind(target),
+    health: target.health.bind(target),
+    maxBodyBytes: target.maxBodyBytes,
+  };
 }
 
 /** The same manager, except that the end of every received batch is marked; only the figure that asks for it pays. */

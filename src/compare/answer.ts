@@ -7,9 +7,10 @@ import { messageOf, RowcastError } from '../errors.ts';
 import { APPLY_MS_HEADER, COMPARE_PATH, FETCH_PATH } from '../wire/protocol.ts';
 import { hashRange } from './hashing.ts';
 import type { Id, Range } from './ids.ts';
-import { type Columns, type Entry, type Ledger, LIST_PIECE, type Portion } from './ledger.ts';
+import type { Columns, Entry, Ledger, Portion } from './ledger.ts';
 import { Pace } from './pace.ts';
 import { readFetch, readQuestion } from './question.ts';
+import { listInTurns, lookInTurns } from './reading.ts';
 
 /** For the caller's own routes: send `body` as JSON, with these headers. */
 export interface Answered {
@@ -26,9 +27,9 @@ export interface AnswerOptions {
 }
 
 /** Entries in one answer; what is left is asked for again. */
-const ENTRIES_MAX = 5_000;
-/** Of one fetch: as much as an ordinary batch. */
-const FETCHED: Portion = { rows: 1_000, bytes: 4 * 1024 * 1024 };
+const ENTRIES_MAX = 2_000;
+/** Of one fetch: what takes no longer than a turn. */
+const FETCHED: Portion = { rows: 250, bytes: 1024 * 1024 };
 
 export class Answers {
   readonly #ledger: Ledger;
@@ -74,8 +75,7 @@ export class Answers {
     const { table, columns } = asked;
     let answer: object;
     if ('ids' in asked) {
-      const look = () => this.#ledger.look(table, columns, asked.ids, from);
-      const { entries, early, ...more } = await this.#pace.turn(look);
+      const { entries, early, ...more } = await lookInTurns(this.#ledger, this.#pace, table, columns, asked.ids, from);
       answer = { rows: entries.map(tuple), ...more, early: early.map(({ id, version }) => [id, version]) };
     } else if (asked.want === 'rows') {
       answer = await this.#rows(table, columns, asked.ranges);
@@ -93,14 +93,11 @@ export class Answers {
   /** `upTo` is where it breaks off because there is too much. */
   async #rows(table: string, columns: Columns, ranges: Range[]): Promise<object> {
     const rows: Tuple[] = [];
-    for (const { after: begin, upTo } of ranges) {
-      for (let after = begin; ; ) {
-        const end: Id | null = await this.#pace.turn(() => this.#ledger.cut(table, { after, upTo }, LIST_PIECE));
-        const piece = { after, upTo: end ?? upTo };
-        rows.push(...(await this.#pace.turn(() => this.#ledger.list(table, columns, piece))).map(tuple));
-        if (end === null) break;
-        if (rows.length >= ENTRIES_MAX) return { rows, upTo: end };
-        after = end;
+    for (const range of ranges) {
+      for await (const { entries, end } of listInTurns(this.#ledger, this.#pace, table, columns, range)) {
+        rows.push(...entries.map(tuple));
+        const upTo = end ?? range.upTo;
+        if (rows.length >= ENTRIES_MAX && upTo !== null) return { rows, upTo };
       }
     }
     return { rows };

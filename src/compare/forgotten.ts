@@ -10,6 +10,7 @@ import { type Body, batchText } from '../wire/body.ts';
 import type { Id } from './ids.ts';
 import type { Columns, Entry, Ledger } from './ledger.ts';
 import type { Pace } from './pace.ts';
+import { lookInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
 import type { Exchange } from './verify.ts';
 import type { Suspect } from './walk.ts';
@@ -66,7 +67,7 @@ export async function withoutForgotten(
     const some = forgotten.slice(i, i + TOGETHER);
     const ids = some.map(({ id }) => id);
     const { undelivered } = await sides.remote.look(table, columns, ids);
-    const { parked, entries } = await sides.pace.turn(() => sides.ledger.look(table, columns, ids, undefined));
+    const { parked, entries } = await lookInTurns(sides.ledger, sides.pace, table, columns, ids, undefined);
     const exempt = new Set<Id>([...undelivered, ...parked, ...entries.map(({ id }) => id)]);
     const rows = some.filter(({ id }) => !exempt.has(id)).map((one) => ({ ...one, forgotten: 'here' as const }));
     await deleteForgotten(sides, table, rows);
@@ -75,7 +76,7 @@ export async function withoutForgotten(
 }
 
 /** In one batch; an id may be long. */
-const TOGETHER = 500;
+const TOGETHER = 250;
 const BATCH_ID = 1;
 
 function deletions(table: string, rows: Suspect[]): Body {

@@ -1,14 +1,21 @@
 /** The hash of a range, made piece by piece so that however much is in it, nobody else waits for long. */
 import { createHash } from 'node:crypto';
-import type { Range } from './ids.ts';
-import { type Columns, type Ledger, PIECE } from './ledger.ts';
+import type { Id, Range } from './ids.ts';
+import type { Columns, Ledger, Portion } from './ledger.ts';
 import type { Pace } from './pace.ts';
 
 /** Said in place of a hash where more is in a range than any asker has in its own. */
 export const MORE = 'more';
 export const RANGE_ROWS_MAX = 10_000;
 
-/** `<how many rows and tombstones>:<the first eight bytes of SHA-1>`. */
+/** A range that has been hashed; `upTo` is where it ends. */
+export interface Hashed extends Range {
+  rows: number;
+  /** `<how many rows and tombstones>:<the first eight bytes of SHA-1>`. */
+  hash: string;
+}
+
+/** Of a whole range, as it was asked for. */
 export async function hashRange(
   ledger: Ledger,
   pace: Pace,
@@ -17,29 +24,39 @@ export async function hashRange(
   range: Range,
   floor?: number,
 ): Promise<string> {
-  const hash = createHash('sha1');
-  let rows = 0;
-  for (let after = range.after; ; ) {
-    const end = await pace.turn(() => ledger.cut(table, { after, upTo: range.upTo }, PIECE));
-    const spelt = await pace.turn(() => ledger.spell(table, columns, { after, upTo: end ?? range.upTo }, floor));
-    for (const text of spelt.texts) hash.update(text);
-    rows += spelt.rows;
-    if (end === null || rows > RANGE_ROWS_MAX) break;
-    after = end;
-  }
-  return rows > RANGE_ROWS_MAX ? MORE : `${rows}:${hash.digest('hex').slice(0, 16)}`;
+  const most = { rows: RANGE_ROWS_MAX + 1, bytes: Infinity };
+  const { rows, hash } = await hashNext(ledger, pace, table, columns, range, most, floor);
+  return rows > RANGE_ROWS_MAX ? MORE : hash;
 }
 
-/** The same of a range that is known to be small. */
-export async function hashPiece(
+/** Of the first rows of a range, about as many as `most` says. */
+export async function hashNext(
   ledger: Ledger,
+  pace: Pace,
   table: string,
   columns: Columns,
   range: Range,
+  most: Portion,
   floor?: number,
-): Promise<string> {
+): Promise<Hashed> {
   const hash = createHash('sha1');
-  const { rows, texts } = await ledger.spell(table, columns, range, floor);
-  for (const text of texts) hash.update(text);
-  return `${rows}:${hash.digest('hex').slice(0, 16)}`;
+  let [rows, bytes] = [0, 0];
+  for (let { after } = range; ; ) {
+    const from = after;
+    const end: Id | null = await pace.turn(async (turn) => {
+      const portion = { rows: Math.min(turn.rows, most.rows - rows), bytes: Math.min(turn.bytes, most.bytes - bytes) };
+      const spelt = await ledger.spell(table, columns, { after: from, upTo: range.upTo }, portion, floor);
+      for (const text of spelt.texts) {
+        hash.update(text);
+        bytes += text.byteLength;
+      }
+      rows += spelt.rows;
+      return spelt.end;
+    });
+    if (end === null || rows >= most.rows || bytes >= most.bytes) {
+      const upTo = end ?? range.upTo;
+      return { after: range.after, upTo, rows, hash: `${rows}:${hash.digest('hex').slice(0, 16)}` };
+    }
+    after = end;
+  }
 }

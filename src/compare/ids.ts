@@ -1,5 +1,6 @@
 /**
- * Ids as they travel, in the one order that all sides walk them in: that of their bytes on the wire.
+ * Ids as they travel, in the one order that all sides walk them in: that of their bytes on the wire. An id that is not
+ * UTF-8 travels as `$bytes:<hex>` and has its place where the bytes have it that are meant.
  *
  * A node has an id as it is, a hub as it travels, and the two sort differently: a blob travels as `$blob:<hex>`, text that
  * begins like one of the wire's prefixes as `$text:<the text>`. Everything else is the same in both. So a range on the wire
@@ -7,12 +8,12 @@
  */
 import type { Value } from '../sqlite/connection.ts';
 import { literal } from '../sqlite/sql.ts';
-import { PREFIXES } from '../wire/exact-text.ts';
+import { inOneSpelling, PREFIXES } from '../wire/exact-text.ts';
 
 /** An id as it travels. */
 export type Id = string;
-/** An id as it stands in a table. */
-export type OwnId = string | Uint8Array;
+/** The bytes by which ids are ordered, a character for each. */
+export type Key = string;
 
 /** The ids after one and up to another; null is the beginning, or the end. */
 export interface Range {
@@ -30,38 +31,49 @@ export interface Part {
 
 const BLOB = '$blob:';
 const TEXT = '$text:';
+const BYTES = '$bytes:';
 /** Text that begins so is escaped on the wire. */
 const ESCAPED = PREFIXES;
-
-export function toWire(own: OwnId): Id {
-  if (typeof own !== 'string') return BLOB + Buffer.from(own).toString('hex').toUpperCase();
-  return ESCAPED.some((prefix) => own.startsWith(prefix)) ? TEXT + own : own;
-}
 
 /** Is it spelt as every node would spell it? */
 export function isId(text: string): boolean {
   if (text.startsWith(BLOB)) return /^([0-9A-F]{2})*$/.test(text.slice(BLOB.length));
-  if (text.startsWith(TEXT)) return ESCAPED.some((prefix) => text.startsWith(prefix, TEXT.length));
-  return !ESCAPED.some((prefix) => text.startsWith(prefix));
+  if (text.startsWith(TEXT)) return isEscaped(text.slice(TEXT.length));
+  if (text.startsWith(BYTES)) return inOneSpelling(text) === text;
+  return !isEscaped(text);
 }
 
-/** By bytes: JavaScript compares halves of surrogate pairs, and then some characters come in another order. */
-export function compareIds(a: Id, b: Id): number {
-  return a === b ? 0 : Buffer.compare(Buffer.from(a), Buffer.from(b));
+export function keyOf(id: Id): Key {
+  if (!id.startsWith(BYTES)) return Buffer.from(id).toString('latin1');
+  const meant = Buffer.from(id.slice(BYTES.length), 'hex').toString('latin1');
+  return isEscaped(meant) ? TEXT + meant : meant;
 }
+
+export function compareIds(a: Id, b: Id): number {
+  if (a === b) return 0;
+  // JavaScript compares halves of surrogate pairs, and then some characters come in another order than their bytes.
+  const isPlain = !UNLIKE_ITS_BYTES.test(a) && !UNLIKE_ITS_BYTES.test(b);
+  return (isPlain ? a < b : keyOf(a) < keyOf(b)) ? -1 : 1;
+}
+
+const UNLIKE_ITS_BYTES = /^\$bytes:|[\uD800-\uFFFF]/;
 
 /** Does a table have after it, in its own order, everything that comes after it on the wire? */
 export function isInLastPart(id: Id): boolean {
-  return id >= LAST_PART;
+  return keyOf(id) >= LAST_PART;
 }
 
 const LAST_PART = '$text;';
 
+function isEscaped(text: string): boolean {
+  return ESCAPED.some((prefix) => text.startsWith(prefix));
+}
+
 /** Begins and ends on the wire, the end excluded; how a bound is spelt here; and what else must hold. */
 interface Segment {
-  from: string;
-  to: string | undefined;
-  bind(wire: Id): string;
+  from: Key;
+  to: Key | undefined;
+  bind(bound: Key): Value;
   /** SQL for a bound parameter. */
   bound: string;
   begins(column: string): string;
@@ -69,26 +81,28 @@ interface Segment {
   also?(column: string): string;
 }
 
-const itself = (wire: Id): string => wire;
 const beginsLike = (column: string, prefixes: string[]): string =>
   prefixes.map((prefix) => `${column} GLOB '${prefix}*'`).join(' OR ');
 
+/** Text is bound as bytes, because a string could not hold all of it. */
+const AS_TEXT = 'CAST(? AS TEXT)';
+
 const SEGMENTS: Segment[] = [
-  plainText('', '$blob:'),
+  plainText('', BLOB),
   {
-    from: '$blob:',
+    from: BLOB,
     to: '$blob;',
-    bind: (wire) => wire.slice(BLOB.length),
-    bound: 'unhex(?)',
+    bind: (bound) => Buffer.from(bound.slice(BLOB.length), 'hex'),
+    bound: '?',
     begins: (column) => `${column} >= x''`,
     ends: () => 'true',
   },
-  { ...plainText('$blob;', '$text:'), also: (column) => `NOT (${beginsLike(column, ['$bytes:', '$int:', '$real:'])})` },
+  { ...plainText('$blob;', TEXT), also: (column) => `NOT (${beginsLike(column, [BYTES, '$int:', '$real:'])})` },
   {
-    from: '$text:',
-    to: '$text;',
-    bind: (wire) => wire.slice(TEXT.length),
-    bound: '?',
+    from: TEXT,
+    to: LAST_PART,
+    bind: (bound) => Buffer.from(bound.slice(TEXT.length), 'latin1'),
+    bound: AS_TEXT,
     begins: (column) => `${column} >= '$blob:'`,
     ends: (column) => `${column} < '$text;'`,
     also: (column) => `(${beginsLike(column, ESCAPED)})`,
@@ -96,12 +110,12 @@ const SEGMENTS: Segment[] = [
   plainText(LAST_PART, undefined),
 ];
 
-function plainText(from: string, to: string | undefined): Segment {
+function plainText(from: Key, to: Key | undefined): Segment {
   return {
     from,
     to,
-    bind: itself,
-    bound: '?',
+    bind: (bound) => Buffer.from(bound, 'latin1'),
+    bound: AS_TEXT,
     begins: (column) => `${column} >= ${literal(from)}`,
     // Blobs come after all text.
     ends: (column) => `${column} < ${to === undefined ? "x''" : literal(to)}`,
@@ -109,7 +123,9 @@ function plainText(from: string, to: string | undefined): Segment {
 }
 
 /** The parts of a node's own order that make up a range on the wire, in the order of the wire. */
-export function partsOf({ after, upTo }: Range): Part[] {
+export function partsOf(range: Range): Part[] {
+  const after = range.after === null ? null : keyOf(range.after);
+  const upTo = range.upTo === null ? null : keyOf(range.upTo);
   const parts: Part[] = [];
   for (const { from, to, bind, bound, begins, ends, also } of SEGMENTS) {
     const isBefore = after !== null && to !== undefined && after >= to;

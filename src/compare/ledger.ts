@@ -34,6 +34,7 @@ export interface Entry {
   hash: string;
 }
 
+/** What is known of single ids. */
 export interface Sight {
   entries: Entry[];
   /** Of the ids: those whose changes are here and not yet with the other side. */
@@ -42,6 +43,8 @@ export interface Sight {
   parked: Id[];
   /** Changes of the ids that are kept here until their time has come; see receive/horizon.ts. */
   early: Early[];
+  /** Of the ids: those that did not fit into the portion, of which nothing is said. */
+  rest: Id[];
   /** As in the outline, at this moment. */
   floor?: number | undefined;
 }
@@ -52,16 +55,25 @@ export interface Early {
   version: number;
 }
 
-/** How much one piece of a walk holds. */
+/** How much is read at once. At least one row is, however large it may be. */
 export interface Portion {
   rows: number;
   bytes: number;
 }
 
-/** The canonical texts of a range, to be hashed in this order. */
-export interface Spelt {
+/** A piece of a range. `end` is the id that it goes up to; null where it goes to the end of the range. */
+export interface Piece {
+  end: Id | null;
+}
+
+/** The canonical lines of a piece, to be hashed in this order. */
+export interface Spelt extends Piece {
   rows: number;
   texts: Uint8Array[];
+}
+
+export interface Listed extends Piece {
+  entries: Entry[];
 }
 
 /** Rows as the body of a batch, and the ids of those that did not fit into it. */
@@ -73,25 +85,32 @@ export interface Parcel {
 
 export interface Ledger {
   outline(): Eventually<Outline[]>;
-  /** Where a piece of the range ends that is no larger than a portion; null where all of it is one. */
-  cut(table: string, range: Range, portion: Portion): Eventually<Id | null>;
-  /** Tombstones up to `floor` are left out: one of the sides may have collected its own. */
-  spell(table: string, columns: Columns, range: Range, floor?: number): Eventually<Spelt>;
-  /** What is in a range, in the order of the ids. */
-  list(table: string, columns: Columns, range: Range): Eventually<Entry[]>;
-  /** What is known of these ids. `other` is the node, or the peer's address, that asks or is asked. */
-  look(table: string, columns: Columns, ids: Id[], other: string | undefined): Eventually<Sight>;
+  /**
+   * The first piece of a range, no larger than a portion, as what is hashed. Tombstones up to `floor` are left out: one of
+   * the sides may have collected its own.
+   */
+  spell(table: string, columns: Columns, range: Range, portion: Portion, floor?: number): Eventually<Spelt>;
+  /** The same as what there is, in the order of the ids. */
+  list(table: string, columns: Columns, range: Range, portion: Portion): Eventually<Listed>;
+  /** What is known of the first of these ids. `other` is the node, or the peer's address, that asks or is asked. */
+  look(table: string, columns: Columns, ids: Id[], other: string | undefined, portion: Portion): Eventually<Sight>;
   /** The first of these rows that fit into one batch, as its body; what is returned is on disk. */
   changes(table: string, ids: Id[], batchId: number, portion: Portion): Eventually<Parcel>;
   /** Resolves when everything that was read so far would survive a power cut. */
   flushed(): Eventually<void>;
 }
 
-/** One range a turn: about a millisecond for rows of ordinary size. */
-export const PIECE: Portion = { rows: 1_000, bytes: 256 * 1024 };
+/** What both sides tell the hash of first. */
+export const LARGE_RANGE: Portion = { rows: 1_000, bytes: 256 * 1024 };
 
-/** Versions of single rows cost more each, because every line is hashed by itself. */
-export const LIST_PIECE: Portion = { rows: 250, bytes: 256 * 1024 };
+/** Of a large one that differs: small enough to tell of every row in it. */
+export const SMALL_RANGE: Portion = { rows: 32, bytes: 256 * 1024 };
+
+/**
+ * Rows with more bytes of text and blobs than these are measured before they are read. Of all others a portion of 512 is
+ * half a megabyte at the most, and needs no measuring.
+ */
+export const ORDINARY_ROW_BYTES = 1024;
 
 /** The first of these rows that make a batch; one goes in any case, however large it is. */
 export function firstThatFit(rows: { id: Id; bytes: number }[], portion: Portion): { fitting: Id[]; rest: Id[] } {

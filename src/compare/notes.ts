@@ -1,4 +1,4 @@
-/** When each peer is to be compared with next, why, and what the last time has found. It outlives the process. */
+/** When each peer is to be compared with next, and what the last time has found. It outlives the process. */
 import type { Connection } from '../sqlite/connection.ts';
 import type { Eventually } from './ledger.ts';
 import type { VerifyResult } from './verify.ts';
@@ -12,12 +12,8 @@ export interface VerifySummary extends Omit<VerifyResult, 'peer' | 'tables' | 'r
 }
 
 export interface VerifyNote {
-  /** Due from this moment on; 0 is at once. */
+  /** Due from this moment on. */
   due: number;
-  /** Why: `daily`, or what somebody has found out. */
-  cause: string;
-  /** Counts how often somebody has found out something: what is found out during a comparison is not settled by it. */
-  found?: number;
   last?: VerifySummary;
 }
 
@@ -58,26 +54,12 @@ export class NodeNotes implements VerifyNotes {
   }
 }
 
-/**
- * Somebody has found out that peers may differ from this node in ways that replication will not mend: every one of them is
- * compared with, and repaired, as soon as it can be, after a restart as well. Inside a transaction.
- */
-export function compareWithAll(db: Connection, cause: string): void {
-  db.run(
-    `INSERT INTO main._meta (key, value) SELECT '${KEY}' || peer_url, json_object('due', 0, 'cause', ?, 'found', 1) ` +
-      'FROM main._peer_state WHERE true ON CONFLICT DO UPDATE SET value = ' +
-      "json_set(iif(json_valid(value), value, '{}'), '$.due', 0, '$.cause', excluded.value ->> '$.cause', '$.found', " +
-      "1 + iif(json_valid(value), coalesce(value ->> '$.found', 0), 0))",
-    cause,
-  );
-}
-
 /** Written by us; of anything else, nothing. */
 export function noteIn(json: unknown): VerifyNote | undefined {
   try {
     const note = JSON.parse(String(json)) as Partial<VerifyNote> | null;
-    if (typeof note?.due !== 'number' || typeof note.cause !== 'string') return undefined;
-    return note as VerifyNote;
+    if (typeof note?.due !== 'number') return undefined;
+    return { due: note.due, ...(note.last && { last: note.last }) };
   } catch {
     return undefined;
   }

@@ -1,11 +1,16 @@
-/** How much of the event loop's time a comparison may take, and when it has to end. */
+/** How much of the event loop's time a comparison may take, how much of it at once, and when it has to end. */
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
+import type { Portion } from './ledger.ts';
 import { CannotCompare } from './remote.ts';
 
 /** What takes less than this is followed by more of it before everybody else has a turn. */
 const TURN_MS = 2;
 const TURNS_MAX = 64;
+
+/** What is read at once: begins small, is doubled after each turn that took no time, and halved after one that did. */
+const ROWS = { first: 32, least: 8, most: 512 };
+const BYTES = 256 * 1024;
 
 /** While the application has a transaction open, what is there is not known; it is asked so often, after so long. */
 const BUSY_MS = 20;
@@ -19,6 +24,7 @@ export class Pace {
   /** Worked since the last rest, and what of it has been rested for. */
   #busyMs = 0;
   #turns = 0;
+  #rows = ROWS.first;
 
   /**
    * `share` is the part of the time that is worked: 1 is without a rest, 0.1 rests nine times as long as it works. It ends
@@ -32,11 +38,13 @@ export class Pace {
   }
 
   /** Works, and lets everybody else have their turn when that has taken a while. */
-  async turn<T>(work: () => T | Promise<T>): Promise<T> {
+  async turn<T>(work: (portion: Portion) => T | Promise<T>): Promise<T> {
     this.check();
     const began = this.#clock.now();
-    const result = await this.#patiently(work);
-    this.#busyMs += Math.max(0, this.#clock.now() - began);
+    const result = await this.#patiently(() => work({ rows: this.#rows, bytes: BYTES }));
+    const took = Math.max(0, this.#clock.now() - began);
+    this.#rows = took >= TURN_MS ? Math.max(ROWS.least, this.#rows >> 1) : Math.min(ROWS.most, this.#rows * 2);
+    this.#busyMs += took;
     this.#turns += 1;
     if (this.#busyMs >= TURN_MS || this.#turns >= TURNS_MAX) await this.#rest();
     return result;

@@ -59,7 +59,7 @@ export class Remote {
     return { entries: entriesOf(rows), upTo: upTo ?? null };
   }
 
-  async look(table: string, columns: Columns, ids: Id[]): Promise<Sight> {
+  async look(table: string, columns: Columns, ids: Id[]): Promise<Omit<Sight, 'rest'>> {
     const answer = await this.#compare({ table, columns, ids, want: 'rows' });
     const { rows, undelivered, parked, early, floor } = answer;
     if (!isFloor(floor)) throw notAnAnswer('floor');

@@ -2,6 +2,7 @@
 import type { Floors } from './forgotten.ts';
 import type { Id } from './ids.ts';
 import type { Columns, Early, Entry, Sight } from './ledger.ts';
+import { lookInTurns } from './reading.ts';
 import type { Sides } from './walk.ts';
 
 /** What one side knows of some ids. */
@@ -21,11 +22,11 @@ export async function lookAt(
 ): Promise<{ here: Looked; there: Looked; floors: Floors }> {
   // First there: what has come from there meanwhile is then seen here, and not the other way round.
   const there = await remote.look(table, columns, ids);
-  const here = await pace.turn(() => ledger.look(table, columns, ids, peer));
+  const here = await lookInTurns(ledger, pace, table, columns, ids, peer);
   return { here: looked(here), there: looked(there), floors: { here: here.floor, there: there.floor } };
 }
 
-function looked({ entries, undelivered, parked, early }: Sight): Looked {
+function looked({ entries, undelivered, parked, early }: Omit<Sight, 'rest'>): Looked {
   const kept = new Set(early.map(nameOf));
   return {
     isEarly: (version) => version !== undefined && kept.has(nameOf(version)),

@@ -1,17 +1,32 @@
 /** What a node holds: its tables, the rows that a UNIQUE value hides, and its tombstones, read in pieces by id. */
 import { RowcastError } from '../errors.ts';
-import { type Connection, isNestedTransaction, type Value } from '../sqlite/connection.ts';
-import type { Column, Table } from '../sqlite/schema.ts';
-import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
-import { type Body, batchSql, batchText, changeSql } from '../wire/body.ts';
-import { exactText } from '../wire/exact-text.ts';
+import { type Connection, isNestedTransaction } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
+import { fold } from '../sqlite/sql.ts';
+import { type Body, batchSql, batchText } from '../wire/body.ts';
+import { exactString, exactText } from '../wire/exact-text.ts';
 import { TIMESTAMP_MIN } from '../wire/protocol.ts';
-import { affine, content, decode, encode, rowJson } from '../wire/values.ts';
+import { idForWire } from '../wire/values.ts';
 import { earlyIn } from './early.ts';
-import { EVERYTHING, type Id, type OwnId, type Part, partsOf, type Range, toWire } from './ids.ts';
-import type { Columns, Entry, Ledger, Outline, Parcel, Portion, Sight, Spelt } from './ledger.ts';
-import { firstThatFit } from './ledger.ts';
-import { columnsOf, hashOf, jsonLines, rowLine, tombstoneLines } from './lines.ts';
+import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
+import type { Columns, Entry, Ledger, Listed, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
+import { firstThatFit, ORDINARY_ROW_BYTES } from './ledger.ts';
+import { hashOf } from './lines.ts';
+import {
+  type Choice,
+  changesOf,
+  idsOf,
+  LISTED,
+  linesOf,
+  linesParams,
+  listed,
+  presenceOf,
+  sharedColumns,
+  sizesOf,
+  sourcesOf,
+  threeTimes,
+  type Wanted,
+} from './sqlite-lines.ts';
 
 export interface SqliteLedgerOptions {
   /** The synced tables as they are now, with every version written into its row that can be. */
@@ -25,18 +40,25 @@ export interface SqliteLedgerOptions {
   watermark(other: string | undefined): number | undefined;
 }
 
-/** Where the ids of a statement come from: a part of the order, or a list that is bound. */
-interface Choice {
-  where(column: string): string;
-  params: Value[];
+/** What was read of a part of the order: up to which id, and whether there was no room for more. */
+interface Read<T> {
+  found: T;
+  rows: number;
+  last: Uint8Array | null;
+  isFull: boolean;
 }
 
 /** More changes than these that are on their way, and it is not looked which: any of the rows may be among them. */
 const LOOKED_THROUGH = 10_000;
 
+/** Statements that are kept spelt for a table: a few for each peer that has other columns. */
+const SPELT_MAX = 200;
+
 export class SqliteLedger implements Ledger {
   readonly #db: Connection;
   readonly #o: SqliteLedgerOptions;
+  /** To spell a statement takes longer than to run it for a few rows. */
+  readonly #statements = new WeakMap<Table, Map<string, string>>();
 
   constructor(db: Connection, options: SqliteLedgerOptions) {
     this.#db = db;
@@ -64,75 +86,54 @@ export class SqliteLedger implements Ledger {
     );
   }
 
-  cut(name: string, range: Range, portion: Portion): Id | null {
-    const table = this.#table(name);
-    return this.#reading(() => {
-      let left = portion;
-      for (const part of partsOf(range)) {
-        const { end, rows, bytes } = this.#measure(table, part, left);
-        if (end !== null) return exactly(table, end);
-        left = { rows: left.rows - rows, bytes: left.bytes - bytes };
-        if (rows > 0 && (left.rows <= 0 || left.bytes <= 0)) return this.#lastOf(table, part);
-      }
-      return null;
-    });
-  }
-
-  spell(name: string, columns: Columns, range: Range, floor?: number): Spelt {
-    const table = this.#table(name);
-    return this.#reading(() => {
-      const spelt: Spelt = { rows: 0, texts: [] };
-      for (const part of partsOf(range)) {
-        const found = this.#db.get<{ n: number; text: Uint8Array | null }>(
-          `SELECT count(*) AS n, CAST(group_concat(line, '') AS BLOB) AS text FROM (${this.#lines(table, columns, part, floor)})`,
-          ...this.#params(part),
-        );
-        if (!found || found.text === null) continue;
-        spelt.rows += found.n;
-        spelt.texts.push(found.text);
-      }
-      return spelt;
-    });
-  }
-
-  list(name: string, columns: Columns, range: Range): Entry[] {
-    const table = this.#table(name);
-    return this.#reading(() => partsOf(range).flatMap((part) => this.#entries(table, columns, part)));
-  }
-
-  /** The ids alone, at a fraction of the cost. */
-  ids(name: string, range: Range): Id[] {
-    const table = this.#table(name);
-    return this.#reading(() =>
-      partsOf(range).flatMap((part) => {
-        const sources = this.#sources(table, part).map(({ k, from }) => `SELECT ${k} AS k ${from}`);
-        return this.#db
-          .all<{ k: OwnId }>(`${sources.join(' UNION ALL ')} ORDER BY k`, ...this.#params(part))
-          .map(({ k }) => exactly(table, k));
-      }),
+  spell(name: string, columns: Columns, range: Range, portion: Portion, floor?: number): Spelt {
+    const table = this.#table(name, columns);
+    const { found, rows, end } = this.#walk(table, range, portion, (part, besides, left) =>
+      this.#spellPart(table, part, { columns, besides, floor }, left),
     );
+    return { rows, texts: found.filter((text) => text !== null), end };
   }
 
-  look(name: string, columns: Columns, ids: Id[], other: string | undefined): Sight {
+  list(name: string, columns: Columns, range: Range, portion: Portion): Listed {
+    const table = this.#table(name, columns);
+    const { found, end } = this.#walk(table, range, portion, (part, besides, left) =>
+      this.#listPart(table, part, { columns, besides }, left),
+    );
+    return { entries: found.flat(), end };
+  }
+
+  /** The ids alone. */
+  ids(name: string, range: Range, portion: Portion): Piece & { ids: Id[] } {
     const table = this.#table(name);
-    return this.#reading(() => ({
-      entries: this.#entries(table, columns, listed(ids)),
-      undelivered: this.#undelivered(table, ids, this.#o.watermark(other)),
-      parked: this.#parked(table, ids),
-      early: earlyIn(this.#db, [table.name, table.wireName, ...table.was], ids),
-      ...floorOf(table),
-    }));
+    const { found, end } = this.#walk(table, range, portion, (part, _, left) => {
+      const sql = `SELECT ${idForWire('k')} AS id FROM (${idsOf(table, part)} LIMIT CAST(? AS INTEGER))`;
+      const rows = this.#db.all<{ id: Uint8Array }>(sql, ...threeTimes(part), left.rows);
+      return { found: rows, rows: rows.length, last: rows.at(-1)?.id ?? null, isFull: rows.length >= left.rows };
+    });
+    return { ids: found.flat().map(({ id }) => exactString(id)), end };
+  }
+
+  look(name: string, columns: Columns, ids: Id[], other: string | undefined, portion: Portion): Sight {
+    const table = this.#table(name);
+    return this.#reading(() => {
+      const rest = new Set(this.#fitting(table, ids.slice(0, portion.rows), portion).rest);
+      for (const id of ids.slice(portion.rows)) rest.add(id);
+      const some = rest.size === 0 ? ids : ids.filter((id) => !rest.has(id));
+      const all = { columns, most: Infinity, besides: true };
+      return {
+        entries: this.#rows(table, listed(some), all, some.length).map(entryOf),
+        undelivered: this.#undelivered(table, some, this.#o.watermark(other)),
+        parked: this.#parked(table, some),
+        early: earlyIn(this.#db, [table.name, table.wireName, ...table.was], some),
+        rest: [...rest],
+        ...floorOf(table),
+      };
+    });
   }
 
   changes(name: string, ids: Id[], batchId: number, portion: Portion): Parcel {
     const table = this.#table(name);
-    const sized = this.#reading(() => {
-      const choice = listed(ids);
-      const sql = `${this.#sizes(table, choice)} ORDER BY k`;
-      return this.#db.all<{ k: OwnId; bytes: number }>(sql, ...this.#params(choice));
-    });
-    const measured = sized.map(({ k, bytes }) => ({ id: toWire(k), bytes }));
-    const { fitting, rest } = firstThatFit(measured, portion);
+    const { fitting, rest } = this.#reading(() => this.#fitting(table, ids, portion));
     const choice = listed(fitting);
     // A write makes it a commit that is flushed, and with it every commit before it. Never send what could be lost.
     const found = this.#db.transaction(
@@ -140,9 +141,9 @@ export class SqliteLedger implements Ledger {
         this.#noteFlush();
         return this.#db.get<{ body: Body | null; n: number }>(
           `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n ` +
-            `FROM (SELECT change FROM (${this.#changeTexts(table, choice)}) ORDER BY k)`,
+            `FROM (${changesOf(table, choice, this.#o.version(table, 't'))})`,
           batchId,
-          ...this.#params(choice),
+          ...threeTimes(choice),
         );
       },
       { durable: true },
@@ -161,9 +162,11 @@ export class SqliteLedger implements Ledger {
     );
   }
 
-  #table(name: string): Table {
+  /** Where there is nothing to read it is still an error to ask for what cannot be there. */
+  #table(name: string, columns: Columns = null): Table {
     const table = this.#o.tables().find((one) => fold(one.wireName) === fold(name));
     if (!table) throw new RowcastError('INVALID_TABLE', `table ${JSON.stringify(name)} is not synced here`);
+    sharedColumns(table, columns);
     return table;
   }
 
@@ -186,49 +189,114 @@ export class SqliteLedger implements Ledger {
 
   #last(table: Table): Id | null {
     for (const part of partsOf(EVERYTHING).reverse()) {
-      const last = this.#lastOf(table, part);
-      if (last !== null) return last;
+      const sources = Object.values(sourcesOf(table, part));
+      const found = sources.map(({ from, k }) =>
+        this.#db.get<{ id: Uint8Array }>(
+          `SELECT ${idForWire(k)} AS id ${from} ORDER BY ${k} DESC LIMIT 1`,
+          ...part.params,
+        ),
+      );
+      const last = found.flatMap((row) => (row ? [exactString(row.id)] : [])).sort(compareIds);
+      if (last.length > 0) return last.at(-1) as Id;
     }
     return null;
   }
 
-  #lastOf(table: Table, part: Part): Id | null {
-    const found = this.#sources(table, part).map(({ from, k }) =>
-      this.#db.get<{ k: OwnId }>(`SELECT ${k} AS k ${from} ORDER BY ${k} DESC LIMIT 1`, ...part.params),
-    );
-    const ids = found.filter((row) => row !== undefined).map(({ k }) => k);
-    if (ids.length === 0) return null;
-    const last = ids.reduce((a, b) => (isGreater(a, b) ? a : b));
-    // One that is no UTF-8 says no more than that there is something.
-    return isExact(last) ? toWire(last) : GREATEST;
+  /** Reads a range part by part, until there is no room for more. */
+  #walk<T>(
+    table: Table,
+    range: Range,
+    portion: Portion,
+    read: (part: Part, besides: boolean, left: Portion) => Read<T>,
+  ): { found: T[]; rows: number; end: Id | null } {
+    return this.#reading(() => {
+      const found: T[] = [];
+      let rows = 0;
+      for (const part of partsOf(range)) {
+        const sql = this.#spelt(table, part.where('k'), () => presenceOf(table, part));
+        const present = this.#db.get<{ rows: number; besides: number }>(sql, ...threeTimes(part));
+        if (!present?.rows && !present?.besides) continue;
+        const one = read(part, present.besides === 1, { ...portion, rows: portion.rows - rows });
+        found.push(one.found);
+        rows += one.rows;
+        if (one.isFull && one.last) return { found, rows, end: exactString(one.last) };
+      }
+      return { found, rows, end: null };
+    });
   }
 
-  /** `end` is where a portion is full, null where the part is smaller than that. */
-  #measure(table: Table, part: Part, portion: Portion): Measured {
+  /** The ordinary way is tried first; where there is a large row, so many are read as are not too much. */
+  #spellPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Uint8Array | null> {
+    const read = (most: number, rows: number): SpeltPart =>
+      this.#db.get<SpeltPart>(
+        this.#lines('joined', table, part, { ...wanted, most }),
+        ...linesParams(part, wanted.besides, rows),
+      ) as SpeltPart;
+    const ordinary = read(ORDINARY_ROW_BYTES, portion.rows);
+    if (ordinary.lines === ordinary.rows) return { ...ordinary, isFull: ordinary.rows >= portion.rows };
+    return { ...read(Infinity, this.#measure(table, part, portion)), isFull: true };
+  }
+
+  #listPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Entry[]> {
+    const read = (most: number, rows: number): ListedRow[] => this.#rows(table, part, { ...wanted, most }, rows);
+    let rows = read(ORDINARY_ROW_BYTES, portion.rows);
+    const isOrdinary = rows.every(({ line }) => line !== null);
+    if (!isOrdinary) rows = read(Infinity, this.#measure(table, part, portion));
+    const isFull = !isOrdinary || rows.length >= portion.rows;
+    return { found: rows.map(entryOf), rows: rows.length, last: rows.at(-1)?.id ?? null, isFull };
+  }
+
+  /** How many rows of a part are no more than a portion; at least one. */
+  #measure(table: Table, part: Part, portion: Portion): number {
     const sql =
-      'SELECT max(k) AS "end", count(*) AS rows, coalesce(sum(bytes), 0) AS bytes ' +
-      `FROM (${this.#sizes(table, part)} ORDER BY k LIMIT CAST(? AS INTEGER))`;
-    for (let rows = portion.rows; ; ) {
-      const found = this.#db.get<Measured>(sql, ...this.#params(part), rows) as Measured;
-      if (found.bytes > portion.bytes && found.rows > 1) {
-        rows = Math.max(1, Math.min(found.rows >> 1, Math.floor((found.rows * portion.bytes) / found.bytes)));
-        continue;
-      }
-      return found.rows === rows ? found : { ...found, end: null };
+      'SELECT count(*) AS rows, coalesce(sum(bytes), 0) AS bytes ' +
+      `FROM (${sizesOf(table, part)} LIMIT CAST(? AS INTEGER))`;
+    for (let { rows } = portion; ; ) {
+      const found = this.#db.get<{ rows: number; bytes: number }>(sql, ...threeTimes(part), rows);
+      if (!found || found.bytes <= portion.bytes || found.rows <= 1) return Math.max(1, rows);
+      rows = Math.max(1, Math.min(found.rows >> 1, Math.floor((found.rows * portion.bytes) / found.bytes)));
     }
   }
 
-  #entries(table: Table, columns: Columns, choice: Choice): Entry[] {
-    const rows = this.#db.all<{ k: OwnId; version: number; deleted: number; line: string }>(
-      this.#lines(table, columns, choice),
-      ...this.#params(choice),
+  /** Of these ids the first that are no more than a portion, as far as there is anything of them. */
+  #fitting(table: Table, ids: Id[], portion: Portion): { fitting: Id[]; rest: Id[] } {
+    const choice = listed(ids);
+    const sized = this.#db.all<{ id: Uint8Array; bytes: number }>(
+      `SELECT ${idForWire('k')} AS id, bytes FROM (${sizesOf(table, choice)})`,
+      ...threeTimes(choice),
     );
-    return rows.map(({ k, version, deleted, line }) => ({
-      id: exactly(table, k),
-      version: Number(version),
-      deleted: deleted === 1,
-      hash: deleted === 1 ? '' : hashOf(line),
-    }));
+    return firstThatFit(
+      sized.map(({ id, bytes }) => ({ id: exactString(id), bytes })),
+      portion,
+    );
+  }
+
+  /** A statement of `linesOf`. */
+  #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
+    const version = this.#o.version(table, 't');
+    const { columns, most, besides, floor } = wanted;
+    return this.#spelt(table, JSON.stringify([kind, version, columns, most, besides, floor, choice.where('k')]), () =>
+      OF_LINES[kind](linesOf(table, choice, { ...wanted, version })),
+    );
+  }
+
+  #spelt(table: Table, key: string, spell: () => string): string {
+    let known = this.#statements.get(table);
+    if (!known || known.size > SPELT_MAX) {
+      known = new Map();
+      this.#statements.set(table, known);
+    }
+    let sql = known.get(key);
+    if (sql === undefined) {
+      sql = spell();
+      known.set(key, sql);
+    }
+    return sql;
+  }
+
+  #rows(table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>, most: number): ListedRow[] {
+    const sql = this.#lines('listed', table, choice, wanted);
+    return this.#db.all<ListedRow>(sql, ...linesParams(choice, wanted.besides, most));
   }
 
   #undelivered(table: Table, ids: Id[], after: number | undefined): Id[] {
@@ -240,13 +308,14 @@ export class SqliteLedger implements Ledger {
       after,
     );
     if ((many?.n ?? 0) > LOOKED_THROUGH) return ids;
-    const rows = this.#db.all<{ k: OwnId }>(
-      `SELECT DISTINCT row_id AS k FROM (${pending}) WHERE table_name = ? COLLATE NOCASE AND row_id IN (${LISTED})`,
+    const rows = this.#db.all<{ id: Uint8Array }>(
+      `SELECT ${idForWire('row_id')} AS id FROM (SELECT DISTINCT row_id FROM (${pending}) ` +
+        `WHERE table_name = ? COLLATE NOCASE AND row_id IN (${LISTED}))`,
       after,
       table.name,
       JSON.stringify(ids),
     );
-    return rows.map(({ k }) => toWire(k));
+    return rows.map(({ id }) => exactString(id));
   }
 
   #parked(table: Table, ids: Id[]): Id[] {
@@ -259,141 +328,45 @@ export class SqliteLedger implements Ledger {
     );
     return rows.map(({ id }) => id);
   }
-
-  /** A choice is made three times: among the rows, the hidden ones and the tombstones. */
-  #params(choice: Choice): Value[] {
-    return [...choice.params, ...choice.params, ...choice.params];
-  }
-
-  /** Rows, hidden rows and tombstones, each with the id of its own, and no id twice. */
-  #sources(table: Table, choice: Choice, floor?: number): Source[] {
-    const name = literal(table.name);
-    const row = `t.${quote(table.id)} COLLATE BINARY`;
-    const live = (id: string): string => `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row} = ${id})`;
-    const hidden = (id: string): string =>
-      `EXISTS (SELECT 1 FROM main._hidden AS o WHERE o.table_name = ${name} AND o.row_id = ${id})`;
-    const above = floor === undefined ? '' : ` AND g.version > ${floor}`;
-    return [
-      { kind: 'row', k: row, from: `FROM ${table.target} AS t WHERE ${choice.where(row)}` },
-      {
-        kind: 'hidden',
-        k: 'h.row_id',
-        from:
-          `FROM main._hidden AS h WHERE h.table_name = ${name} AND ${choice.where('h.row_id')} ` +
-          `AND NOT ${live('h.row_id')}`,
-      },
-      {
-        kind: 'tombstone',
-        k: 'g.row_id',
-        from:
-          `FROM main._tombstones AS g WHERE g.table_name = ${name} AND ${choice.where('g.row_id')} ` +
-          `AND NOT ${live('g.row_id')} AND NOT ${hidden('g.row_id')}${above}`,
-      },
-    ];
-  }
-
-  /** `k`, `version`, `deleted`, `line` of each, in the order of `k`. */
-  #lines(table: Table, columns: Columns, choice: Choice, floor?: number): string {
-    const wanted = this.#shared(table, columns);
-    const [rows, hidden, tombstones] = this.#sources(table, choice, floor) as [Source, Source, Source];
-    const version = this.#o.version(table, 't');
-    const text = content(
-      wanted.map(({ asked }) => asked),
-      (asked) => this.#stored(table, wanted.find((one) => one.asked === asked)?.own as Column, asked, version),
-    );
-    const json = Object.fromEntries(wanted.map(({ asked }) => [asked.name, asked.affinity]));
-    return [
-      `SELECT ${rows.k} AS k, ${version} AS version, 0 AS deleted, ${rowLine(text)} AS line ${rows.from}`,
-      jsonLines(json, `SELECT ${hidden.k} AS k, h.version AS version, h.row_data AS r ${hidden.from}`),
-      `${tombstoneLines(`SELECT ${tombstones.k} AS k, g.version AS version ${tombstones.from}`)} ORDER BY k`,
-    ].join(' UNION ALL ');
-  }
-
-  /** The columns that are asked for, as the asker and as this table has them. */
-  #shared(table: Table, columns: Columns): { asked: Column; own: Column }[] {
-    if (columns === null) return table.columns.map((own) => ({ asked: own, own }));
-    return columnsOf(columns).map((asked) => {
-      const own = table.columns.find(({ wireName }) => fold(wireName) === fold(asked.name));
-      if (own) return { asked, own };
-      throw new RowcastError('INVALID_TABLE', `table "${table.name}" has no column ${JSON.stringify(asked.name)} here`);
-    });
-  }
-
-  #stored(table: Table, own: Column, asked: Column, version: string): string {
-    if (own.name === table.updatedAt) return version;
-    const value = `t.${quote(own.name)}`;
-    return own.affinity === asked.affinity ? value : affine(value, asked.affinity);
-  }
-
-  /** `k` and about how many bytes it makes. */
-  #sizes(table: Table, choice: Choice): string {
-    const [rows, hidden, tombstones] = this.#sources(table, choice) as [Source, Source, Source];
-    const lengths = table.columns.map(({ name }) => `coalesce(octet_length(t.${quote(name)}), 4)`);
-    const names = table.columns.reduce((sum, { name }) => sum + Buffer.byteLength(name) + 6, 60);
-    return [
-      `SELECT ${rows.k} AS k, ${shallow(lengths, ' + ')} + ${names} AS bytes ${rows.from}`,
-      `SELECT ${hidden.k} AS k, octet_length(h.row_data) + 60 AS bytes ${hidden.from}`,
-      `SELECT ${tombstones.k} AS k, 2 * octet_length(g.row_id) + 120 AS bytes ${tombstones.from}`,
-    ].join(' UNION ALL ');
-  }
-
-  /** `k` and the change that brings the other side to what is here. */
-  #changeTexts(table: Table, choice: Choice): string {
-    const [rows, hidden, tombstones] = this.#sources(table, choice) as [Source, Source, Source];
-    const name = literal(table.wireName);
-    const row = rowJson(table, 't', { column: table.updatedAt, by: this.#o.version(table, 't') });
-    const id = encode('g.row_id', 'TEXT');
-    const tombstone = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
-    const insert = (json: string): string => changeSql({ op: "'INSERT'", table: name, row: json, oldId: "'null'" });
-    const remove = changeSql({ op: "'DELETE'", table: name, row: tombstone, oldId: `json_quote(${id})` });
-    return [
-      `SELECT ${rows.k} AS k, ${insert(row)} AS change ${rows.from}`,
-      `SELECT ${hidden.k} AS k, ${insert('h.row_data')} AS change ${hidden.from}`,
-      `SELECT ${tombstones.k} AS k, ${remove} AS change ${tombstones.from}`,
-    ].join(' UNION ALL ');
-  }
 }
 
-interface Measured {
-  end: OwnId | null;
+/** What is read of lines: all of them as one text, or each by itself. */
+const OF_LINES = {
+  joined: (lines: string) =>
+    `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
+    `CAST(group_concat(line, '') AS BLOB) AS found FROM (${lines})`,
+  listed: (lines: string) =>
+    `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line FROM (${lines})`,
+};
+
+/** What is asked for of a part. */
+type Asked = Pick<Wanted, 'columns' | 'besides' | 'floor'>;
+
+interface SpeltPart {
   rows: number;
-  bytes: number;
+  lines: number;
+  last: Uint8Array | null;
+  found: Uint8Array | null;
 }
 
-interface Source {
-  kind: 'row' | 'hidden' | 'tombstone';
-  k: string;
-  from: string;
+interface ListedRow {
+  id: Uint8Array;
+  version: number;
+  deleted: number;
+  line: Uint8Array | null;
 }
 
-/** The ids of a JSON array that is bound, as they stand in a table. */
-const LISTED = `SELECT ${decode('value')} FROM json_each(?)`;
+function entryOf({ id, version, deleted, line }: ListedRow): Entry {
+  const isDeleted = deleted === 1;
+  return {
+    id: exactString(id),
+    version: Number(version),
+    deleted: isDeleted,
+    hash: isDeleted || line === null ? '' : hashOf(line),
+  };
+}
 
 /** Nothing is said of it where nothing was ever collected. */
 function floorOf({ floor }: Table): { floor?: number } {
   return floor === undefined || floor === TIMESTAMP_MIN ? {} : { floor };
-}
-
-function listed(ids: Id[]): Choice {
-  return { where: (column) => `${column} IN (${LISTED})`, params: [JSON.stringify(ids)] };
-}
-
-const GREATEST = '\u{10FFFF}';
-
-function isExact(k: OwnId): boolean {
-  return typeof k !== 'string' || !k.includes('\uFFFD');
-}
-
-/** An id that is no UTF-8 is another one in JavaScript: it can be compared with all others of its range, and not alone. */
-function exactly(table: Table, k: OwnId): Id {
-  if (isExact(k)) return toWire(k);
-  throw new RowcastError(
-    'INVALID_TABLE',
-    `table "${table.name}" differs where ids are not UTF-8: those are not compared`,
-  );
-}
-
-/** Within one part of the order all ids are of one kind. */
-function isGreater(a: OwnId, b: OwnId): boolean {
-  return Buffer.compare(Buffer.from(a as string), Buffer.from(b as string)) > 0;
 }

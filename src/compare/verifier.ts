@@ -63,6 +63,7 @@ export class Verifier {
   tick(): void {
     const { clock } = this.#o;
     const now = clock.now();
+    if (this.#o.everyMs === 0) return;
     if (this.#underWay || Math.abs(now - this.#lookedAt) < LOOK_MS) return;
     this.#lookedAt = now;
     this.#underWay = true;
@@ -89,35 +90,30 @@ export class Verifier {
       if (!isReady(peer)) continue;
       if (!note) {
         // Many nodes that were started together do not begin together.
-        if (everyMs > 0) await notes.write(peer, { due: now + Math.ceil(everyMs * random()), cause: DAILY });
+        await notes.write(peer, { due: now + Math.ceil(everyMs * random()) });
         continue;
       }
-      const isForced = note.cause !== DAILY;
       // A clock that was set back would put it off for as long; a second or an hour does not matter.
-      const isDue = now >= note.due || note.due - now > 2 * everyMs;
-      if (!isDue || (everyMs === 0 && !isForced)) continue;
-      await this.#compare(peer, note.cause, GENTLE, { repair: isForced || this.#o.repair });
+      if (now < note.due && note.due - now <= 2 * everyMs) continue;
+      await this.#compare(peer, DAILY, GENTLE, { repair: this.#o.repair });
       return;
     }
   }
 
   async #compare(peer: string, cause: string, share: number, options: VerifyOptions): Promise<VerifyResult> {
     const { clock, stopped, notes, everyMs } = this.#o;
-    const before = (await notes.read()).get(peer);
+    const repair = options.repair === true;
     const pace = new Pace(clock, share, stopped, options.signal);
     const parts = this.#o.with(peer, options.signal);
     const result = await verify({ ...parts, peer, pace, now: () => clock.now() }, options);
     if (stopped.aborted) throw new RowcastError('STOPPED', 'this manager was stopped');
     if (options.tables === undefined) {
-      const current = (await notes.read()).get(peer);
-      const note = noteAfter(result, {
-        cause,
-        before,
-        current,
-        at: clock.now(),
-        everyMs,
-        repair: options.repair === true,
-      });
+      const planned = (await notes.read()).get(peer)?.due;
+      const isDone = result.error === undefined;
+      const note = {
+        due: nextDue(cause, { planned, isDone, repair, everyMs, now: clock.now() }),
+        last: summary(result, clock.now()),
+      };
       await notes.write(peer, note);
       this.#notes = new Map(this.#notes).set(peer, note);
     }
@@ -133,26 +129,20 @@ export class Verifier {
 }
 
 interface Compared {
-  cause: string;
-  /** What was remembered when it began, and what is now. */
-  before: VerifyNote | undefined;
-  current: VerifyNote | undefined;
-  at: number;
-  everyMs: number;
+  /** When it was due, where that was known. */
+  planned: number | undefined;
+  isDone: boolean;
   repair: boolean;
+  everyMs: number;
+  now: number;
 }
 
-/** What is remembered of a comparison of all tables, and when the next one is due. */
-export function noteAfter(result: VerifyResult, { cause, before, current, at, everyMs, repair }: Compared): VerifyNote {
-  const last = summary(result, at);
-  const found = current?.found ?? 0;
-  const isFoundSince = current !== undefined && found > (before?.found ?? 0);
-  const isAsked = cause === ASKED;
-  const isDone = result.error === undefined;
-  // On demand and without repair it was only looked; what could not be finished is still due, whoever wanted it.
-  if (current && (isFoundSince || (isAsked && !(isDone && repair)))) return { ...current, last };
-  const next = isDone || isAsked ? { due: at + everyMs, cause: DAILY } : { due: at + RETRY_MS, cause };
-  return { ...next, found, last };
+/** When the next comparison of all tables is due. */
+export function nextDue(cause: string, { planned, isDone, repair, everyMs, now }: Compared): number {
+  // On demand and without repair it was only looked.
+  if (cause === ASKED && planned !== undefined && !(isDone && repair)) return planned;
+  // What could not be finished is still due.
+  return now + (isDone || cause === ASKED ? everyMs : RETRY_MS);
 }
 
 function summary({ equal, differences, repaired, pending, tables, error }: VerifyResult, at: number): VerifySummary {

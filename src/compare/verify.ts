@@ -12,6 +12,7 @@ import { deleteForgotten, forgottenBy, higherOf, type Side } from './forgotten.t
 import type { Id } from './ids.ts';
 import type { Columns, Entry, Eventually, Ledger, Outline, Portion } from './ledger.ts';
 import type { Pace } from './pace.ts';
+import { lookInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
 import { lookAt } from './second-look.ts';
 import { isSame, type Suspect, suspectsIn } from './walk.ts';
@@ -102,7 +103,7 @@ const AGAIN_MS_MAX = 30_000;
 const SUSPECTS_MAX = 10_000;
 const IDS_TOGETHER = 500;
 const BATCH_ID = 1;
-const BATCH: Portion = { rows: IDS_TOGETHER, bytes: 4 * 1024 * 1024 };
+const BATCH: Portion = { rows: 250, bytes: 1024 * 1024 };
 
 export async function verify(comparison: Comparison, options: VerifyOptions = {}): Promise<VerifyResult> {
   const { peer, remote, ledger, now } = comparison;
@@ -355,7 +356,7 @@ export async function fetchRows(
     );
     await pace.turn(() => exchange.take(body));
     const ids = left.map(({ id }) => id);
-    const { entries } = await pace.turn(() => ledger.look(table, null, ids, undefined));
+    const { entries } = await lookInTurns(ledger, pace, table, null, ids, undefined);
     const here = new Map(entries.map((entry) => [entry.id, entry]));
     const missing = left.filter(({ id, there }) => {
       const entry = here.get(id);

@@ -4,10 +4,11 @@
  *
  * Both sides are written to meanwhile, so what is found is a suspicion: verify.ts looks again.
  */
-import { hashPiece } from './hashing.ts';
+import { type Hashed, hashNext } from './hashing.ts';
 import { compareIds, EVERYTHING, type Id, type Range } from './ids.ts';
-import { type Columns, type Entry, type Ledger, LIST_PIECE, PIECE, type Portion } from './ledger.ts';
+import { type Columns, type Entry, LARGE_RANGE, type Ledger, type Portion, SMALL_RANGE } from './ledger.ts';
 import type { Pace } from './pace.ts';
+import { listInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
 
 /** An id of which the two sides do not have the same. */
@@ -23,7 +24,12 @@ export interface Sides {
   pace: Pace;
 }
 
-const SMALL: Portion = { rows: 32, bytes: PIECE.bytes };
+/** What is compared of a table; up to `floor` one of the sides may have collected its tombstones. */
+export interface Terms {
+  columns: Columns;
+  floor: number | undefined;
+}
+
 /** Hashes asked for at once: a thousand rows each, or 32. */
 const LARGE_TOGETHER = 32;
 const SMALL_TOGETHER = 256;
@@ -37,21 +43,42 @@ export async function* suspectsIn(
   onRange: (rows: number) => void,
 ): AsyncGenerator<Suspect[]> {
   const terms = { columns, floor };
-  const whole = pieces(sides, table, EVERYTHING, PIECE);
+  const whole = hashedIn(sides, table, terms, [EVERYTHING], LARGE_RANGE);
   for await (const large of differing(sides, table, terms, whole, LARGE_TOGETHER, onRange)) {
-    const parts = piecesOf(sides, table, large, SMALL);
-    for await (const small of differing(sides, table, terms, parts, SMALL_TOGETHER)) {
-      yield* suspectsOf(sides, table, columns, floor, small);
-    }
+    yield* suspectsWithin(sides, table, terms, large);
   }
 }
 
+/** The suspects within large ranges that differ; told is of how many rows here the other side was asked for its own. */
+export async function* suspectsWithin(
+  sides: Sides,
+  table: string,
+  terms: Terms,
+  large: Hashed[],
+  onListed: (rows: number) => void = () => {},
+): AsyncGenerator<Suspect[]> {
+  const listed = (ranges: Hashed[]): AsyncGenerator<Suspect[]> => {
+    onListed(ranges.reduce((sum, { rows }) => sum + rows, 0));
+    return suspectsOf(sides, table, terms, ranges);
+  };
+  const isSmall = ({ rows }: Hashed): boolean => rows <= SMALL_RANGE.rows;
+  const parts = hashedIn(
+    sides,
+    table,
+    terms,
+    large.filter((range) => !isSmall(range)),
+    SMALL_RANGE,
+  );
+  for await (const small of differing(sides, table, terms, parts, SMALL_TOGETHER)) yield* listed(small);
+  const small = large.filter(isSmall);
+  if (small.length > 0) yield* listed(small);
+}
+
 /** The state of both sides within these ranges, where it differs. */
-export async function* suspectsOf(
+async function* suspectsOf(
   { ledger, remote, pace }: Sides,
   table: string,
-  columns: Columns,
-  floor: number | undefined,
+  { columns, floor }: Terms,
   ranges: Range[],
 ): AsyncGenerator<Suspect[]> {
   for (let left = ranges; left.length > 0; ) {
@@ -60,12 +87,7 @@ export async function* suspectsOf(
     if (answered.length === 0) throw new CannotCompare('the peer does not get on with its answer');
     const here: Entry[] = [];
     for (const range of answered) {
-      for (let after = range.after; ; ) {
-        const end: Id | null = await pace.turn(() => ledger.cut(table, { after, upTo: range.upTo }, LIST_PIECE));
-        here.push(...(await pace.turn(() => ledger.list(table, columns, { after, upTo: end ?? range.upTo }))));
-        if (end === null) break;
-        after = end;
-      }
+      for await (const piece of listInTurns(ledger, pace, table, columns, range)) here.push(...piece.entries);
     }
     yield differences(here, entries, floor);
     left = upTo === null ? [] : afterId(left, upTo);
@@ -97,45 +119,46 @@ export function isSame(a: Entry | undefined, b: Entry | undefined, floor?: numbe
 
 /** Groups of those ranges of which the two sides have another hash. */
 async function* differing(
-  { ledger, remote, pace }: Sides,
+  { remote, pace }: Sides,
   table: string,
-  { columns, floor }: { columns: Columns; floor: number | undefined },
-  ranges: AsyncGenerator<Range>,
+  { columns, floor }: Terms,
+  ranges: AsyncGenerator<Hashed>,
   together: number,
   onRange: (rows: number) => void = () => {},
-): AsyncGenerator<Range[]> {
-  let group: Range[] = [];
-  let own: string[] = [];
-  const ask = async function* (): AsyncGenerator<Range[]> {
+): AsyncGenerator<Hashed[]> {
+  let group: Hashed[] = [];
+  const ask = async function* (): AsyncGenerator<Hashed[]> {
     if (group.length === 0) return;
-    const [asked, hashes, before] = [group, own, remote.busyMs];
-    [group, own] = [[], []];
+    const [asked, before] = [group, remote.busyMs];
+    group = [];
     const theirs = await remote.hashes(table, columns, asked, floor);
     await pace.afterPeer(remote.busyMs - before);
-    const odd = asked.filter((_, i) => hashes[i] !== theirs[i]);
+    const odd = asked.filter(({ hash }, i) => hash !== theirs[i]);
     if (odd.length > 0) yield odd;
   };
   for await (const range of ranges) {
-    const hash = await pace.turn(() => hashPiece(ledger, table, columns, range, floor));
-    onRange(Number.parseInt(hash, 10) || 0);
+    onRange(range.rows);
     group.push(range);
-    own.push(hash);
     if (group.length >= together) yield* ask();
   }
   yield* ask();
 }
 
-async function* piecesOf(sides: Sides, table: string, ranges: Range[], portion: Portion): AsyncGenerator<Range> {
-  for (const range of ranges) yield* pieces(sides, table, range, portion);
-}
-
-/** The range cut into pieces of this side's rows. */
-async function* pieces({ ledger, pace }: Sides, table: string, range: Range, portion: Portion): AsyncGenerator<Range> {
-  for (let after = range.after; ; ) {
-    const end: Id | null = await pace.turn(() => ledger.cut(table, { after, upTo: range.upTo }, portion));
-    yield { after, upTo: end ?? range.upTo };
-    if (end === null) return;
-    after = end;
+/** These ranges cut into smaller ones of this side's rows. */
+async function* hashedIn(
+  { ledger, pace }: Sides,
+  table: string,
+  { columns, floor }: Terms,
+  ranges: Range[],
+  size: Portion,
+): AsyncGenerator<Hashed> {
+  for (const { after: begin, upTo } of ranges) {
+    for (let after = begin; ; ) {
+      const range = await hashNext(ledger, pace, table, columns, { after, upTo }, size, floor);
+      yield range;
+      if (range.upTo === upTo) break;
+      after = range.upTo;
+    }
   }
 }
 

@@ -1,8 +1,7 @@
 /** A hub's comparisons with its edges, and its answers to theirs. */
 import type { Clock } from '../clock.ts';
 import { type Answered, type AnswerOptions, Answers } from '../compare/answer.ts';
-import type { Id } from '../compare/ids.ts';
-import type { Columns, Ledger, Sight } from '../compare/ledger.ts';
+import type { Ledger } from '../compare/ledger.ts';
 import { noteIn, type VerifyNote, type VerifyNotes, type VerifySummary } from '../compare/notes.ts';
 import { checkVerifyCall } from '../compare/options.ts';
 import { eventOf, Verifier } from '../compare/verifier.ts';
@@ -84,21 +83,19 @@ export class HubComparisons {
 
   /** What is after an edge's position is on its way to it; everything here was flushed before it was acknowledged. */
   #ledgerOf({ ledger }: HubStore): Ledger {
-    const look = async (table: string, columns: Columns, ids: Id[], other: string | undefined): Promise<Sight> => {
+    const look: Ledger['look'] = async (table, columns, ids, other, portion) => {
       const position = this.#positionOf(other);
-      return {
-        entries: await ledger.entries(table, columns, ids),
-        undelivered: position === undefined ? [] : await ledger.after(table, ids, position),
-        parked: [],
-        early: await ledger.early(table, ids),
-      };
+      const { entries, rest } = await ledger.entries(table, columns, ids, portion);
+      const left = new Set(rest);
+      const some = ids.filter((id) => !left.has(id));
+      const undelivered = position === undefined ? [] : await ledger.after(table, some, position);
+      return { entries, undelivered, parked: [], early: await ledger.early(table, some), rest };
     };
     return {
       outline: () => ledger.outline(),
-      cut: (table, range, portion) => ledger.cut(table, range, portion),
-      spell: (table, columns, range, floor) => ledger.spell(table, columns, range, floor),
-      list: (table, columns, range) => ledger.list(table, columns, range),
-      changes: (table, ids, batchId, portion) => ledger.changes(table, ids, batchId, portion),
+      spell: (...asked) => ledger.spell(...asked),
+      list: (...asked) => ledger.list(...asked),
+      changes: (...asked) => ledger.changes(...asked),
       look,
       flushed: () => {},
     };
@@ -163,14 +160,4 @@ export function notesOf(store: HubStore): VerifyNotes {
     },
     write: (url, note) => store.noteVerified(url, JSON.stringify(note)),
   };
-}
-
-/** Every edge is compared with, and repaired, as soon as it can be, after a restart as well. */
-export async function compareWithAllEdges(store: HubStore, cause: string): Promise<void> {
-  const notes = notesOf(store);
-  const before = await notes.read();
-  for (const { url } of await store.edges()) {
-    const note = before.get(url);
-    await notes.write(url, { ...note, due: 0, cause, found: (note?.found ?? 0) + 1 });
-  }
 }

@@ -18,7 +18,7 @@
  * lost the latest commits). Both are further methods beside these; none of these would change.
  */
 import type { Id } from '../compare/ids.ts';
-import type { Columns, Early, Entry, Ledger } from '../compare/ledger.ts';
+import type { Columns, Early, Entry, Ledger, Portion } from '../compare/ledger.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
 import type { Facts } from '../observe/facts.ts';
@@ -212,8 +212,8 @@ export interface EdgeRow {
 
 /** A ledger as every side of a comparison has it, and what a hub can say of single ids. */
 export interface HubLedger extends Omit<Ledger, 'look' | 'flushed'> {
-  /** What is known of these ids, in their order. */
-  entries(table: string, columns: Columns, ids: Id[]): Promise<Entry[]>;
+  /** What is known of the first of these ids, no more than a portion of it, in their order. `rest` are the others. */
+  entries(table: string, columns: Columns, ids: Id[], portion: Portion): Promise<{ entries: Entry[]; rest: Id[] }>;
   /** Those of these ids whose row has its place after a position. */
   after(table: string, ids: Id[], position: Seq): Promise<Id[]>;
   /** The changes of these ids that are kept until their time has come. */

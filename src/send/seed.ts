@@ -3,20 +3,21 @@
  * range by range both sides say a hash, and of those that differ only the rows are sent that are newer here. Rows that are
  * newer there are fetched.
  *
- * A plain peer, one that has not shown yet what it is, and a table of which it has nothing get the snapshot. The position is
+ * A plain peer, one that has not shown yet what it is, and a table of which it has nothing get the snapshot. So do ranges
+ * among others nearly all of which differ: to tell of the rows would cost more than to send them. The position is
  * kept as for a snapshot, and a range counts as given when the peer says that it has the same, which it says of nothing that
  * a power cut could take back.
  */
 import type { Clock } from '../clock.ts';
 import { withoutForgotten } from '../compare/forgotten.ts';
-import { hashPiece } from '../compare/hashing.ts';
+import { type Hashed, hashNext } from '../compare/hashing.ts';
 import { compareIds, type Id, isInLastPart, type Range } from '../compare/ids.ts';
-import { type Columns, type Outline, PIECE, type Portion } from '../compare/ledger.ts';
+import { LARGE_RANGE, type Outline, type Portion } from '../compare/ledger.ts';
 import { Pace } from '../compare/pace.ts';
 import { CannotCompare, type Remote } from '../compare/remote.ts';
 import type { SqliteLedger } from '../compare/sqlite-ledger.ts';
 import { type Exchange, fetchRows, floorOf, newerSide, sharedColumns } from '../compare/verify.ts';
-import { type Suspect, suspectsOf } from '../compare/walk.ts';
+import { type Terms as Compared, type Suspect, suspectsWithin } from '../compare/walk.ts';
 import { RowcastError } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -41,19 +42,26 @@ export interface SeedOptions {
 
 /** Ranges whose hashes are asked for at once. */
 const TOGETHER = 16;
+/** Rows in one batch: what is looked up by id one by one takes longer than what is read in a row. */
+const BATCH_ROWS = 500;
+const BLIND_MAX = 256;
 
-/** A range of which both sides have told their hash. */
-interface Compared {
-  range: Range;
-  /** `absent`: nothing of it is there. */
-  outcome: 'same' | 'differs' | 'absent';
+/** What was found out of the ranges after a position. */
+interface Ahead {
+  table: string;
+  after: Id | null;
+  /** The rows that the peer is to be sent, in their order. */
+  ids: Id[];
+  /** Where the ranges end. */
+  upTo: Id | null;
 }
 
 /** What is known of the peer during one seed. */
 interface Run {
   number: number;
-  /** The ranges after the present position that were compared already, and their table. */
-  ahead: { table: string; ranges: Compared[] };
+  ahead: Ahead | undefined;
+  /** Ranges that are given without a question, because where it was asked most of it was to be told row by row. */
+  blind: { left: number; next: number };
   /** Undefined where it cannot be compared with. */
   theirs: Outline[] | undefined;
   /** Tables, folded, that are given as in a snapshot: from where the peer's ends, or all of it. */
@@ -181,108 +189,140 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     from: Id | null,
   ): Promise<Step | 'not-comparable'> {
     const sides = { ...this.#o.sides(), pace: this.#pace };
-    const { ledger } = sides;
     const columns = sharedColumns(table, run.theirs as Outline[]);
     // What it has no column for it keeps aside for later, and it cannot say whether it has.
     if (!columns || Object.keys(columns).length < Object.keys(table.columns ?? {}).length) return 'not-comparable';
     const terms: Terms = { columns, floor: floorOf(table, run.theirs as Outline[]), own: table.floor };
-    const ids: Id[] = [];
-    let upTo = from;
+    const last = run.theirs?.find(({ name }) => fold(name) === fold(table.name))?.last ?? null;
     try {
-      const { ahead } = run;
-      if (ahead.table !== table.name || ahead.ranges[0]?.range.after !== from) {
-        const last = run.theirs?.find(({ name }) => fold(name) === fold(table.name))?.last ?? null;
-        run.ahead = { table: table.name, ranges: await this.#compared(sides, table.name, terms, from, limit, last) };
-      }
-      // As many as make one batch; what is known of the others is kept for the next.
-      for (let next = run.ahead.ranges[0]; next && ids.length < limit.changes; next = run.ahead.ranges[0]) {
-        ids.push(...(await this.#toSend(sides, table.name, terms, next)));
-        upTo = next.range.upTo;
-        run.ahead.ranges.shift();
-      }
+      const known = run.ahead?.table === table.name && run.ahead.after === from ? run.ahead : undefined;
+      const ahead = known ?? (await this.#lookAhead(run, sides, table.name, terms, from, limit, last));
+      const { shipment, rest } = await this.#parcel(sides.ledger, limit, state, table.name, ahead.ids);
+      const after = rest.length > 0 ? (ahead.ids[ahead.ids.length - rest.length - 1] as Id) : ahead.upTo;
+      run.ahead = rest.length > 0 ? { ...ahead, after, ids: rest } : undefined;
+      return { ...(shipment && { shipment }), after };
     } catch (error) {
-      if (isAboutTheTable(error)) return 'not-comparable';
-      if (!(error instanceof CannotCompare) || this.#o.stopped.aborted) throw error;
-      // Whoever cannot say what it has is given all of it.
-      const begin = upTo;
-      upTo = await this.#pace.turn(() => ledger.cut(table.name, { after: begin, upTo: null }, portionOf(limit)));
-      const range = { after: begin, upTo };
-      try {
-        ids.push(...(await this.#pace.turn(() => ledger.ids(table.name, range))));
-      } catch (odd) {
-        if (isAboutTheTable(odd)) return 'not-comparable';
-        throw odd;
-      }
+      // The schema has changed meanwhile.
+      if (error instanceof RowcastError && error.code === 'INVALID_TABLE') return 'not-comparable';
+      throw error;
     }
-    const parcel = await this.#parcel(ledger, limit, state, table.name, ids.sort(compareIds), upTo);
-    // What did not fit is looked at once more.
-    if (parcel.after !== upTo) run.ahead.ranges = [];
-    return parcel;
+  }
+
+  /** Compares the next ranges. Whoever cannot say what it has is given all of it. */
+  async #lookAhead(
+    run: Run,
+    sides: Sides,
+    table: string,
+    terms: Terms,
+    after: Id | null,
+    limit: BatchLimit,
+    last: Id | null,
+  ): Promise<Ahead> {
+    if (run.blind.left > 0) {
+      run.blind.left -= 1;
+      return this.#allOf(sides.ledger, table, after, limit);
+    }
+    try {
+      const ranges = await this.#hashed(sides, table, terms, after, limit, last);
+      const { ids, listed } = await this.#toSend(sides, table, terms, ranges);
+      run.blind = blindAfter(run.blind, listed, ranges);
+      return { table, after, ids: ids.sort(compareIds), upTo: ranges.at(-1)?.upTo ?? null };
+    } catch (error) {
+      if (!(error instanceof CannotCompare) || this.#o.stopped.aborted) throw error;
+      return this.#allOf(sides.ledger, table, after, limit);
+    }
+  }
+
+  async #allOf(ledger: SqliteLedger, table: string, after: Id | null, limit: BatchLimit): Promise<Ahead> {
+    const { rows } = portionOf(limit);
+    const range = { after, upTo: null };
+    const { ids, end } = await this.#pace.turn(({ bytes }) => ledger.ids(table, range, { rows, bytes }));
+    return { table, after, ids, upTo: end };
+  }
+
+  /** What of these ranges is newer here, and of how many rows both have told; what is newer there is fetched, and what was
+   * deleted here long ago is deleted there. */
+  async #toSend(sides: Sides, table: string, terms: Terms, ranges: Hashed[]): Promise<{ ids: Id[]; listed: number }> {
+    const theirs = await sides.remote.hashes(table, terms.columns, ranges, terms.floor);
+    const differing = ranges
+      .map((range, i) => ({ range, hash: theirs[i] }))
+      .filter(({ range, hash }) => hash !== range.hash);
+    const isAbsent = ({ hash }: { hash: string | undefined }): boolean => hash?.startsWith('0:') === true;
+    const ids: Id[] = [];
+    let listed = 0;
+    for (const { range } of differing.filter(isAbsent)) ids.push(...(await this.#idsIn(sides.ledger, table, range)));
+    const partly = differing.filter((one) => !isAbsent(one)).map(({ range }) => range);
+    const onListed = (rows: number): void => {
+      listed += rows;
+    };
+    for await (const found of suspectsWithin(sides, table, terms, partly, onListed)) {
+      ids.push(...found.filter((one) => newerSide(one) !== 'there').map(({ id }) => id));
+      const newer = found.filter((one) => newerSide(one) !== 'here');
+      await fetchInParts(sides, table, await withoutForgotten(sides, table, terms.columns, newer, terms.own));
+    }
+    return { ids, listed };
   }
 
   /** The next ranges, up to where the peer has anything at all. */
-  async #compared(
-    { ledger, remote, pace }: Sides,
+  async #hashed(
+    { ledger, pace }: Sides,
     table: string,
-    { columns, floor }: Terms,
+    terms: Terms,
     from: Id | null,
     limit: BatchLimit,
     last: Id | null,
-  ): Promise<Compared[]> {
-    const ranges: Range[] = [];
-    const hashes: string[] = [];
+  ): Promise<Hashed[]> {
+    const ranges: Hashed[] = [];
     for (let after = from; ranges.length < TOGETHER; ) {
-      const begin = after;
-      const upTo = await pace.turn(() => ledger.cut(table, { after: begin, upTo: null }, portionOf(limit)));
-      const range = { after: begin, upTo };
+      const range = await hashNext(
+        ledger,
+        pace,
+        table,
+        terms.columns,
+        { after, upTo: null },
+        portionOf(limit),
+        terms.floor,
+      );
       ranges.push(range);
-      hashes.push(await pace.turn(() => hashPiece(ledger, table, columns, range, floor)));
-      if (upTo === null || hasNothingAfter(last, upTo)) break;
-      after = upTo;
+      after = range.upTo;
+      if (after === null || hasNothingAfter(last, after)) break;
     }
-    const theirs = await remote.hashes(table, columns, ranges, floor);
-    return ranges.map((range, i) => ({
-      range,
-      outcome: theirs[i] === hashes[i] ? 'same' : theirs[i]?.startsWith('0:') ? 'absent' : 'differs',
-    }));
+    return ranges;
   }
 
-  /** What of a range is newer here; what is newer there is fetched, and what was deleted here long ago is deleted there. */
-  async #toSend(sides: Sides, table: string, terms: Terms, { range, outcome }: Compared): Promise<Id[]> {
-    const { columns, floor, own } = terms;
-    if (outcome === 'same') return [];
-    if (outcome === 'absent') return await this.#pace.turn(() => sides.ledger.ids(table, range));
-    const ids: Id[] = [];
-    for await (const found of suspectsOf(sides, table, columns, floor, [range])) {
-      ids.push(...found.filter((one) => newerSide(one) !== 'there').map(({ id }) => id));
-      const newer = found.filter((one) => newerSide(one) !== 'here');
-      await fetchInParts(sides, table, await withoutForgotten(sides, table, columns, newer, own));
+  async #idsIn(ledger: SqliteLedger, table: string, range: Range): Promise<Id[]> {
+    const all: Id[] = [];
+    for (let { after } = range; ; ) {
+      const from = after;
+      const { ids, end } = await this.#pace.turn((portion) =>
+        ledger.ids(table, { after: from, upTo: range.upTo }, portion),
+      );
+      all.push(...ids);
+      if (end === null) return all;
+      after = end;
     }
-    return ids;
   }
 
-  /** As many of these rows as fit into one batch. Where some do not, it goes on after the last that did. */
+  /** As many of these rows as fit into one batch; `rest` are the ids after the last of them. */
   async #parcel(
     ledger: SqliteLedger,
     limit: BatchLimit,
     { tailFrom }: PeerState,
     table: string,
     ids: Id[],
-    upTo: Id | null,
-  ): Promise<Step> {
+  ): Promise<{ shipment?: Omit<PeerShipment, 'end'>; rest: Id[] }> {
     const batchId = Math.max(1, tailFrom ?? 1);
-    const room = { rows: limit.changes, bytes: limit.bytes };
-    for (let some = ids.slice(0, limit.changes); some.length > 0; ) {
+    const room = { rows: Math.min(limit.changes, BATCH_ROWS), bytes: limit.bytes };
+    for (let some = ids.slice(0, room.rows); some.length > 0; ) {
       const rows = some;
       const { body, count, rest } = await this.#pace.turn(() => ledger.changes(table, rows, batchId, room));
       if (rest.length > 0) {
         some = some.slice(0, Math.max(1, some.length - rest.length));
         continue;
       }
-      const after = some.length < ids.length ? (some.at(-1) as Id) : upTo;
-      return count === 0 ? { after } : { shipment: { batchId, body, count }, after };
+      return { ...(count > 0 && { shipment: { batchId, body, count } }), rest: ids.slice(some.length) };
     }
-    return { after: upTo };
+    return { rest: [] };
   }
 }
 
@@ -295,27 +335,29 @@ interface Step {
   after: Id | null;
 }
 
-/** What is compared of a table. */
-interface Terms {
-  columns: Columns;
-  /** Up to there one of the sides may have collected its tombstones; and this one. */
-  floor: number | undefined;
+interface Terms extends Compared {
+  /** Up to there this side may have collected its tombstones. */
   own: number | undefined;
 }
 
 type Sides = ReturnType<SeedOptions['sides']> & { pace: Pace };
 
 function runOf(number: number, theirs: Outline[] | undefined): Run {
-  return { number, theirs, walked: new Map(), ahead: { table: '', ranges: [] } };
+  return { number, theirs, walked: new Map(), ahead: undefined, blind: { left: 0, next: TOGETHER } };
 }
 
-/** Of ids that are no UTF-8 only a snapshot can send the rows. */
-function isAboutTheTable(error: unknown): boolean {
-  return error instanceof RowcastError && error.code === 'INVALID_TABLE';
+/**
+ * To tell of a row costs both sides about as much as to send it. Where more than half of the rows had to be told of, as many
+ * ranges are given without a question as were asked for; twice as many where it is so again.
+ */
+function blindAfter({ next }: Run['blind'], listed: number, ranges: Hashed[]): Run['blind'] {
+  const rows = ranges.reduce((sum, range) => sum + range.rows, 0);
+  if (ranges.length < TOGETHER || 2 * listed <= rows) return { left: 0, next: TOGETHER };
+  return { left: next, next: Math.min(2 * next, BLIND_MAX) };
 }
 
 function portionOf({ changes, bytes }: BatchLimit): Portion {
-  return { rows: Math.min(changes, PIECE.rows), bytes: Math.min(bytes, PIECE.bytes) };
+  return { rows: Math.min(changes, LARGE_RANGE.rows), bytes: Math.min(bytes, LARGE_RANGE.bytes) };
 }
 
 /** The peer's table ends before that: from there on it is given everything as in a snapshot. */

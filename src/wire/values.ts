@@ -169,7 +169,7 @@ export function affine(x: string, affinity: Affinity): string {
   }
 }
 
-function scaled(x: string): string {
+export function scaled(x: string): string {
   const [low, high] = [2n ** 52n, 2n ** 62n];
   return (
     `(WITH RECURSIVE f(m, e) AS (SELECT ${x}, 0 UNION ALL ` +
@@ -179,7 +179,7 @@ function scaled(x: string): string {
   );
 }
 
-function finite(x: string): string {
+export function finite(x: string): string {
   return `${x} BETWEEN -${REAL_MAX} AND ${REAL_MAX}`;
 }
 

@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest';
-import { compareIds, isId, type OwnId, partsOf, toWire } from '../../src/compare/ids.ts';
+import { compareIds, isId, keyOf, partsOf } from '../../src/compare/ids.ts';
+import { exactString } from '../../src/wire/exact-text.ts';
+import { idForWire } from '../../src/wire/values.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { database } from '../support/nodes.ts';
 
-const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
-const IDS: OwnId[] = [
+/** Text, with its bytes: not all of it is UTF-8. */
+const TEXTS = [
   '',
   ' ',
   '#',
@@ -38,23 +40,44 @@ const IDS: OwnId[] = [
   '\uffee',
   '😀',
   'zz',
-  bytes(),
-  bytes(0),
-  bytes(1, 2),
-  bytes(255),
-];
+].map((text) => Buffer.from(text));
+const NO_UTF8 = [
+  [0xff],
+  [0x21, 0xff],
+  [0x61, 0x00, 0x80],
+  [0x61, 0xc3],
+  [0xc3, 0xa9, 0x80],
+  [0xed, 0xa0, 0x80],
+  [...Buffer.from('$blob:'), 0xff],
+  [...Buffer.from('$bytes:'), 0xff],
+  [...Buffer.from('$c'), 0xff],
+  [...Buffer.from('$text:$blob:'), 0xff],
+].map((bytes) => Buffer.from(bytes));
+const BLOBS = [[], [0], [1, 2], [255]].map((bytes) => Buffer.from(bytes));
 
-test('every spelling on the wire is canonical, and no other is an id', () => {
-  expect(new Set(IDS.map(toWire)).size).toBe(IDS.length);
-  for (const id of IDS) expect(isId(toWire(id)), toWire(id)).toBe(true);
-  for (const id of ['$blob:1', '$blob:ab', '$blob:zz', '$int:1', '$real:1', '$text:a', '$text:'])
-    expect(isId(id), id).toBe(false);
+async function filled(): Promise<TestDatabase> {
+  const db = await database('CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID');
+  for (const id of [...TEXTS, ...NO_UTF8]) db.prepare('INSERT INTO t VALUES (CAST(? AS TEXT))').run(id);
+  for (const id of BLOBS) db.prepare('INSERT INTO t VALUES (?)').run(id);
+  return db;
+}
+
+const WIRE = `SELECT ${idForWire('id')} AS id FROM t`;
+const wireOf = (row: unknown): string => exactString((row as { id: Uint8Array }).id);
+
+test('every spelling on the wire is canonical, and no other is an id', async () => {
+  const wire = (await filled()).prepare(WIRE).all().map(wireOf);
+  expect(new Set(wire).size).toBe(TEXTS.length + NO_UTF8.length + BLOBS.length);
+  for (const id of wire) expect(isId(id), id).toBe(true);
+  const wrong = ['$blob:1', '$blob:ab', '$blob:zz', '$int:1', '$real:1', '$text:a', '$text:', '$bytes:41', '$bytes:ff'];
+  for (const id of [...wrong, '$bytes:F', '$bytes:']) expect(isId(id), id).toBe(false);
 });
 
 test('a range on the wire is exactly the ids between its bounds, in the order of the wire', async () => {
-  const db = await database('CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID');
-  for (const id of IDS) db.prepare('INSERT INTO t VALUES (?)').run(id);
-  const wire = IDS.map(toWire).sort(compareIds);
+  const db = await filled();
+  const wire = db.prepare(WIRE).all().map(wireOf).sort(compareIds);
+  const bytes = wire.map((id) => Buffer.from(keyOf(id), 'latin1'));
+  expect(bytes.toSorted(Buffer.compare)).toEqual(bytes);
   const bounds = [null, ...wire];
   for (const after of bounds) {
     for (const upTo of [...wire, null]) {
@@ -62,16 +85,13 @@ test('a range on the wire is exactly the ids between its bounds, in the order of
       const expected = wire.filter(
         (id) => (after === null || compareIds(id, after) > 0) && (upTo === null || compareIds(id, upTo) <= 0),
       );
-      expect(idsIn(db, after, upTo), `(${after}, ${upTo}]`).toEqual(expected);
+      const found = partsOf({ after, upTo }).flatMap(({ where, params }) =>
+        db
+          .prepare(`${WIRE} WHERE ${where('id')} ORDER BY t.id`)
+          .all(...params)
+          .map(wireOf),
+      );
+      expect(found, `(${after}, ${upTo}]`).toEqual(expected);
     }
   }
 });
-
-function idsIn(db: TestDatabase, after: string | null, upTo: string | null): string[] {
-  return partsOf({ after, upTo }).flatMap(({ where, params }) =>
-    db
-      .prepare(`SELECT id FROM t WHERE ${where('id')} ORDER BY id`)
-      .all(...params)
-      .map((row) => toWire((row as { id: OwnId }).id)),
-  );
-}

@@ -40,10 +40,11 @@ export async function pair(options: {
   tables?: string[];
   thereTables?: string[];
   config?: Partial<Config>;
+  clock?: VirtualClock;
   /** Rows that nobody captures: neither side sends them. */
   fill?(here: TestDatabase, there: TestDatabase): void;
 }): Promise<Pair> {
-  const clock = new VirtualClock((ms) => ms < 30_000);
+  const clock = options.clock ?? new VirtualClock((ms) => ms < 30_000);
   const [here, there] = [await database(options.here), await database(options.there ?? options.here)];
   const requests: Request[] = [];
   const link = { up: false };

@@ -122,8 +122,9 @@ test('a range that holds more than any asker has in one is not hashed to the end
   const listed = JSON.parse(
     (await manager.answer('/sync/compare', JSON.stringify(asked({ want: 'rows', ranges: [[null, null]] })))).body,
   );
-  expect(listed.rows.length).toBe(5_000);
-  expect(listed.upTo).toBe('05000');
+  expect(listed.rows.length).toBeGreaterThanOrEqual(2_000);
+  expect(listed.rows.length).toBeLessThan(2_500);
+  expect(listed.upTo).toBe(listed.rows.at(-1)[0]);
 });
 
 test('inside a transaction of the application nothing is told: it may be taken back', async () => {

@@ -1,9 +1,7 @@
 /** On demand, and by itself: when, how often, what is remembered, and what is told. */
 import { expect, test } from 'vitest';
-import { compareWithAll } from '../../src/compare/notes.ts';
-import { attach, type RowcastEvents } from '../../src/index.ts';
-import { Connection } from '../../src/sqlite/connection.ts';
-import { cleanUp, ITEMS, rowsOf, until } from '../support/nodes.ts';
+import type { RowcastEvents } from '../../src/index.ts';
+import { ITEMS, rowsOf, until } from '../support/nodes.ts';
 import { type Pair, pair, silently, THERE } from './pairs.ts';
 
 const DAY = 24 * 3_600_000;
@@ -33,7 +31,6 @@ test('once a day, first within a day, and what differs is put right', async () =
   await the.clock.advance(5_000);
   await until('it is planned', () => noteOf(the).due !== undefined);
   const begun = the.clock.now();
-  expect(noteOf(the)).toMatchObject({ cause: 'daily' });
   expect(Number(noteOf(the).due)).toBeGreaterThan(begun + DAY / 2 - 60_000);
   expect(Number(noteOf(the).due)).toBeLessThan(begun + DAY);
   silently([the.there], () => the.there.exec(`INSERT INTO items VALUES ('lost', 'x', 1, 1, ${T})`));
@@ -74,38 +71,7 @@ test('one on demand neither brings another about nor puts the next one off', asy
   expect(result).toMatchObject({ differences: 1, repaired: 0 });
   await the.clock.advance(5_000);
   expect(told.map(({ cause }) => cause)).toEqual(['asked']);
-  expect(noteOf(the)).toMatchObject({ due, cause: 'daily', last: { equal: false, differences: 1 } });
-});
-
-test('what was found out about all peers is compared at once, is not forgotten by a restart, and is done once', async () => {
-  const the = await acquainted({ verify: false });
-  the.there.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
-  the.there.exec(`INSERT INTO items VALUES ('lost', 'x', 1, 1, ${T})`);
-  the.there.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
-  const db = new Connection(the.here);
-  db.transaction(() => compareWithAll(db, 'renamed'));
-  db.release();
-  expect(noteOf(the)).toMatchObject({ due: 0, cause: 'renamed', found: 1 });
-  await the.manager.stop();
-  const again = attach(
-    the.here,
-    { id: 'here', peers: [THERE], clock: the.clock, maxAheadMs: 0, verify: false, batchMs: 1_000, fetch: the.fetch },
-    ['items'],
-  );
-  cleanUp(() => again.stop());
-  const told: RowcastEvents['verify-done'][] = [];
-  again.on('verify-done', (event) => told.push(event));
-  // It must show that it is a Rowcast before it is asked anything.
-  await the.clock.advance(10_000);
-  expect(told).toEqual([]);
-  the.here.exec("INSERT INTO items VALUES ('second', 'x', 1, 1, NULL)");
-  await again.flush();
-  await the.clock.advance(20_000);
-  await until('it has been compared', () => told.length === 1);
-  expect(told[0]).toMatchObject({ cause: 'renamed', equal: true, repaired: 1 });
-  await the.clock.jump(3 * DAY);
-  await the.clock.advance(5_000);
-  expect(told.length).toBe(1);
+  expect(noteOf(the)).toMatchObject({ due, last: { equal: false, differences: 1 } });
 });
 
 test('a peer that cannot answer is tried again, and is not said to be equal', async () => {

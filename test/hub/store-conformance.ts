@@ -3,6 +3,7 @@
  * methods say of themselves. A store runs through it by calling `storeConformance` with a way to make one.
  */
 import { describe, expect, test } from 'vitest';
+import type { Id, Range } from '../../src/compare/ids.ts';
 import type { Columns, Portion } from '../../src/compare/ledger.ts';
 import type { EdgeRow, HubStore, Segment, Sender, Stored } from '../../src/hub/store.ts';
 import type { BatchLimit } from '../../src/wire/body.ts';
@@ -44,7 +45,7 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
         live('\u00e9', T),
         live('', T),
       ]);
-      const listed = await store.ledger.list('items', columns, { after: null, upTo: null });
+      const listed = (await store.ledger.list('items', columns, { after: null, upTo: null }, many)).entries;
       expect(listed.map(({ id, version, deleted }) => [id, version, deleted])).toEqual([
         ['', T, false],
         ['B', T, false],
@@ -53,28 +54,62 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
         ['c', T, true],
         ['\u00e9', T, false],
       ]);
-      expect(await store.ledger.list('ITEMS', columns, { after: 'B', upTo: 'b' })).toEqual(listed.slice(2, 4));
-      expect(await store.ledger.entries('items', columns, ['c', 'nobody', 'a'])).toEqual([listed[2], listed[4]]);
+      expect(await store.ledger.list('ITEMS', columns, { after: 'B', upTo: 'b' }, many)).toEqual({
+        entries: listed.slice(2, 4),
+        end: null,
+      });
+      expect(await store.ledger.entries('items', columns, ['c', 'nobody', 'a'], many)).toEqual({
+        entries: [listed[2], listed[4]],
+        rest: [],
+      });
       expect(await store.ledger.outline()).toEqual([{ name: 'items', columns: null, last: '\u00e9' }]);
     });
 
-    test('a range is cut after so many rows, or bytes, and at least one', async () => {
+    test('an id that is not UTF-8 has its place where its bytes have it', async () => {
       const { store } = await make();
-      const rows = ['a', 'b', 'c', 'd'].map((id) => live(id, T, { name: 'x'.repeat(1_000) }));
-      await receive(store, rows);
+      const order = ['$bytes:21FF', 'a', '$bytes:61FF', 'b', 'c', '$bytes:C3', '\u00e9', '$bytes:FF'];
+      const rows = order.map((id, i) => (i % 3 === 2 ? gone(id, T) : live(id, T)));
+      await receive(store, rows.toReversed());
+      for (let i = 0; i < order.length; i++) {
+        const range = { after: i === 0 ? null : (order[i - 1] as string), upTo: null };
+        const { entries, end } = await store.ledger.list('items', columns, range, { ...many, rows: 3 });
+        expect(entries.map(({ id }) => id)).toEqual(order.slice(i, i + 3));
+        expect(end).toBe(order[i + 2] ?? null);
+        const spelt = await store.ledger.spell('items', columns, { after: null, upTo: order[i] as string }, many);
+        expect(spelt).toMatchObject({ rows: i + 1, end: null });
+      }
+      const { entries } = await store.ledger.entries('items', columns, order, many);
+      expect(entries.map(({ id }) => id)).toEqual(order);
+      expect(await store.ledger.outline()).toMatchObject([{ last: '$bytes:FF' }]);
+    });
+
+    test('a piece of a range is so many rows, or bytes, and at least one', async () => {
+      const { store } = await make();
+      const rows = ['a', 'b', 'c', 'd'].map((id) => live(id, T, { name: 'x'.repeat(2_000) }));
+      await receive(store, [...rows, live('e', T), gone('f', T)]);
       const all = { after: null, upTo: null };
-      expect(await store.ledger.cut('items', all, many)).toBeNull();
-      expect(await store.ledger.cut('items', all, { ...many, rows: 3 })).toBe('c');
-      expect(await store.ledger.cut('items', { after: 'b', upTo: 'd' }, { ...many, rows: 1 })).toBe('c');
-      expect(await store.ledger.cut('items', all, { ...many, bytes: 2_500 })).toBe('b');
-      expect(await store.ledger.cut('items', all, { ...many, bytes: 1 })).toBe('a');
-      expect(await store.ledger.cut('nothing', all, many)).toBeNull();
+      const piece = async (range: Range, portion: Portion): Promise<[number, Id | null]> => {
+        const { rows: n, end, texts } = await store.ledger.spell('items', columns, range, portion);
+        const listed = await store.ledger.list('items', columns, range, portion);
+        expect(listed).toMatchObject({ entries: { length: n }, end });
+        expect(texts.length).toBe(n === 0 ? 0 : 1);
+        return [n, end];
+      };
+      expect(await piece(all, { ...many, rows: 3 })).toEqual([3, 'c']);
+      expect(await piece({ after: 'b', upTo: 'd' }, { ...many, rows: 1 })).toEqual([1, 'c']);
+      expect(await piece(all, { ...many, bytes: 5_000 })).toEqual([2, 'b']);
+      expect(await piece(all, { ...many, bytes: 1 })).toEqual([1, 'a']);
+      expect(await piece({ after: 'd', upTo: null }, many)).toEqual([2, null]);
+      expect(await piece({ after: 'f', upTo: null }, many)).toEqual([0, null]);
+      expect(await store.ledger.spell('nothing', columns, all, many)).toEqual({ rows: 0, texts: [], end: null });
+      const some = await store.ledger.entries('items', columns, ['a', 'b', 'e', 'nobody'], { rows: 3, bytes: 4_500 });
+      expect(some).toMatchObject({ entries: [{ id: 'a' }, { id: 'b' }], rest: ['e', 'nobody'] });
     });
 
     test('what is spelt says everything of the columns that are asked for, and nothing of others', async () => {
       const [one, two] = [(await make()).store, (await make()).store];
       const text = async (store: HubStore, of: Columns = columns): Promise<string> => {
-        const { texts } = await store.ledger.spell('items', of, { after: null, upTo: null });
+        const { texts } = await store.ledger.spell('items', of, { after: null, upTo: null }, many);
         return texts.map((part) => new TextDecoder().decode(part)).join('');
       };
       await receive(one, [live('x', T, { name: 'a', more: 1 }), gone('y', T)]);
@@ -87,7 +122,7 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(await text(one, null)).not.toBe(await text(two, null));
       await receive(two, [live('x', T, { name: 'b' })]);
       expect(await text(one)).not.toBe(await text(two));
-      expect((await one.ledger.spell('items', columns, { after: 'x', upTo: null })).rows).toBe(1);
+      expect((await one.ledger.spell('items', columns, { after: 'x', upTo: null }, many)).rows).toBe(1);
     });
 
     test('rows are handed out as the first that fit', async () => {

@@ -78,7 +78,7 @@ test('where the peer has nothing more, everything is sent as in a snapshot', asy
   await the.manager.flush();
   // The first one is the end of the range in which the peer's own rows end.
   expect(sent(the, '/sync')).toBe(5);
-  expect(sent(the, '/sync/compare')).toBe(3);
+  expect(sent(the, '/sync/compare')).toBe(4);
   expect(exactRows(the.here, 'items')).toEqual(exactRows(the.there, 'items'));
 });
 
@@ -92,6 +92,31 @@ test('a peer that differs everywhere gets all of it, in batches no larger than a
   expect(Math.max(...acked)).toBeLessThanOrEqual(700);
   expect(acked.reduce((sum, n) => sum + n, 0)).toBe(3_001);
   expect(exactRows(the.here, 'items')).toEqual(exactRows(the.there, 'items'));
+});
+
+test('where nearly all differs the rest is given without many questions, and where it no longer does they are asked', async () => {
+  const asked = async (rows: number, which: string): Promise<[number, number]> => {
+    const the = await acquainted(rows, { batchSize: 100 });
+    silently([the.there], () =>
+      the.there.exec(`UPDATE items SET name = 'old', updated_at = updated_at - 1 WHERE ${which}`),
+    );
+    seed(the);
+    let changes = 0;
+    the.manager.on('acked', (acked) => {
+      changes += acked.changes;
+    });
+    await the.manager.flush();
+    expect(exactRows(the.here, 'items')).toEqual(exactRows(the.there, 'items'));
+    return [changes, sent(the, '/sync/compare')];
+  };
+  const [changes, questions] = await asked(20_000, 'true');
+  expect(changes).toBe(20_001);
+  // 200 ranges: 16 are asked for, 16 not, 16 asked for, 32 not, 16 asked for, 64 not, 16 asked for, 24 not.
+  expect(questions).toBeLessThanOrEqual(1 + 4 * 4 + 2);
+  // The first 16 ranges differ, and so many more are given; of all others the peer is asked, and is sent nothing.
+  const [few] = await asked(20_000, 'value < 1600');
+  expect(few).toBeGreaterThan(1_600);
+  expect(few).toBeLessThan(4_000);
 });
 
 test('the position survives the end of the process', async () => {

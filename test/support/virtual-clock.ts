@@ -50,6 +50,11 @@ export class VirtualClock implements Clock {
     });
   }
 
+  /** Time passes while somebody works: nobody wakes up meanwhile. */
+  shift(ms: number): void {
+    this.#now += ms;
+  }
+
   /** Moves time on, from one sleeper to the next, and lets each do what it woke up for. */
   async advance(ms: number): Promise<void> {
     await settle();

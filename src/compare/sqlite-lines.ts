@@ -1,0 +1,160 @@
+/**
+ * What a node holds of a table, as SQL: its rows, the rows that a UNIQUE value hides, and its tombstones, each by the id of
+ * its own, and no id twice.
+ */
+import { RowcastError } from '../errors.ts';
+import type { Value } from '../sqlite/connection.ts';
+import type { Column, Table } from '../sqlite/schema.ts';
+import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
+import { changeSql } from '../wire/body.ts';
+import { affine, decode, encode, rowJson } from '../wire/values.ts';
+import type { Id } from './ids.ts';
+import type { Columns } from './ledger.ts';
+import { columnsOf, jsonLines, rowLine, tombstoneLines } from './lines.ts';
+
+/** Where the ids of a statement come from: a part of the order, or a list that is bound. */
+export interface Choice {
+  where(column: string): string;
+  params: Value[];
+}
+
+/** Rows, hidden rows or tombstones: the id, and where they are. */
+export interface Source {
+  k: string;
+  from: string;
+}
+
+/** The ids of a JSON array that is bound, as they stand in a table. */
+export const LISTED = `SELECT ${decode('value')} FROM json_each(?)`;
+
+export function listed(ids: Id[]): Choice {
+  return { where: (column) => `${column} IN (${LISTED})`, params: [JSON.stringify(ids)] };
+}
+
+const LIMIT = 'LIMIT CAST(? AS INTEGER)';
+
+/** A choice is made three times: among the rows, the hidden ones and the tombstones. */
+export function threeTimes({ params }: Choice): Value[] {
+  return [...params, ...params, ...params];
+}
+
+export function sourcesOf(
+  table: Table,
+  choice: Choice,
+  floor?: number,
+): { rows: Source; hidden: Source; tombstones: Source } {
+  const name = literal(table.name);
+  const row = `t.${quote(table.id)} COLLATE BINARY`;
+  const live = (id: string): string => `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row} = ${id})`;
+  const above = floor === undefined ? '' : ` AND g.version > ${floor}`;
+  const isHidden = (id: string): string =>
+    `EXISTS (SELECT 1 FROM main._hidden AS o WHERE o.table_name = ${name} AND o.row_id = ${id})`;
+  return {
+    rows: { k: row, from: `FROM ${table.target} AS t WHERE ${choice.where(row)}` },
+    hidden: {
+      k: 'h.row_id',
+      from:
+        `FROM main._hidden AS h WHERE h.table_name = ${name} AND ${choice.where('h.row_id')} ` +
+        `AND NOT ${live('h.row_id')}`,
+    },
+    tombstones: {
+      k: 'g.row_id',
+      from:
+        `FROM main._tombstones AS g WHERE g.table_name = ${name} AND ${choice.where('g.row_id')} ` +
+        `AND NOT ${live('g.row_id')} AND NOT ${isHidden('g.row_id')}${above}`,
+    },
+  };
+}
+
+/** What there is of these at all, so that nothing is prepared, and put in order, for what is not there; binds three times. */
+export function presenceOf(table: Table, { where }: Choice): string {
+  const own = (name: string): string =>
+    `EXISTS (SELECT 1 FROM main.${name} AS o WHERE o.table_name = ${literal(table.name)} AND ${where('o.row_id')})`;
+  const rows = `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${where(`t.${quote(table.id)} COLLATE BINARY`)})`;
+  return `SELECT ${rows} AS rows, ${own('_hidden')} OR ${own('_tombstones')} AS besides`;
+}
+
+/** What is spelt: `version` is that of a row `t` as SQL; a row with more than `most` bytes has no line. */
+export interface Wanted {
+  columns: Columns;
+  version: string;
+  most: number;
+  /** Whether there is anything but rows. */
+  besides: boolean;
+  /** Tombstones up to there are left out. */
+  floor?: number | undefined;
+}
+
+/** `k`, `version`, `deleted`, `line` of each, in the order of `k`: the first of them, as many as is bound. */
+export function linesOf(table: Table, choice: Choice, { columns, version, most, besides, floor }: Wanted): string {
+  const wanted = sharedColumns(table, columns);
+  const { rows, hidden, tombstones } = sourcesOf(table, choice, floor);
+  const line = rowLine(
+    wanted.map(({ asked }) => asked),
+    (asked) => stored(table, wanted.find((one) => one.asked === asked)?.own as Column, asked, version),
+    most,
+  );
+  const live = `SELECT ${rows.k} AS k, ${version} AS version, 0 AS deleted, ${line} AS line ${rows.from}`;
+  if (!besides) return `${live} ORDER BY k ${LIMIT}`;
+  const json = Object.fromEntries(wanted.map(({ asked }) => [asked.name, asked.affinity]));
+  // They are sorted after they are spelt: without a limit of their own all would be spelt for the first of them.
+  const first = `SELECT h.row_id AS k, h.version AS version, h.row_data AS r ${hidden.from} ORDER BY h.row_id ${LIMIT}`;
+  const dead = tombstoneLines(`SELECT ${tombstones.k} AS k, g.version AS version ${tombstones.from}`);
+  return `${live} UNION ALL ${jsonLines(json, first, most)} UNION ALL ${dead} ORDER BY k ${LIMIT}`;
+}
+
+/** What that binds. */
+export function linesParams({ params }: Choice, besides: boolean, rows: number): Value[] {
+  return besides ? [...params, ...params, rows, ...params, rows] : [...params, rows];
+}
+
+/** `k` alone, at a fraction of the cost. */
+export function idsOf(table: Table, choice: Choice): string {
+  const sources = Object.values(sourcesOf(table, choice)).map(({ k, from }) => `SELECT ${k} AS k ${from}`);
+  return `${sources.join(' UNION ALL ')} ORDER BY k`;
+}
+
+/** `k` and about how many bytes it makes, in the order of `k`. */
+export function sizesOf(table: Table, choice: Choice): string {
+  const { rows, hidden, tombstones } = sourcesOf(table, choice);
+  const lengths = table.columns.map(({ name }) => `coalesce(octet_length(t.${quote(name)}), 4)`);
+  const names = table.columns.reduce((sum, { name }) => sum + Buffer.byteLength(name) + 6, 60);
+  return [
+    `SELECT ${rows.k} AS k, ${shallow(lengths, ' + ')} + ${names} AS bytes ${rows.from}`,
+    `SELECT ${hidden.k} AS k, octet_length(h.row_data) + 60 AS bytes ${hidden.from}`,
+    `SELECT ${tombstones.k} AS k, 2 * octet_length(g.row_id) + 120 AS bytes ${tombstones.from} ORDER BY k`,
+  ].join(' UNION ALL ');
+}
+
+/** `change` of each, which brings the other side to what is here, in the order of the ids. */
+export function changesOf(table: Table, choice: Choice, version: string): string {
+  const { rows, hidden, tombstones } = sourcesOf(table, choice);
+  const name = literal(table.wireName);
+  const row = rowJson(table, 't', { column: table.updatedAt, by: version });
+  const id = encode('g.row_id', 'TEXT');
+  const tombstone = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
+  const insert = (json: string): string => changeSql({ op: "'INSERT'", table: name, row: json, oldId: "'null'" });
+  const remove = changeSql({ op: "'DELETE'", table: name, row: tombstone, oldId: `json_quote(${id})` });
+  const all = [
+    `SELECT ${rows.k} AS k, ${insert(row)} AS change ${rows.from}`,
+    `SELECT ${hidden.k} AS k, ${insert('h.row_data')} AS change ${hidden.from}`,
+    `SELECT ${tombstones.k} AS k, ${remove} AS change ${tombstones.from}`,
+  ];
+  return `SELECT change FROM (${all.join(' UNION ALL ')}) ORDER BY k`;
+}
+
+/** The columns that are asked for, as the asker and as this table has them. */
+export function sharedColumns(table: Table, columns: Columns): { asked: Column; own: Column }[] {
+  if (columns === null) return table.columns.map((own) => ({ asked: own, own }));
+  return columnsOf(columns).map((asked) => {
+    const own = table.columns.find(({ wireName }) => fold(wireName) === fold(asked.name));
+    if (own) return { asked, own };
+    throw new RowcastError('INVALID_TABLE', `table "${table.name}" has no column ${JSON.stringify(asked.name)} here`);
+  });
+}
+
+function stored(table: Table, own: Column, asked: Column, version: string): string {
+  if (own.name === table.updatedAt) return version;
+  const value = `t.${quote(own.name)}`;
+  return own.affinity === asked.affinity ? value : affine(value, asked.affinity);
+}

@@ -1,0 +1,137 @@
+/** How much at once, and how much of the time: with a clock that moves on by the work that is done. */
+import { expect, test } from 'vitest';
+import { Pace } from '../../src/compare/pace.ts';
+import { Random } from '../support/model.ts';
+import { ITEMS, rowsOf, until } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
+import { pair, silently, THERE } from './pairs.ts';
+
+const T = 1_600_000_000_000;
+
+/** Work takes time; everything else takes none. */
+class WorkingClock extends VirtualClock {
+  worked = 0;
+  rested = 0;
+
+  work(ms: number): void {
+    this.worked += ms;
+    this.shift(ms);
+  }
+
+  override sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    this.rested += ms;
+    return super.sleep(ms, signal);
+  }
+}
+
+test('a tenth of the time is worked, whatever each turn takes, and nobody waits for more than a turn and a bit', async () => {
+  const clock = new WorkingClock(() => true);
+  const pace = new Pace(clock, 0.1, new AbortController().signal);
+  const random = new Random(7);
+  for (let i = 0; i < 300; i++) {
+    await pace.turn(() => clock.work(Math.floor(random.next() * 5)));
+    // What was worked since the last rest is less than the shortest turn that brings one about.
+    expect(clock.rested).toBeGreaterThanOrEqual(9 * (clock.worked - 2));
+  }
+  expect(clock.worked).toBeGreaterThan(300);
+  await pace.afterPeer(50);
+  expect(clock.rested).toBeGreaterThanOrEqual(9 * (clock.worked + 50 - 2));
+});
+
+test('on demand there is no rest, and everybody else has a turn all the same', async () => {
+  const clock = new WorkingClock(() => true);
+  const pace = new Pace(clock, 1, new AbortController().signal);
+  for (let i = 0; i < 50; i++) await pace.turn(() => clock.work(2));
+  expect(clock.rested).toBe(0);
+  expect(clock.requested.length).toBe(50);
+  for (let i = 0; i < 64; i++) await pace.turn(() => {});
+  expect(clock.requested.length).toBe(51);
+});
+
+test('a turn reads as much as takes no time: less after a slow one, more after a fast one', async () => {
+  const clock = new WorkingClock(() => true);
+  const pace = new Pace(clock, 1, new AbortController().signal);
+  const usPerRow = { now: 1 };
+  let due = 0;
+  const turn = (): Promise<number> =>
+    pace.turn(({ rows }) => {
+      due += rows * usPerRow.now;
+      clock.work(Math.floor(due / 1_000));
+      due %= 1_000;
+      return rows;
+    });
+  let rows = 0;
+  for (let i = 0; i < 20; i++) rows = await turn();
+  expect(rows).toBe(512);
+  // Rows that are a hundred times as dear: after a few turns none takes longer than four milliseconds.
+  usPerRow.now = 100;
+  for (let i = 0; i < 10; i++) await turn();
+  const taken: number[] = [];
+  for (let i = 0; i < 50; i++) taken.push((await turn()) * usPerRow.now);
+  expect(Math.max(...taken)).toBeLessThanOrEqual(4_000);
+  usPerRow.now = 1;
+  for (let i = 0; i < 20; i++) rows = await turn();
+  expect(rows).toBe(512);
+});
+
+test('the comparison of the day takes a tenth of the time of both sides, one that is asked for takes what it needs', async () => {
+  const clock = new WorkingClock((ms) => ms < 2_000);
+  const the = await pair({ here: ITEMS, clock, config: { verify: { every: '1h' }, random: () => 0.5 } });
+  the.link.up = true;
+  the.here.exec("INSERT INTO items VALUES ('first', 'x', 1, 1, NULL)");
+  await the.manager.flush();
+  silently([the.here, the.there], () => {
+    for (const db of [the.here, the.there]) {
+      db.exec(
+        'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) ' +
+          `INSERT INTO items SELECT printf('row-%05d', i), 'x', i, 1, ${T} FROM n`,
+      );
+    }
+  });
+  // A row takes 20 microseconds, on either side.
+  let due = 0;
+  const onRead = (rows: number): void => {
+    due += rows * 20;
+    clock.work(Math.floor(due / 1_000));
+    due %= 1_000;
+  };
+  for (const db of [the.here, the.there]) slow(db, onRead);
+  const told: { cause: string; ms: number; equal: boolean; worked: number }[] = [];
+  let before = clock.worked;
+  the.manager.on('verify-done', (event) => {
+    told.push({ ...event, worked: clock.worked - before });
+    before = clock.worked;
+  });
+  await the.manager.verify(THERE);
+  const planned = () => rowsOf(the.here, `SELECT 1 FROM _meta WHERE key = 'verify ${THERE}'`).length > 0;
+  await clock.advance(5_000);
+  await until('it is planned', planned);
+  await clock.jump(3_600_000);
+  await clock.advance(5_000);
+  await until('the day has come', () => told.length === 2);
+  expect(told).toMatchObject([
+    { cause: 'asked', equal: true },
+    { cause: 'daily', equal: true },
+  ]);
+  for (const { worked } of told) expect(worked).toBeGreaterThanOrEqual(2 * 100);
+  const [asked, daily] = told.map(({ worked, ms }) => worked / ms) as [number, number];
+  // Others that sleep take the time along, so that it is a little more than the comparison has needed.
+  expect(asked).toBeGreaterThan(0.12);
+  expect(daily).toBeLessThanOrEqual(0.1);
+  expect(daily).toBeGreaterThan(0.02);
+});
+
+/** Calls back whenever lines are read, with how many. */
+function slow(db: { prepare(sql: string): object }, onRead: (rows: number) => void): void {
+  const prepare = db.prepare.bind(db);
+  db.prepare = (sql: string) => {
+    const statement = prepare(sql) as { get(...params: unknown[]): unknown };
+    if (!sql.includes('group_concat(line')) return statement;
+    const get = statement.get.bind(statement);
+    statement.get = (...params: unknown[]) => {
+      onRead(Number(params.at(-1)));
+      return get(...params);
+    };
+    return statement;
+  };
+}
