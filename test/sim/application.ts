@@ -6,7 +6,7 @@ import { isDiskTrouble, type Machine, type Surroundings } from './machine.ts';
 import { POISON } from './network.ts';
 import { isAbove, type Key, keyOf, tableIn, type Version } from './oracle.ts';
 import { type Random, stream } from './random.ts';
-import { NEW_COLUMN, rowsOf, rowsOn } from './rows.ts';
+import { knowsNewColumn, NEW_COLUMN, rowsOf, rowsOn } from './rows.ts';
 
 type Param = string | number | bigint | null | Uint8Array;
 
@@ -21,6 +21,8 @@ export interface Write {
   key: Key;
   version: Version;
   lost: boolean;
+  /** It was recorded by triggers from before the migration, and went out without the new column: see `captured`. */
+  behind?: boolean;
 }
 
 /** Through which connection the application writes. */
@@ -186,7 +188,8 @@ export class Application {
     const unseen = all.filter(({ key }) => machine.unseen.has(tableIn(key)));
     for (const { key, version } of unseen) this.#checks.unseen(machine, key, version);
     for (const table of new Set(unseen.map(({ key }) => tableIn(key)))) machine.noteUnseen(table);
-    const written = all.filter((write) => !unseen.includes(write));
+    const behind = machine.migrated && !knowsNewColumn(machine.disk);
+    const written = all.filter((write) => !unseen.includes(write)).map((write) => ({ ...write, behind }));
     for (const write of written) {
       const had = machine.versions.get(write.key);
       if (!isAbove(write.version, had)) this.#checks.notAdvanced(machine, index, write.key, had, write.version);
@@ -196,8 +199,8 @@ export class Application {
     this.#checks.captured(machine, index, written);
   }
 
-  #count(machine: Machine, { key, version }: Omit<Write, 'lost'>): void {
-    const record = { key, version, lost: false };
+  #count(machine: Machine, write: Omit<Write, 'lost'>): void {
+    const record = { ...write, lost: false };
     this.writes.push(record);
     machine.notDurable.push(record);
   }

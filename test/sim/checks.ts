@@ -125,16 +125,18 @@ export class Checks {
     );
   }
 
-  /** A committed write has its change row, and the other way round. */
+  /**
+   * A committed write has its change row, and the other way round. Triggers from before a migration do not know the new
+   * column, and what they have recorded is recorded once more, above it: until then the row is told without the column.
+   */
   captured(machine: Machine, index: number, written: Omit<Write, 'lost'>[]): void {
     machine.touched = true;
     const last = new Map<Key, Version>();
-    for (const { key, version } of written) last.set(key, version);
+    for (const { key, version, behind } of written) last.set(key, behind ? withoutNewColumn(version) : version);
     const changes = new Map<Key, Pending>();
     for (const change of this.#newChanges(machine)) changes.set(keyOf(change.table, change.id), change);
     const where = `${machine.name} write ${index}`;
-    // Triggers from before a migration do not know the new column; what they have captured is captured again.
-    const tell = ({ isDelete, updatedAt, row: { [NEW_COLUMN]: _, ...row } }: Version): string =>
+    const tell = ({ isDelete, updatedAt, row }: Version): string =>
       isDelete ? `deleted at ${updatedAt}` : canonical(row);
     for (const [key, version] of last) {
       const change = changes.get(key);
@@ -371,7 +373,7 @@ export class Checks {
 
   /**
    * The columns that all nodes know are those of one write, and the version is that write's, or above it by the steps in
-   * which nodes fill in what they had kept; the new column is that write's own or, where its writer did not have the column,
+   * which nodes fill in what they had kept; the new column is that write's own or, where it was told without the column,
    * one that somebody has written to that row.
    */
   #putTogether({ key, version }: Told, writes: Write[]): void {
@@ -379,12 +381,12 @@ export class Checks {
     const of = writes.filter((write) => write.key === key && !write.lost);
     const { [NEW_COLUMN]: extra = null, ...known } = version.row;
     const steps = this.#world.plan.nodes;
-    const from = of.find(({ version: { isDelete, updatedAt, row } }) => {
+    const from = of.find(({ version: { isDelete, updatedAt, row }, behind }) => {
       const { [NEW_COLUMN]: own, ...written } = row;
       // One that is below was recorded in the same transaction before it got its version, and loses to it everywhere.
       const near = version.updatedAt <= updatedAt + steps;
       // NULL is what a migration leaves, until the value is filled in.
-      const fits = extra === null || own === undefined || own === extra;
+      const fits = extra === null || own === undefined || behind === true || own === extra;
       return (
         !isDelete && near && fits && canonical({ ...written, updated_at: 0 }) === canonical({ ...known, updated_at: 0 })
       );
@@ -407,6 +409,11 @@ function isFollowed(gone: Pending, pending: Pending[]): boolean {
 
 function sameVersion(a: Version, b: Version): boolean {
   return isAtLeast(a, b) && isAtLeast(b, a);
+}
+
+function withoutNewColumn(version: Version): Version {
+  const { [NEW_COLUMN]: _, ...row } = version.row;
+  return { ...version, row };
 }
 
 function withoutTime(rows: Map<Key, WireRow>): Map<Key, WireRow> {

@@ -110,6 +110,12 @@ export function isCaptured(disk: Disk, table: TableName): boolean {
   return disk.all("SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?", table).length > 0;
 }
 
+/** Do the triggers of `items` record the new column? */
+export function knowsNewColumn(disk: Disk): boolean {
+  const sql = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'items' AND instr(sql, ?) > 0";
+  return disk.all(sql, NEW_COLUMN).length > 0;
+}
+
 /** The table that a row belongs to, by its columns. */
 export function tableOfRow(row: WireRow): TableName {
   return 'item_id' in row ? 'notes' : 'email' in row ? 'people' : 'items';
