@@ -3,9 +3,12 @@ import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
+import { NEW_COLUMN } from './migration.ts';
+import { covers, isPutTogether, notAsGiven, versionOnMachine } from './mixed.ts';
 import { canonical, describe, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
+import { isMixed } from './plan.ts';
 import { isInSeed } from './roster.ts';
-import { exactRowsOn, hiddenOn, NEW_COLUMN, rowsOn, tableOfRow, unstampedOn, versionOn, versionOnHub } from './rows.ts';
+import { exactRowsOn, hiddenOn, rowsOn, tableOfRow, unstampedOn, versionOn, withoutNewColumn } from './rows.ts';
 
 /** A captured change that is still there. */
 interface Pending {
@@ -55,7 +58,7 @@ export class Checks {
   }
 
   get #mixedSchemas(): boolean {
-    return this.#world.plan.faults.schema !== undefined;
+    return isMixed(this.#world.plan);
   }
 
   fail(message: string): void {
@@ -69,7 +72,11 @@ export class Checks {
 
   /** Everything that was applied since the last write is there, and nothing else. */
   beforeWrite(machine: Machine): void {
-    if (this.#mixedSchemas) return;
+    if (this.#mixedSchemas) {
+      const wrong = notAsGiven(machine);
+      if (wrong) this.fail(`${machine.name} does not have what it has been given: ${wrong}`);
+      return;
+    }
     const isSeen = ([key]: [Key, unknown]): boolean => !machine.unseen.has(tableIn(key));
     const given = new Map([...machine.versions.rows()].filter(isSeen));
     const difference = differenceOf(given, new Map([...this.#livingOn(machine)].filter(isSeen)));
@@ -78,7 +85,7 @@ export class Checks {
 
   /** Visible or hidden. A hidden row that was written or deleted since then goes with the next look at the table. */
   #livingOn({ disk, versions }: Machine): Map<Key, WireRow> {
-    const visible = rowsOn(disk, false);
+    const visible = rowsOn(disk);
     const hidden = [...hiddenOn(disk)].filter(([key]) => !visible.has(key) && versions.get(key)?.isDelete !== true);
     return hidden.length === 0 ? visible : new Map([...visible, ...hidden]);
   }
@@ -113,7 +120,7 @@ export class Checks {
   }
 
   nothingWritten(machine: Machine, before: Map<Key, WireRow>): void {
-    const difference = differenceOf(before, rowsOn(machine.disk, machine.migrated));
+    const difference = differenceOf(before, rowsOn(machine.disk));
     if (difference) this.fail(`${machine.name}: a transaction that was rolled back has left something: ${difference}`);
     if (this.#newChanges(machine).length > 0)
       this.fail(`${machine.name}: a transaction that was rolled back was captured`);
@@ -144,8 +151,9 @@ export class Checks {
       const recorded = change ? tell(change.version) : 'nothing';
       if (said !== recorded) this.fail(`${where}: ${key} became ${said}, but what was captured is ${recorded}`);
     }
-    for (const key of changes.keys()) {
-      if (!last.has(key)) this.fail(`${where}: a change of ${key} was captured, which was not written`);
+    for (const [key, change] of changes) {
+      if (last.has(key) || (this.#mixedSchemas && isPutTogether(machine, change))) continue;
+      this.fail(`${where}: a change of ${key} was captured, which was not written`);
     }
   }
 
@@ -198,11 +206,17 @@ export class Checks {
     }
   }
 
-  /** Changes that appear without a write of the application would go round in circles. */
+  /**
+   * Changes that appear without a write of the application would go round in circles. Where schemas are mixed there are
+   * such: a row that was put together from two is told to all.
+   */
   #unasked(machine: Machine): void {
-    const [change] = this.#newChanges(machine);
-    if (!change || this.#mixedSchemas || this.retried) return;
-    this.fail(`${machine.name} has captured a change of ${change.table}/${change.id} that it was sent`);
+    for (const change of this.#newChanges(machine)) {
+      const key = keyOf(change.table, change.id);
+      const isFine = this.retried || (this.#mixedSchemas && isPutTogether(machine, change));
+      if (!isFine) this.fail(`${machine.name} has captured a change of ${key} that it was sent`);
+      if (this.#mixedSchemas) machine.versions.merge(key, change.version);
+    }
   }
 
   /**
@@ -236,14 +250,10 @@ export class Checks {
 
   /** Undefined where the peer has that version or a newer one and, where machines lose power, would still have it after that. */
   #missing(peer: Machine, { table, id, version }: Pending): string | undefined {
-    if (!peer.ready || !this.#covers(versionOnMachine(peer, table, id), version)) return 'does not have it';
+    const key = keyOf(table, id);
+    if (!peer.ready || !covers(peer, key, versionOnMachine(peer, table, id), version)) return 'does not have it';
     if (this.#world.plan.faults['power-cut'] === undefined) return undefined;
-    return this.#covers(peer.durableVersion(keyOf(table, id)), version) ? undefined : 'would lose it in a power cut';
-  }
-
-  #covers(has: Version | undefined, version: Version): boolean {
-    if (!has) return false;
-    return this.#mixedSchemas ? has.updatedAt >= version.updatedAt : isAtLeast(has, version);
+    return covers(peer, key, peer.durableVersion(key), version) ? undefined : 'would lose it in a power cut';
   }
 
   #isLetter(machine: Machine, url: string, { table, id }: Pending): boolean {
@@ -302,8 +312,8 @@ export class Checks {
       if (unstamped) this.fail(`${name}: the version of ${unstamped} was never written into the row`);
     }
     for (const other of others) {
-      if (exactRowsOn(first.disk, first.migrated) === exactRowsOn(other.disk, other.migrated)) continue;
-      const difference = differenceOf(rowsOn(first.disk, first.migrated), rowsOn(other.disk, other.migrated));
+      if (exactRowsOn(first.disk) === exactRowsOn(other.disk)) continue;
+      const difference = differenceOf(rowsOn(first.disk), rowsOn(other.disk));
       this.fail(`${first.name} and ${other.name} differ: ${difference ?? 'in a storage class'}`);
     }
     for (const machine of machines) {
@@ -328,7 +338,7 @@ export class Checks {
    * that somebody has written, or nothing where it was deleted. Which one is taken from the first node.
    */
   #settleLoose(expected: Versions, node: Machine, writes: Write[]): void {
-    const found = rowsOn(node.disk, node.migrated);
+    const found = rowsOn(node.disk);
     for (const [key, how] of this.#loose) {
       const row = found.get(key);
       const newest = expected.get(key);
@@ -345,20 +355,17 @@ export class Checks {
   }
 
   #asExpected(node: Machine, expected: Versions): void {
-    const difference = differenceOf(expected.visible(), rowsOn(node.disk, node.migrated));
+    const difference = differenceOf(expected.visible(), rowsOn(node.disk));
     if (difference) {
       this.fail(`${node.name} is not what was written: ${difference}`);
       return;
     }
-    const living = differenceOf(
-      expected.rows(),
-      new Map([...rowsOn(node.disk, node.migrated), ...hiddenOn(node.disk)]),
-    );
+    const living = differenceOf(expected.rows(), new Map([...rowsOn(node.disk), ...hiddenOn(node.disk)]));
     if (living) this.fail(`${node.name} does not keep what it hides: ${living}`);
     for (const [key, version] of expected.entries()) {
       if (!version.isDelete) continue;
       const id = key.slice(key.indexOf('/') + 1);
-      const has = versionOn(node.disk, tableIn(key), id, node.migrated);
+      const has = versionOn(node.disk, tableIn(key), id);
       if (has?.updatedAt !== version.updatedAt) {
         this.fail(`${node.name} does not know that ${key} was ${describe(version)}: ${describe(has)}`);
       }
@@ -397,10 +404,6 @@ export class Checks {
   }
 }
 
-function versionOnMachine({ kind, disk, migrated }: Machine, table: TableName, id: string): Version | undefined {
-  return kind === 'hub' ? versionOnHub(disk, table, id) : versionOn(disk, table, id, migrated);
-}
-
 function isFollowed(gone: Pending, pending: Pending[]): boolean {
   return pending.some(
     ({ table, id, version }) => table === gone.table && id === gone.id && isAtLeast(version, gone.version),
@@ -409,11 +412,6 @@ function isFollowed(gone: Pending, pending: Pending[]): boolean {
 
 function sameVersion(a: Version, b: Version): boolean {
   return isAtLeast(a, b) && isAtLeast(b, a);
-}
-
-function withoutNewColumn(version: Version): Version {
-  const { [NEW_COLUMN]: _, ...row } = version.row;
-  return { ...version, row };
 }
 
 function withoutTime(rows: Map<Key, WireRow>): Map<Key, WireRow> {

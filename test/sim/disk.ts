@@ -7,6 +7,7 @@
 import { createRequire } from 'node:module';
 import { attach } from '../../src/index.ts';
 import type { Database } from '../../src/sqlite/connection.ts';
+import { addsColumn, columnOn, type Migration, NEW_COLUMN, tableOn } from './migration.ts';
 
 interface RawStatement {
   run(...params: unknown[]): unknown;
@@ -59,13 +60,17 @@ function schemaOf(kind: DiskKind): string {
 }
 
 /** As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. */
-export function rebuildSql(kind: DiskKind, table: TableName): string[] {
+export function rebuildSql(disk: Disk, table: TableName, adding = false): string[] {
+  const { kind } = disk;
+  const name = tableOn(disk, table);
+  const extra = table === 'items' && (adding || (disk.migrated && addsColumn(disk.migration)));
+  const columns = `${columnsOf(kind, table)}${extra ? `, ${NEW_COLUMN} TEXT` : ''}`;
   const rebuilt = [
     'BEGIN IMMEDIATE',
-    `CREATE TABLE new_${table} (${columnsOf(kind, table)})`,
-    `INSERT INTO new_${table} SELECT * FROM ${table}`,
-    `DROP TABLE ${table}`,
-    `ALTER TABLE new_${table} RENAME TO ${table}`,
+    `CREATE TABLE new_${name} (${columns.replace(/\bname\b/, columnOn(disk, table, 'name'))})`,
+    `INSERT INTO new_${name} SELECT *${adding ? ', NULL' : ''} FROM ${name}`,
+    `DROP TABLE ${name}`,
+    `ALTER TABLE new_${name} RENAME TO ${name}`,
     ...(INDEXES[table] === undefined ? [] : [INDEXES[table]]),
     'COMMIT',
   ];
@@ -100,6 +105,10 @@ export class Disk {
   /** Commits of any connection so far, failed ones not counted. */
   commits = 0;
   readOnly = false;
+  /** The migration that the schedule has for its nodes. */
+  migration: Migration | undefined;
+  /** Is its schema the newer one? */
+  migrated = false;
   /** The level that the present connection has asked for. */
   synchronous = 1;
   #raw: Raw;

@@ -101,7 +101,8 @@ export class Network {
     const random = stream(this.#o.plan.seed, 'request', link, count);
     const isBatch = body !== undefined && path === SYNC_PATH;
     const batch = isBatch ? JSON.parse(new TextDecoder().decode(body)) : { batch_id: 0, changes: [] };
-    const request: Request = { from, to, path, body, headers, batch, random };
+    const { [ROWCAST_HEADER]: _, ...plain } = headers;
+    const request: Request = { from, to, path, body, headers: this.#o.plan.plain ? plain : headers, batch, random };
     return new Promise((resolve, reject) => {
       const back = (answer: Answer | Error | undefined): void => {
         if (from.dead || signal.aborted || !answer) return;
@@ -176,7 +177,8 @@ export class Network {
       if (refused && !emptied && path === SYNC_PATH) this.#refused(link);
       // Not all of them: compressed bodies would be made by other threads, in no order that a seed decides.
       const told = (name: string): boolean =>
-        name === APPLY_MS_HEADER || name === ROWCAST_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs);
+        !this.#o.plan.plain &&
+        (name === APPLY_MS_HEADER || name === ROWCAST_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs));
       const get = (name: string): string | null => (told(name) ? (reply.headers[name] ?? null) : null);
       const whole = { ...text(reply.status, reply.body), headers: { get } };
       answer(`${reply.status}${emptied ? ', emptied' : ''}`, emptied ? text(200, '') : whole);
