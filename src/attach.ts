@@ -22,6 +22,7 @@ import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
 import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
+import { type Status, statusOf } from './observe/status.ts';
 import { asFailure, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
@@ -186,6 +187,10 @@ class Attached implements Manager {
       verified: (peer) => this.#comparisons.summaryOf(peer),
       now: this.#clock.now(),
     });
+  }
+
+  status(): Status {
+    return statusOf(this.health(), { db: this.#db, registry: this.#registry, counter: this.#counter });
   }
 
   async flush(): Promise<FlushResult> {

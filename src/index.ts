@@ -11,6 +11,7 @@ export type { Health, PeerHealth } from './health.ts';
 export type { FlushResult, Manager } from './manager.ts';
 export type { Alias } from './migrate/aliases.ts';
 export type { MigrateOptions, Migration } from './migrate/options.ts';
+export type { Status } from './observe/status.ts';
 export type { Received } from './receive/answer.ts';
 export type { RetryResult } from './receive/retry.ts';
 export type { PeerStatus, Peers } from './send/roster.ts';

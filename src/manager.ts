@@ -7,6 +7,7 @@ import type { EventName, Listener } from './events.ts';
 import type { Health } from './health.ts';
 import type { Alias } from './migrate/aliases.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
+import type { Status } from './observe/status.ts';
 import type { Received, ReceiveOptions } from './receive/answer.ts';
 import type { RetryResult } from './receive/retry.ts';
 import type { Peers } from './send/roster.ts';
@@ -25,6 +26,8 @@ export interface Manager {
   /** Applies a raw request body. The fast and exact way, which `/sync` should use. */
   receive(body: string | Uint8Array, options?: ReceiveOptions): Received;
   health(): Health;
+  /** health(), and what a dashboard draws beside it: tables, letters by cause, sizes. */
+  status(): Status;
   /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
   hello(said: string): Record<string, string>;
   /**

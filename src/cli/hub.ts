@@ -4,6 +4,7 @@ import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
+import { collectMetrics } from '../observe/metrics.ts';
 import { describeFlags, type Environment, text, type Values } from './flags.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
@@ -52,7 +53,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(HUB_FLAGS)}
 
-Routes: POST /sync, /sync/compare and /sync/fetch, GET /health.
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
@@ -64,7 +65,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers: edges } = first;
   const { id, binding, maxBodyBytes } = flags;
-  const { log, server, answerWith } = await begin(flags);
+  const { log, logging, server, answerWith } = await begin(flags);
   let opened: Opened | undefined;
   let relay: Hub;
   try {
@@ -77,14 +78,18 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
-  answerWith((incoming) => respond(relay, {}, incoming));
+  const metrics = flags.metrics === 'on' ? collectMetrics(relay) : undefined;
+  answerWith((incoming) => respond(relay, { metrics }, incoming));
   const reload = new Reload({
     first,
     names: HUB_PEERS,
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
     members: relay.edges,
     reloadable: RELOADABLE,
-    apply: (next) => relay.configure(settingsOf(next)),
+    apply: (next) => {
+      relay.configure(settingsOf(next));
+      Object.assign(logging, { level: next.logLevel, format: next.logFormat });
+    },
     log,
     clock: systemClock,
   });

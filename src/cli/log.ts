@@ -1,24 +1,55 @@
 /**
- * The log of a running program: one JSON object per line on standard output, written when a state changes and not per
- * request or tick. It names tables, peers and counts; values and ids of rows are never written.
+ * The log of a running program: one JSON object per line on standard output, or one line of text, written when a state
+ * changes and not per request or tick. It names tables, peers and counts; values and ids of rows are never written.
  */
 
 import type { Clock } from '../clock.ts';
 import type { EventName, Listener, RowcastEvents } from '../events.ts';
 import { withoutAnswer } from '../send/verdict.ts';
 
-export type Level = 'info' | 'warn' | 'error';
+export const LEVELS = ['info', 'warn', 'error'] as const;
+export const FORMATS = ['json', 'text'] as const;
+export type Level = (typeof LEVELS)[number];
+
+/** May be changed while the program runs. */
+export interface Logging {
+  /** The least that is written. */
+  level: Level;
+  format: (typeof FORMATS)[number];
+}
+
 export type Log = (level: Level, event: string, fields?: Record<string, unknown>) => void;
 
 /** A failure that goes on (a full disk) comes with every tick; it is written once in this time, with a count. */
 const REPEAT_MS = 60_000;
 const REMEMBERED_MAX = 100;
 
-export function createLog(node: string, clock: Clock, write: (line: string) => void): Log {
+export function createLog(
+  node: string,
+  clock: Clock,
+  write: (line: string) => void,
+  logging: Logging = { level: 'info', format: 'json' },
+): Log {
   return (level, event, fields = {}) => {
+    if (LEVELS.indexOf(level) < LEVELS.indexOf(logging.level)) return;
     const time = new Date(clock.now()).toISOString();
-    write(`${JSON.stringify({ time, level, event, node, ...fields })}\n`);
+    const line =
+      logging.format === 'json'
+        ? JSON.stringify({ time, level, event, node, ...fields })
+        : `${time} ${level.padEnd(5)} ${event}${asText({ node, ...fields })}`;
+    write(`${line}\n`);
   };
+}
+
+/** ` key=value` for each; quoted, as JSON is, where it is more than a word. Nothing that was received breaks the line. */
+function asText(fields: Record<string, unknown>): string {
+  return Object.entries(fields)
+    .filter(([, value]) => value !== undefined)
+    .map(([key, value]) => {
+      const word = typeof value === 'string' && /^[\w./:@+-]+$/.test(value);
+      return ` ${key}=${word ? value : JSON.stringify(value)}`;
+    })
+    .join('');
 }
 
 /** A node's manager, or a hub: whatever says what happens to it. */

@@ -9,7 +9,7 @@ import { isLoopback, onlyByName } from './door.ts';
 import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
 import { type ClientLimits, type Listen, listen, type Server, StartError, within } from './listen.ts';
-import { createLog, type Log, sparingly } from './log.ts';
+import { createLog, type Log, type Logging, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
 
 /** A node's manager, or a hub. */
@@ -23,13 +23,14 @@ export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag 
 
 export const RUNNING_HELP = `There is no authentication: listen on a private network, or behind a proxy that has it.
 
-Standard output is a log of one JSON object per line, written when a state changes: started, peer-up, peer-down,
-peer-stale, dead-letter, warning, error, reloaded, reload-failed, reload-ignored, stopping, stopped. Why the program
-could not start is on standard error.
+Standard output is a log of one JSON object per line (-log-format text: a line of text), written when a state changes:
+started, peer-up, peer-down, peer-stale, dead-letter, verify-done, warning, error, reloaded, reload-failed,
+reload-ignored, stopping, stopped. Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
 closed. A second signal ends the program at once. SIGHUP reads -config and the file of URLs again, as does a change of
-either, seen within seconds: URLs, -batch-*, -max-batch-bytes, -request-timeout-ms and -max-backlog-* then take effect.
+either, seen within seconds: URLs, -batch-*, -max-batch-bytes, -request-timeout-ms, -max-backlog-* and -log-* then take
+effect.
 A file that is wrong changes nothing, and the log says why. Without a file SIGHUP is logged and ignored; where the
 program runs in a terminal, SIGHUP is the end of that, and stops it.
 A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.
@@ -39,17 +40,27 @@ Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 /** A program that has a log and a port, and answers 503 until it is told what to answer. */
 export interface Begun {
   log: Log;
+  logging: Logging;
   server: Server;
   answerWith(answer: Answer): void;
 }
 
+interface BeginFlags extends ClientLimits {
+  id: string;
+  listen: Listen;
+  host: string[];
+  logLevel: Logging['level'];
+  logFormat: Logging['format'];
+}
+
 /** The port comes first: a second start of the same command must not touch the database. */
-export async function begin(flags: ClientLimits & { id: string; listen: Listen; host: string[] }): Promise<Begun> {
+export async function begin(flags: BeginFlags): Promise<Begun> {
   // The database and what SQLite keeps beside it are nobody else's to read.
   process.umask(0o077);
   // Whoever reads the log may go away; the program does not.
   process.stdout.on('error', () => {});
-  const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line));
+  const logging: Logging = { level: flags.logLevel, format: flags.logFormat };
+  const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line), logging);
   let answer: Answer = async () => failure(503, 'starting');
   const current: Answer = (incoming) => answer(incoming);
   const local = isLoopback(flags.listen.host);
@@ -57,6 +68,7 @@ export async function begin(flags: ClientLimits & { id: string; listen: Listen; 
   if (!local) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
   return {
     log,
+    logging,
     server,
     answerWith: (given) => {
       answer = guarded(given, sparingly(log, systemClock));

@@ -4,6 +4,7 @@ import { systemClock } from '../clock.ts';
 import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
 import { attach, type Manager, type Settings } from '../index.ts';
+import { collectMetrics, type Metrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 
@@ -71,7 +72,7 @@ ${FLAGS_HELP}
 
 ${describeFlags(SERVE_FLAGS)}
 
-Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, GET and POST /api/items,
+Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics, GET and POST /api/items,
 POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
 ${RUNNING_HELP}`;
 
@@ -84,7 +85,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
-  const { log, server, answerWith } = await begin(flags);
+  const { log, logging, server, answerWith } = await begin(flags);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
@@ -106,7 +107,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened?.close();
     throw error;
   }
-  answerWith(compose(manager, store));
+  const metrics = flags.metrics === 'on' ? collectMetrics(manager) : undefined;
+  answerWith(compose(manager, store, metrics));
   const running = manager;
   const reload = new Reload({
     first,
@@ -120,7 +122,10 @@ export async function serve(args: string[], env: Environment): Promise<number> {
       remove: (url) => running.peers.remove(url),
     },
     reloadable: [...RELOADABLE, ...BACKLOG_FLAGS],
-    apply: (next) => running.configure(settingsOf(next)),
+    apply: (next) => {
+      running.configure(settingsOf(next));
+      Object.assign(logging, { level: next.logLevel, format: next.logFormat });
+    },
     log,
     clock: systemClock,
   });
@@ -178,9 +183,9 @@ function isItems(table: string): boolean {
 }
 
 /** The item routes and Rowcast's own as one answer function. */
-function compose(manager: Manager, store: ItemStore | undefined): Answer {
+function compose(manager: Manager, store: ItemStore | undefined, metrics: Metrics | undefined): Answer {
   return async (incoming) => {
     const item = store && (await respondItems(store, incoming, () => manager.nudge()));
-    return item ?? (await respond(manager, {}, incoming));
+    return item ?? (await respond(manager, { metrics }, incoming));
   };
 }

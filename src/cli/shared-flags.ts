@@ -15,6 +15,7 @@ import {
 import { messageOf } from '../errors.ts';
 import { choice, file, integer, limit, text, UsageError } from './flags.ts';
 import { parseListen } from './listen.ts';
+import { FORMATS, LEVELS } from './log.ts';
 import { BINDINGS } from './open.ts';
 
 const AUTO = 'auto';
@@ -78,7 +79,14 @@ export function verifyOption(flags: { verifyEvery: string; verifyRepair: boolean
 }
 
 /** Of these, and of the peers, the program takes another value while it runs. */
-export const RELOADABLE = ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs'] as const;
+export const RELOADABLE = [
+  'batchMs',
+  'batchSize',
+  'maxBatchBytes',
+  'requestTimeoutMs',
+  'logLevel',
+  'logFormat',
+] as const;
 
 /** The bound on the backlog as flags; a hub has none. */
 export const backlogFlags = {
@@ -102,6 +110,9 @@ export function peersFileFlag(what: string) {
 
 /** What concerns a program and not the library. */
 export const processFlags = {
+  logLevel: choice([...LEVELS], 'The least that is written to the log.'),
+  logFormat: choice([...FORMATS], 'How a line of the log is written.'),
+  metrics: choice(['on', 'off'], 'Whether GET /metrics is served, in the text format of Prometheus.'),
   clientTimeoutMs: integer('How long a client may take to send its request.', {
     default: 60_000,
     min: 100,

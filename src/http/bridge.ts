@@ -6,6 +6,8 @@ import { Budget, type Share } from './budget.ts';
 export interface Incoming {
   method: string;
   path: string;
+  /** What stands behind the question mark of the URL. */
+  query?: string;
   header(name: string): string | null | undefined;
   /** Reads the body, or says why not without reading further. */
   read(maxBytes: number): Promise<BodyRead>;
@@ -29,6 +31,7 @@ export function toHandler(answer: Answer, budget = new Budget()): (request: Requ
     const { status, headers, body } = await answering(answer, budget, (share) => ({
       method: request.method,
       path: new URL(request.url).pathname,
+      query: new URL(request.url).search.slice(1),
       header: (name) => request.headers.get(name),
       read: (max) => readStream(request.body, max, share),
       hold: (bytes) => share.take(bytes),
@@ -46,6 +49,7 @@ export function toListener(
     void answering(answer, budget, (share) => ({
       method: request.method ?? 'GET',
       path: (request.url ?? '/').split('?')[0] as string,
+      query: (request.url ?? '').split('?')[1] ?? '',
       header: (name) => request.headers[name] as string | undefined,
       read: (max) => readMessage(request, max, share),
       hold: (bytes) => share.take(bytes),

@@ -15,6 +15,7 @@ import {
   SYNC_PATH,
 } from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
+import { type Exposition, probeAt } from './probes.ts';
 
 /** A node's manager, or a hub. */
 export interface Replica {
@@ -33,6 +34,8 @@ export interface Replica {
 export interface HttpOptions {
   /** A prefix before `/sync` and `/health`, such as `/replication`. */
   prefix?: string;
+  /** Served at `/metrics`; without it there is nothing. */
+  metrics?: Exposition | undefined;
 }
 
 const JSON_TYPE = { 'content-type': 'application/json' };
@@ -43,6 +46,9 @@ export async function respond(manager: Replica, options: HttpOptions, incoming: 
     if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
     return await healthOf(manager, incoming.header(ROWCAST_HEADER));
   }
+  const probe = path === undefined ? undefined : probeAt(path, manager, options.metrics);
+  if (probe)
+    return incoming.method === 'GET' || incoming.method === 'HEAD' ? await probe(incoming) : notAllowed('GET, HEAD');
   const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
   if (answerTo) return await question(manager, answerTo, incoming);
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };

@@ -10,6 +10,7 @@ import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
 import type { FlushResult, Received } from '../index.ts';
+import type { Facts } from '../observe/facts.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { flushAll } from '../send/loop.ts';
@@ -51,6 +52,8 @@ export interface Hub {
   /** The largest body that `receive` takes. */
   readonly maxBodyBytes: number;
   health(): Promise<HubHealth>;
+  /** health(), and what a dashboard draws beside it: letters by cause, sizes. */
+  status(): Promise<HubHealth & Facts>;
   /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
   hello(said: string): Promise<Record<string, string>>;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
@@ -251,6 +254,10 @@ class Relay implements Hub {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
     return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified);
+  }
+
+  async status(): Promise<HubHealth & Facts> {
+    return { ...(await this.health()), ...(await this.#store.facts()) };
   }
 
   async flush(): Promise<FlushResult> {

@@ -110,7 +110,7 @@ export class BatchMerger {
     if (plain && superseded === NONE) this.#refuseSuperseded(document, irregular);
     const others = irregular.filter(({ idx }) => !superseded.changes.has(idx));
     const aside = this.#mergeIrregular(others, before, { origin: from, from: nodeId }, tallies);
-    this.#letters.room.claim(nodeId, aside.length);
+    this.#letters.room.claim(nodeId, { letters: aside.length, bytes: document.json.length });
     // A row counts with all its changes, those included that a later one of the batch stands for.
     for (const row of superseded.changes.values()) (tallies.get(row) as Tally).n += 1;
     const placed = [...tallies.values()].filter((row) => row.placed);

@@ -2,6 +2,7 @@
 import type { Clock } from '../clock.ts';
 import { DeadLetters } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
+import { type Facts, factsOf } from '../observe/facts.ts';
 import { setAsideChanges, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
@@ -240,6 +241,10 @@ export class SqliteHubStore implements HubStore {
       edges: edges.map(({ position, except }) => this.#pending(position, except, latest)),
       problems,
     };
+  }
+
+  async facts(): Promise<Facts> {
+    return factsOf(this.#db);
   }
 
   #advanced(): void {

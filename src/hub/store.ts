@@ -21,6 +21,7 @@ import type { Id } from '../compare/ids.ts';
 import type { Columns, Entry, Ledger } from '../compare/ledger.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
+import type { Facts } from '../observe/facts.ts';
 import type { Shipment } from '../send/shipment.ts';
 import type { BatchLimit, Body } from '../wire/body.ts';
 import type { Ack } from '../wire/protocol.ts';
@@ -95,6 +96,8 @@ export interface HubStore {
   readonly letters: HubLetters;
   /** For `/health`, with bounded work. Rejects where the store cannot be read. */
   counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts>;
+  /** What a dashboard draws beside health; likewise with bounded work. */
+  facts(): Promise<Facts>;
 }
 
 /**

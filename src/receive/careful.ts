@@ -72,7 +72,13 @@ export class CarefulApply {
     const sorted = this.#stage.fill(document);
     if (!delivery.isRowcast) this.#stage.supersede();
     const source = stagedSource(!document.isEncoded);
-    const work: Work = { sorted, source, letters: new Map<number, Reason>(sorted.refused), decided: new Map() };
+    const work: Work = {
+      sorted,
+      source,
+      letters: new Map<number, Reason>(sorted.refused),
+      decided: new Map(),
+      won: new Set(),
+    };
     const { groups } = sorted;
     const before = this.#settle(sorted);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
@@ -80,7 +86,8 @@ export class CarefulApply {
     this.#mergeInOrder(work);
     for (const group of groups) {
       const whole = group.extra.length === 0 && !partial.includes(group);
-      if (this.#haveAllWon(work, group, whole)) this.#markAll(work, group);
+      if (this.#haveAllWon(work, group, whole)) work.won.add(group);
+      if (work.won.has(group)) this.#markAll(work, group);
       else this.#mark('placed', work, group);
     }
     for (const group of partial) this.#announce(group);
@@ -92,7 +99,7 @@ export class CarefulApply {
   /** Sets every change of a batch aside without trying any of them. */
   setAsideAll(document: BatchDocument, delivery: Delivery, reason: Reason): Merged {
     const sorted = this.#stage.fill(document);
-    const work: Work = { sorted, source: stagedSource(true), letters: new Map(), decided: new Map() };
+    const work: Work = { sorted, source: stagedSource(true), letters: new Map(), decided: new Map(), won: new Set() };
     for (let index = 0; index < document.count; index++) work.letters.set(index, reason);
     sorted.groups = [];
     return this.#report.finish(document, work, delivery);

@@ -22,13 +22,20 @@ export const REASON_MAX = 500;
 /** Counting reads every letter's line, so a sender that is over the limit is counted anew once in this time. */
 const COUNTED_AGAIN_MS = 10_000;
 
-/** So many letters may have come since the last count before there is another. */
-const UNCOUNTED_MAX = 1_000;
+/**
+ * After a count, half of what was free may be taken before there is another, and never less than this: then the limit is
+ * kept to within a batch, and a sender whose every row leaves a letter is counted a few times, not with each batch.
+ */
+const UNCOUNTED: LetterLimits = { letters: 1_000, bytes: 1024 * 1024 };
+
+/** Senders whose room is remembered. */
+const SENDERS_MAX = 1_000;
 
 export class LetterRoom {
   readonly #db: Connection;
   readonly #clock: Clock;
-  #uncounted = Number.POSITIVE_INFINITY;
+  /** What each sender, and all of them together, may still take before there is another count. */
+  readonly #left = new Map<string | undefined, LetterLimits>();
   #full: { from: string | undefined; reason: string; at: number } | undefined;
 
   constructor(db: Connection, clock: Clock) {
@@ -41,18 +48,27 @@ export class LetterRoom {
     return this.#isFull() ? this.#full?.reason : undefined;
   }
 
-  /** Throws where there is no room for letters of this sender. Inside the transaction that has just kept `letters` of them. */
-  claim(from: string | undefined, letters: number): void {
-    if (letters === 0) return;
-    this.#uncounted += letters;
+  /**
+   * Throws where there is no room for letters of this sender. Inside the transaction that has just kept so many of them, of
+   * about so many bytes.
+   */
+  claim(from: string | undefined, kept: LetterLimits): void {
+    if (kept.letters === 0) return;
     const known = this.#isFull() && (this.#full?.from === from || this.#full?.from === EVERYBODY);
     if (known) throw this.#refusal();
-    if (this.#uncounted <= UNCOUNTED_MAX) return;
+    // What is rolled back later stays taken: then the next count is only the sooner.
+    if (this.#take(from, kept) && this.#take(EVERYBODY, kept)) return;
     const over = this.#over(from);
-    // What is rolled back now has to be counted again.
-    if (!over) this.#uncounted = 0;
     this.#full = over && { ...over, at: this.#clock.now() };
     if (over) throw this.#refusal();
+  }
+
+  #take(who: string | undefined, kept: LetterLimits): boolean {
+    const left = this.#left.get(who);
+    if (!left || left.letters < kept.letters || left.bytes < kept.bytes) return false;
+    left.letters -= kept.letters;
+    left.bytes -= kept.bytes;
+    return true;
   }
 
   #isFull(): boolean {
@@ -61,11 +77,17 @@ export class LetterRoom {
 
   #over(from: string | undefined): { from: string | undefined; reason: string } | undefined {
     const { sender, all } = LETTERS_MAX;
-    if (exceeds(this.#count('AND i.peer IS ?', from ?? null), sender)) {
+    const ofSender = this.#count('AND i.peer IS ?', from ?? null);
+    if (exceeds(ofSender, sender)) {
+      this.#left.delete(from);
       const who = from === undefined ? 'senders without an id' : `node ${JSON.stringify(from)}`;
       return { from, reason: `${LEAD} from ${who}: ${REMEDY}` };
     }
-    if (exceeds(this.#count(''), all)) return { from: EVERYBODY, reason: `${LEAD}: ${REMEDY}` };
+    const ofAll = this.#count('');
+    if (exceeds(ofAll, all)) return { from: EVERYBODY, reason: `${LEAD}: ${REMEDY}` };
+    if (this.#left.size >= SENDERS_MAX) this.#left.clear();
+    this.#left.set(from, halfOf(sender, ofSender));
+    this.#left.set(EVERYBODY, halfOf(all, ofAll));
     return undefined;
   }
 
@@ -87,6 +109,14 @@ export class LetterRoom {
 const EVERYBODY = 'all senders';
 const LEAD = 'too many changes that cannot be applied are kept';
 const REMEDY = 'nothing more that needs keeping is taken until some are retried or discarded';
+
+/** Of what is free. */
+function halfOf(most: LetterLimits, counted: LetterLimits): LetterLimits {
+  return {
+    letters: Math.max(UNCOUNTED.letters, (most.letters - counted.letters) / 2),
+    bytes: Math.max(UNCOUNTED.bytes, (most.bytes - counted.bytes) / 2),
+  };
+}
 
 function exceeds(counted: LetterLimits, most: LetterLimits): boolean {
   return counted.letters > most.letters || counted.bytes > most.bytes;

@@ -27,6 +27,8 @@ export interface Work {
   letters: Map<number, Reason>;
   /** How many changes of a group have won or were set aside. */
   decided: Map<Group, number>;
+  /** Groups of which every change that was not set aside has won. */
+  won: Set<Group>;
 }
 
 export class Report {
@@ -57,7 +59,7 @@ export class Report {
       const { op, table, rowId } = letter;
       tell(code, reason, [{ op: (op ?? 'UPDATE') as Op, table: table ?? '', id: rowId ?? '' }]);
     }
-    this.#letters.room.claim(delivery.from, rejected.length);
+    this.#letters.room.claim(delivery.from, { letters: rejected.length, bytes: document.json.length });
     rejected.sort((a, b) => a.index - b.index);
     const result = this.#count(work, delivery.wantRows);
     this.#stage.empty();
@@ -86,9 +88,16 @@ export class Report {
       const sql = `UPDATE ${STAGE} SET placed = NULL WHERE idx IN (SELECT value FROM json_each(?)) AND grp = ?`;
       this.#db.run(sql, JSON.stringify(refused), number);
     }
-    const sql = `UPDATE ${STAGE} AS s SET tied = 1 WHERE grp = ? AND ${isOfThePresentTime(table)}`;
+    const several = this.#db.get(
+      `SELECT 1 AS n FROM ${STAGE} WHERE grp = ? GROUP BY wire HAVING count(*) > 1 LIMIT 1`,
+      number,
+    );
+    // Of a row that has one change here, which has won, that change is what stands.
+    const isOfItsTime = work.won.has(group) && !several ? 'true' : isOfThePresentTime(table);
+    const sql = `UPDATE ${STAGE} AS s SET tied = 1 WHERE grp = ? AND ${isOfItsTime}`;
     this.#db.run(`${sql} AND idx NOT IN (SELECT value FROM json_each(?))`, number, JSON.stringify(refused));
-    this.#letters.unknownColumns.keep(greatestOfEach('grp = ? AND tied = 1'), [number], {
+    const one = `SELECT idx, op, wire AS row_id, json(r) AS row FROM ${STAGE} WHERE grp = ? AND tied = 1`;
+    this.#letters.unknownColumns.keep(several ? greatestOfEach('grp = ? AND tied = 1') : one, [number], {
       table: table.name,
       columns: extra,
       reason,

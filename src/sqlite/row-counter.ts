@@ -20,9 +20,16 @@ const PAUSE_FACTOR = 10;
 /** Background counts end when nobody has asked for this long. */
 const ASKED_WITHIN_MS = 120_000;
 
+interface Part {
+  column: string;
+  value: string;
+}
+
 interface Count {
+  key: string;
   table: string;
   id: string;
+  part: Part | undefined;
   rows: number;
   /** What the database was like when they were counted; undefined where it changed meanwhile. */
   stamp: string | undefined;
@@ -41,16 +48,20 @@ export class RowCounter {
     this.#clock = clock;
   }
 
-  /** `uncommitted`: the application has a transaction open, and may take back what is counted now. */
-  count(table: string, id: string, uncommitted = false): number {
-    const count = this.#counts.get(table) ?? { table, id, rows: 0, stamp: undefined, askedAt: 0, isRunning: false };
+  /**
+   * `uncommitted`: the application has a transaction open, and may take back what is counted now. `part`: only the rows with
+   * that value, of a table whose primary key is this column and then `id`.
+   */
+  count(table: string, id: string, uncommitted = false, part?: Part): number {
+    const key = part ? `${table} ${part.value}` : table;
+    const known = this.#counts.get(key);
+    const count = known ?? { key, table, id, part, rows: 0, stamp: undefined, askedAt: 0, isRunning: false };
     const stamp = this.#stamp();
-    const isKnown = this.#counts.has(table);
-    if (isKnown && count.stamp === stamp) return count.rows;
-    if (!isKnown || count.rows <= EXACT_ROWS) {
-      count.rows = Number(this.#db.get(`SELECT count(*) AS n FROM ${inMain(table)}`)?.n);
+    if (known && count.stamp === stamp) return count.rows;
+    if (!known || count.rows <= EXACT_ROWS) {
+      count.rows = this.#all(count);
       count.stamp = uncommitted ? undefined : stamp;
-      this.#counts.set(table, count);
+      this.#counts.set(key, count);
       return count.rows;
     }
     count.askedAt = this.#clock.now();
@@ -84,28 +95,39 @@ export class RowCounter {
       }
     } catch {
       // The table went away or the database was closed meanwhile: the next health() call says so.
-      this.#counts.delete(count.table);
+      this.#counts.delete(count.key);
     } finally {
       count.isRunning = false;
     }
   }
 
+  #all({ table, part }: Count): number {
+    const { where, values } = within(part);
+    return Number(this.#db.get(`SELECT count(*) AS n FROM ${inMain(table)} WHERE ${where}`, ...values)?.n);
+  }
+
   async #recount(count: Count): Promise<void> {
     const stamp = this.#stamp();
     const id = quote(count.id);
+    const { where, values } = within(count.part);
+    const from = `FROM ${inMain(count.table)} WHERE ${where}`;
     const slice = (bound: string): string =>
       'SELECT count(*) AS n, max(id) AS last FROM ' +
-      `(SELECT ${id} AS id FROM ${inMain(count.table)} WHERE ${id} ${bound} ORDER BY ${id} LIMIT ${SLICE_ROWS})`;
+      `(SELECT ${id} AS id ${from} AND ${id} ${bound} ORDER BY ${id} LIMIT ${SLICE_ROWS})`;
     // Rows without an id are few, and found by the same index.
-    let rows = Number(this.#db.get(`SELECT count(*) AS n FROM ${inMain(count.table)} WHERE ${id} IS NULL`)?.n);
-    let found = this.#db.get<{ n: number; last: string | null }>(slice('IS NOT NULL'));
+    let rows = Number(this.#db.get(`SELECT count(*) AS n ${from} AND ${id} IS NULL`, ...values)?.n);
+    let found = this.#db.get<{ n: number; last: string | null }>(slice('IS NOT NULL'), ...values);
     while (found && found.n > 0 && found.last !== null) {
       rows += found.n;
       await this.#clock.sleep(1, this.#stopped.signal);
       if (this.#stopped.signal.aborted) return;
-      found = this.#db.get<{ n: number; last: string | null }>(slice('> ?'), found.last);
+      found = this.#db.get<{ n: number; last: string | null }>(slice('> ?'), ...values, found.last);
     }
     count.rows = rows;
     count.stamp = this.#stamp() === stamp ? stamp : undefined;
   }
+}
+
+function within(part: Part | undefined): { where: string; values: string[] } {
+  return part ? { where: `${quote(part.column)} = ?`, values: [part.value] } : { where: 'true', values: [] };
 }

@@ -57,3 +57,14 @@ test.each([
   const [line] = await logged((events) => events.emit('peer-down', { peer: 'http://b', reason }));
   expect(line).toMatchObject({ event: 'peer-down', reason: said });
 });
+
+test('a line of text has the same, and nothing in it can begin another line', () => {
+  const lines: string[] = [];
+  const logging = { level: 'warn', format: 'text' } as const;
+  const log = createLog('n', { now: () => 0, sleep: async () => {} }, (line) => lines.push(line), logging);
+  log('info', 'started', { port: 1 });
+  log('warn', 'peer-down', { peer: 'http://b:1', reason: 'two\nlines', changes: 3, tables: ['a b'], none: undefined });
+  expect(lines).toEqual([
+    '1970-01-01T00:00:00.000Z warn  peer-down node=n peer=http://b:1 reason="two\\nlines" changes=3 tables=["a b"]\n',
+  ]);
+});

@@ -57,6 +57,16 @@ describe('a node', () => {
     expect(rowsOf(db, 'PRAGMA journal_mode')).toEqual([{ journal_mode: 'wal' }]);
   });
 
+  test('serves its figures and the probes, unless it is told not to', async () => {
+    const node = await start('a');
+    await ask(`${node.url}/api/items`, { name: 'first', value: 1 });
+    expect(await (await fetch(`${node.url}/metrics`)).text()).toContain('\nrowcast_rows{table="items"} 1\n');
+    expect(await ask(`${node.url}/livez`)).toEqual({ ok: true });
+    expect(await ask(`${node.url}/readyz`)).toEqual({ ready: true, problems: [] });
+    const silent = await start('b', ['-metrics', 'off']);
+    expect((await fetch(`${silent.url}/metrics`)).status).toBe(404);
+  });
+
   test('ships a write to its peer at once, however long its tick, and every 64-bit integer exactly', async () => {
     const b = await start('b');
     const a = await start('a', ['-peer', b.url, '-batch-ms', '3600000']);

@@ -166,6 +166,7 @@ describe('the direction of imports', () => {
     ['identity', /^(wire\/.*|sqlite\/.*|(errors|clock)\.ts)$/],
     ['compare', /^((sqlite|wire)\/.*|(errors|clock)\.ts)$/],
     ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
+    ['observe', /^(sqlite\/.*|capture\/(change-ids|registry)\.ts|(errors|events|health|version)\.ts)$/],
     ['http', /^(wire\/.*|receive\/answer\.ts|(errors|attach)\.ts)$/],
   ];
   test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {
