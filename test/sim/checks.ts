@@ -3,7 +3,7 @@ import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
-import { NEW_COLUMN } from './migration.ts';
+import { NEW_COLUMN, tableNamed, withOldNames } from './migration.ts';
 import { covers, isPutTogether, notAsGiven, versionOnMachine } from './mixed.ts';
 import { canonical, describe, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
 import { isMixed } from './plan.ts';
@@ -267,8 +267,8 @@ export class Checks {
     const sql =
       'SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id';
     const found = machine.disk.all(sql, seen.sequence).map((line): Pending => {
-      const row = JSON.parse(line.row_data as string) as WireRow;
-      const table = (line.table_name as TableName | null) ?? tableOfRow(row);
+      const row = withOldNames(JSON.parse(line.row_data as string) as WireRow);
+      const table = line.table_name === null ? tableOfRow(row) : tableNamed(line.table_name as string);
       const version = versionOf({ op: line.op as 'DELETE', table, row, old_id: null });
       return { changeId: Number(line.change_id), table, id: String(line.row_id), version };
     });

@@ -81,6 +81,7 @@ const THEMES: Record<Focus, Theme> = {
     ],
     faults: { commit: 0.3, bound: 0.25, coarse: 0.3 },
     uniques: 1,
+    plain: 0.35,
   },
   // A column that some have and others do not yet.
   schemas: {

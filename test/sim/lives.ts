@@ -199,10 +199,22 @@ export class Lives {
     spare.start();
   }
 
-  /** Two nodes change places: each is where the other was, and knows it. */
+  /** Two nodes change places after one of them was not to be reached for a while, and has missed what the other has. */
   #swap(): void {
     const [a, b] = this.#random.shuffle(this.#nodes.filter((node) => this.runs(node)));
     if (!a || !b) return;
+    const others = this.#machines.filter((machine) => machine !== a);
+    const links = others.flatMap(({ name }) => [`${a.name} ${name}`, `${name} ${a.name}`]);
+    const { network, timeline } = this.#world;
+    for (const link of links) network.cut.add(link);
+    timeline.in(logUniform(this.#random, 100, 1_000), () => {
+      for (const link of links) network.cut.delete(link);
+      if (network.troubled) this.#exchange(a, b);
+    });
+  }
+
+  /** Each is where the other was, and knows it. */
+  #exchange(a: Machine, b: Machine): void {
     this.#world.trace(`${a.name} and ${b.name} change places`);
     const [urlOfA, urlOfB] = [a.url, b.url];
     for (const machine of [a, b]) {

@@ -399,6 +399,11 @@ export class Process {
     (this.#replica as Manager).migrate(sql, options);
   }
 
+  /** From now on it sends the names that tables and columns have here. */
+  sendNewNames(): void {
+    (this.#replica as Manager).aliases.drop();
+  }
+
   /** Compares with a peer and puts right what differs. */
   verify(peer: string): Promise<VerifyResult[]> {
     return (this.#replica as Manager).verify(peer, { repair: true });

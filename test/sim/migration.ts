@@ -3,6 +3,7 @@
  * has the name from before: what is asked is whether the rows are the same.
  */
 import type { MigrateOptions } from '../../src/index.ts';
+import type { WireChange, WireRow } from '../support/model.ts';
 import type { Disk, TableName } from './disk.ts';
 
 /**
@@ -40,7 +41,7 @@ export function migrationFor(migration: Migration): { sql: string; options: Migr
     case 'rename':
       return { sql: RENAME, options: { rename: { items: { name: 'title' } } } };
     case 'rename-table':
-      return { sql: 'ALTER TABLE notes RENAME TO remarks', options: { renameTable: { notes: 'remarks' } } };
+      return { sql: 'ALTER TABLE items RENAME TO things', options: { renameTable: { items: 'things' } } };
     default:
       return undefined;
   }
@@ -58,19 +59,19 @@ const RENAME = 'ALTER TABLE items RENAME COLUMN name TO title';
 export function isMigrated(disk: Disk): boolean {
   if (disk.migration === undefined || disk.kind === 'hub') return false;
   if (disk.migration === 'rename-table')
-    return disk.all("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'remarks'").length > 0;
+    return disk.all("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'things'").length > 0;
   const column = addsColumn(disk.migration) ? NEW_COLUMN : 'title';
   return disk.all("SELECT 1 FROM pragma_table_info('items') WHERE name = ?", column).length > 0;
 }
 
 /** What a table is called on a disk. */
 export function tableOn({ migrated, migration }: Disk, table: TableName): string {
-  return migrated && migration === 'rename-table' && table === 'notes' ? 'remarks' : table;
+  return migrated && migration === 'rename-table' && table === 'items' ? 'things' : table;
 }
 
 /** The table that has this name on a disk or on the wire. */
 export function tableNamed(name: string): TableName {
-  return (name === 'remarks' ? 'notes' : name) as TableName;
+  return (name === 'things' ? 'items' : name) as TableName;
 }
 
 /** What a column of a table is called on a disk. */
@@ -79,8 +80,20 @@ export function columnOn({ migrated, migration }: Disk, table: TableName, column
   return isRenamed && table === 'items' && column === 'name' ? 'title' : column;
 }
 
+/** A change as it travels, under whichever of the names. */
+export function inOldNames(change: WireChange): WireChange {
+  const { table, row } = change;
+  if (table === 'things') return { ...change, table: 'items' };
+  return row && 'title' in row ? { ...change, row: withOldNames(row) } : change;
+}
+
+/** The row of one. */
+export function withOldNames({ title, ...row }: WireRow): WireRow {
+  return title === undefined ? row : { ...row, name: title };
+}
+
 /** A statement of the application's, in the names that a disk has. */
 export function spelt(disk: Disk, sql: string): string {
   const column = columnOn(disk, 'items', 'name');
-  return sql.replaceAll(/\bname\b/g, column).replaceAll(/\bnotes\b/g, tableOn(disk, 'notes'));
+  return sql.replaceAll(/\bname\b/g, column).replaceAll(/\bitems\b/g, tableOn(disk, 'items'));
 }

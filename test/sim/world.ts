@@ -5,6 +5,7 @@ import { Checks, differenceOf } from './checks.ts';
 import type { DiskKind, DiskPool, TableName } from './disk.ts';
 import { LifeChecks, Lives } from './lives.ts';
 import { type Alarm, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
+import { addsColumn } from './migration.ts';
 import { Network } from './network.ts';
 import { type Key, Versions } from './oracle.ts';
 import { type Fault, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
@@ -82,6 +83,7 @@ class World implements Surroundings {
   #writers: Machine[] = [];
   /** Those of which it has been decided whether they die while somebody waits for a table. */
   readonly #diesWaiting = new Set<Machine>();
+  #namesSent = false;
   /** Writes that are still to come when the trouble is over. */
   #lateWrites = 0;
   /** What the trouble has left undone and the end must do. */
@@ -242,7 +244,14 @@ class World implements Surroundings {
     if (topology === 'join') {
       for (const [node, peers] of without) node.peers = peers;
       late.peers = [];
-      change(random.below(troubleMs), all);
+      const joins = random.below(troubleMs);
+      change(joins, all);
+      // It comes with data of its own, or with none.
+      if (!random.chance(0.5)) return;
+      this.#writers = rest;
+      this.timeline.in(joins + 300, () => {
+        this.#writers = nodes;
+      });
       return;
     }
     const gone = random.below(troubleMs / 2);
@@ -461,8 +470,33 @@ class World implements Surroundings {
         // Whoever is behind, or was put back to what it was before, is migrated now.
         if (this.#altersSchemas && machine.kind === 'node' && !machine.migrated) this.#migrate(machine);
       }
-      return (this.#lives?.over ?? true) && this.#whatIsLeft() === undefined;
+      if (!(this.#lives?.over ?? true) || this.#whatIsLeft() !== undefined) return false;
+      return !this.#sendNewNames();
     };
+  }
+
+  /**
+   * Once every node is migrated, each begins to send the new names, in any order, while somebody writes. False where there
+   * are none, or that is done. A hub would keep a table under both of its names.
+   */
+  #sendNewNames(): boolean {
+    const { seed, migration } = this.plan;
+    const random = stream(seed, 'new names');
+    const isRenamed =
+      this.#altersSchemas && !addsColumn(migration) && this.#machines.every(({ kind }) => kind === 'node');
+    if (!isRenamed || this.#namesSent || !random.chance(0.6)) return false;
+    this.#namesSent = true;
+    const nodes = random.shuffle(this.#machines.filter(({ process }) => process !== undefined));
+    nodes.forEach((node, i) => {
+      this.#lateWrites += 1;
+      this.timeline.in(1 + i * random.below(400), () => {
+        this.#lateWrites -= 1;
+        this.trace(`${node.name} sends new names`);
+        node.process?.sendNewNames();
+        if (i === 0) this.#application.write(random.pick(this.#writers), this.plan.writes + 10);
+      });
+    });
+    return true;
   }
 
   /** A table is sent again once in ten minutes, and nobody wants to watch them pass; in these, a process may well die. */
