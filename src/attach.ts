@@ -2,6 +2,7 @@
 
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
+import { chance } from './chance.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
@@ -35,13 +36,14 @@ import { Comparisons } from './send/comparisons.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
-import { type Peers, Roster } from './send/roster.ts';
+import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
+import { Faults } from './sqlite/faults.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { batchText } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER } from './wire/protocol.ts';
+import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -61,6 +63,7 @@ class Attached implements Manager {
   /** What can be changed at run time; the loops look at it again and again. */
   readonly #settings: CheckedSettings;
   readonly #events = new Emitter();
+  readonly #faults: Faults;
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
   readonly #applier: Applier;
@@ -77,6 +80,8 @@ class Attached implements Manager {
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
   #stopping: Promise<void> | undefined;
+  /** The state of the database at the latest tick that went through, before what the tick itself has done. */
+  #looked: string | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
     const db = new Connection(handle);
@@ -87,7 +92,8 @@ class Attached implements Manager {
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
-    this.#random = config.random ?? Math.random;
+    this.#random = config.random ?? chance;
+    this.#faults = new Faults(this.#clock);
     const warn = (code: string, message: string): void => this.#warn(code, message);
     this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
     this.#registry = new Registry(db, {
@@ -134,10 +140,10 @@ class Attached implements Manager {
       fetch: (peer, ...request) => this.#fetch(peer, ...request),
       peers: () => this.#roster.urls,
       shippers: () => this.#roster.shippers,
-      introduction: (peer) => this.#company.introduction(peer),
+      company: this.#company,
       take: (body) => void this.#apply(body, {}, true),
     });
-    this.peers = this.#peers();
+    this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
     this.deadLetters = {
       list: (options) => this.#letters.list(options),
       retry: (id) => this.#retryOne(id),
@@ -161,7 +167,8 @@ class Attached implements Manager {
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
     const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
-    return receiving({ events: this.#events, clock: this.#clock, introduction }, { body, from: options.from }, () => {
+    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
+    return receiving(self, { body, from: options.from }, () => {
       this.#refuseIfStopped();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
       return this.#apply(body, options, options.said !== undefined);
@@ -181,6 +188,7 @@ class Attached implements Manager {
       registry: this.#registry,
       letters: this.#letters,
       company: this.#company,
+      faults: this.#faults,
       shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
@@ -206,7 +214,9 @@ class Attached implements Manager {
 
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
-    return this.#comparisons.answer(path, body, options);
+    const answered = await this.#comparisons.answer(path, body, options);
+    const self = this.#stopping ? undefined : this.#company.introductionTo(options.said);
+    return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
   nudge(): void {
@@ -272,28 +282,6 @@ class Attached implements Manager {
     return result;
   }
 
-  /** The roster for callers: nothing of it can be changed any more once the manager was stopped. */
-  #peers(): Peers {
-    const roster = this.#roster;
-    const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
-      return (...args) => {
-        this.#refuseIfStopped();
-        return verb(...args);
-      };
-    };
-    const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
-      return async (url) => running(verb)(url);
-    };
-    return {
-      add: running((peer) => roster.add(peer)),
-      remove: later((url) => roster.remove(url)),
-      pause: later((url) => roster.pause(url)),
-      resume: running((url) => roster.resume(url)),
-      reseed: running((url) => roster.reseed(url)),
-      list: running(() => roster.list()),
-    };
-  }
-
   #shipper(peer: string, attachment: Attachment): Shipper {
     const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company);
     return new Shipper({
@@ -307,6 +295,7 @@ class Attached implements Manager {
       clock: this.#clock,
       random: this.#random,
       events: this.#events,
+      faults: this.#faults,
       pace: this.#settings,
     });
   }
@@ -343,16 +332,27 @@ class Attached implements Manager {
     }
   }
 
-  /** A few look-ups, as long as nobody has touched anything. */
+  /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
+    const found = this.#db.fingerprint();
+    const isQuiet = found !== undefined && found === this.#looked;
+    // Where it fails on the way, all of it is done again.
+    this.#looked = undefined;
     this.#age.tick();
+    if (!isQuiet) this.#look();
+    this.#roster.tick(isQuiet);
+    this.#roster.ask(this.#company.toAsk());
+    this.#requests.serve();
+    this.#comparisons.tick();
+    this.#looked = found;
+  }
+
+  /** What somebody may have done to the schema and the rows. */
+  #look(): void {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
-    this.#roster.tick();
-    this.#requests.serve();
-    this.#comparisons.tick();
   }
 
   async #end(): Promise<void> {

@@ -8,7 +8,7 @@ import type { VerifySummary } from './compare/notes.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
-import { changesAfter, peerProgress } from './send/peers.ts';
+import { changesAfter, peerProgress } from './send/progress.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
 import { readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';
@@ -58,6 +58,7 @@ export interface Subject {
   registry: Registry;
   letters: DeadLetters;
   company: { problems(): string[] };
+  faults: { problems(): string[] };
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
@@ -71,7 +72,7 @@ const READ_WAIT_MS = 100;
 
 export function health(subject: Subject): Health {
   const { nodeId, db, shippers } = subject;
-  const problems: string[] = subject.company.problems();
+  const problems: string[] = [...subject.company.problems(), ...subject.faults.problems()];
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(db, problems);
@@ -140,7 +141,11 @@ function captureProblems(registry: Registry): string[] {
   if (registry.intact()) return [];
   const lost = registry.missing();
   if (lost.length === 0) return ['capture triggers are missing or changed: call attach again'];
-  return lost.map((name) => `the synced table "${name}" is gone: its changes are dead letters until it is back`);
+  return lost.map(({ name, why }) =>
+    why === undefined
+      ? `the synced table "${name}" is gone: its changes are dead letters until it is back`
+      : `${why}: until that is mended its changes are dead letters`,
+  );
 }
 
 function peerHealth({ db, registry, age, now, verified }: Subject, shipper: Shipper, problems: string[]): PeerHealth {

@@ -1,6 +1,7 @@
 /** Health tells the truth: exact numbers at the first call, no waiting for others, ages from the time of capture. */
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { createHub } from '../src/hub/hub.ts';
 import type { Config, Manager } from '../src/index.ts';
 import { openDatabase, type TestDatabase } from './support/lane.ts';
 import {
@@ -341,4 +342,67 @@ test('a gap in the capture is a problem until every peer was asked for its own r
   isUp = true;
   await clock.advance(60_000);
   expect(manager.health()).toMatchObject({ ok: true, problems: [], pending_changes: 0 });
+});
+
+describe('a disk that is full', () => {
+  const pages = (db: TestDatabase): number => Number(Object.values(rowsOf(db, 'PRAGMA page_count')[0] ?? {})[0]);
+  const batch = (n: number): string => {
+    const row = (i: number): object => ({ id: `${n} ${i}`, name: 'x'.repeat(500), updated_at: 1_000 });
+    const changes = Array.from({ length: 50 }, (_, i) => ({ op: 'INSERT', table: 'items', row: row(i), old_id: null }));
+    return JSON.stringify({ batch_id: n, changes });
+  };
+
+  test('is a problem of a node from the first batch that it cannot apply to the next that it can', async () => {
+    const { db, manager } = await node();
+    db.exec(`PRAGMA max_page_count = ${pages(db)}`);
+    expect(manager.receive(batch(1)).status).toBe(503);
+    expect(manager.health()).toMatchObject({
+      ok: false,
+      problems: ['changes could not be applied: database or disk is full'],
+    });
+    // Nothing has to be written for that.
+    expect(manager.receive('{"batch_id":2,"changes":[]}').status).toBe(200);
+    expect(manager.health().ok).toBe(false);
+    db.exec('PRAGMA max_page_count = 100000');
+    expect(manager.receive(batch(1)).status).toBe(200);
+    expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+  });
+
+  test('is none any more when nobody has tried for a minute', async () => {
+    const clock = new VirtualClock();
+    const { db, manager } = await node({ clock });
+    db.exec(`PRAGMA max_page_count = ${pages(db)}`);
+    expect(manager.receive(batch(1)).status).toBe(503);
+    await clock.advance(50_000);
+    expect(manager.health().ok).toBe(false);
+    await clock.advance(11_000);
+    expect(manager.health().ok).toBe(true);
+  });
+
+  test('is a problem of a hub', async () => {
+    const db = await database('SELECT 1');
+    const hub = await createHub(db, { id: 'hub', edges: [] });
+    cleanUp(() => hub.stop());
+    db.exec(`PRAGMA max_page_count = ${pages(db)}`);
+    expect((await hub.receive(batch(1))).status).toBe(503);
+    expect((await hub.health()).problems.join()).toMatch(/database or disk is full/);
+    db.exec('PRAGMA max_page_count = 100000');
+    expect((await hub.receive(batch(1))).status).toBe(200);
+    expect(await hub.health()).toMatchObject({ ok: true, problems: [] });
+  });
+});
+
+test('a synced table that was made again with another key is no table that is gone: it is said what is wrong', async () => {
+  const { db, manager } = await node();
+  const warnings: { code: string; message: string }[] = [];
+  manager.on('warning', (warning) => warnings.push(warning));
+  db.exec('DROP TABLE items');
+  await until('that is said', () => warnings.some(({ message }) => message.includes('does not exist')));
+  expect(manager.health().problems.join()).toMatch(/is gone/);
+  db.exec('CREATE TABLE items (key INTEGER PRIMARY KEY, id TEXT, name TEXT, updated_at INTEGER)');
+  const isSaid = (): boolean =>
+    /"items" has no TEXT primary key.*until that is mended/.test(manager.health().problems.join());
+  await until(`it is said, and not ${manager.health().problems}`, isSaid);
+  await until('a warning says so', () => warnings.length === 2);
+  expect(warnings.at(-1)).toMatchObject({ code: 'table-lost', message: expect.stringMatching(/no TEXT primary key/) });
 });

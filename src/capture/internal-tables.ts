@@ -4,8 +4,8 @@ import { LETTER_TABLES } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { fold, inMain, quote } from '../sqlite/sql.ts';
-import { adoptChanges } from './adopt.ts';
+import { fold, inMain, literal, quote } from '../sqlite/sql.ts';
+import { adoptChanges, type Spelt } from './adopt.ts';
 import { keepIdsAbove, sequenceOf } from './change-ids.ts';
 
 /**
@@ -30,11 +30,12 @@ const DEFINITIONS = {
   // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it. snapshot_of
   // names its tables as a JSON array, NULL means all of them; snapshot_run tells one walk from the next. A paused peer is
   // sent nothing; for a stale one nothing is kept, and it is seeded when it is back. inc is the database that acknowledged
-  // last at this URL; removed is set once it is known that the peer was taken out of the configuration.
+  // last at this URL; removed is set once it is known that the peer was taken out of the configuration; again is set while
+  // a seed waits for the present one to end.
   _peer_state:
     '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, ' +
     'snapshot_table TEXT, snapshot_after TEXT, snapshot_of TEXT, snapshot_run INTEGER DEFAULT 0, asks TEXT, ' +
-    'paused INTEGER DEFAULT 0, stale INTEGER DEFAULT 0, inc TEXT, removed INTEGER)',
+    'paused INTEGER DEFAULT 0, stale INTEGER DEFAULT 0, inc TEXT, removed INTEGER, again INTEGER)',
   // Who is attached to this file, by configuration: a change is kept until the peers of all of them have it.
   _attachments: '(node_id TEXT, peers TEXT, beat INTEGER DEFAULT 0, PRIMARY KEY (node_id, peers)) WITHOUT ROWID',
   ...IDENTITY_TABLES,
@@ -43,6 +44,8 @@ const DEFINITIONS = {
 };
 
 type InternalTable = keyof typeof DEFINITIONS;
+
+const NAMES = Object.keys(DEFINITIONS) as InternalTable[];
 
 /** The columns by which a table of another shape is known to be ours, of an earlier build, or another implementation's. */
 const KNOWN_BY: Record<InternalTable, string[]> = {
@@ -73,16 +76,15 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
 };
 
 /** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
-export function installInternalTables(db: Connection, syncedTables: string[]): void {
-  const names = Object.keys(DEFINITIONS) as InternalTable[];
-  for (const name of names) refuseForeign(db, name);
-  for (const name of names) {
-    const existing = db.get<{ name: string; sql: string }>(
-      "SELECT name, sql FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE",
-      name,
-    );
+export function installInternalTables(db: Connection, syncedTables: Spelt[]): void {
+  const found = objectsNamedAsOurs(db);
+  const there = (name: string): SchemaObject[] => found.filter((one) => fold(one.name) === name);
+  const other = NAMES.filter((name) => !isOurs(there(name), name));
+  for (const name of other) refuseForeign(db, name, there(name));
+  for (const name of other) {
+    const [existing] = there(name);
     if (!existing) db.exec(definitionOf(name));
-    else if (!isOurs(existing.sql, name)) rebuild(db, name, existing.name, syncedTables);
+    else rebuild(db, name, existing.name, syncedTables);
   }
   db.exec('CREATE INDEX IF NOT EXISTS main._stamps_pending ON _stamps (table_name) WHERE refused IS NULL');
   db.exec(
@@ -95,22 +97,34 @@ function definitionOf(name: InternalTable): string {
   return `CREATE TABLE ${inMain(name)} ${DEFINITIONS[name]}`;
 }
 
+/** Whatever has one of their names; a trigger may have one beside the table. */
+function objectsNamedAsOurs(db: Connection): SchemaObject[] {
+  return db.all<SchemaObject>(
+    'SELECT type, name, sql FROM main.sqlite_schema ' +
+      `WHERE name COLLATE NOCASE IN (${NAMES.map(literal).join(', ')}) ORDER BY type`,
+  );
+}
+
+interface SchemaObject {
+  type: string;
+  name: string;
+  sql: string;
+}
+
 /** SQLite keeps the text from the name on, without what stood before it. */
-function isOurs(sql: string, name: InternalTable): boolean {
-  return normalised(sql) === normalised(`CREATE TABLE ${quote(name)} ${DEFINITIONS[name]}`);
+function isOurs(objects: SchemaObject[], name: InternalTable): boolean {
+  const [only, ...others] = objects;
+  if (only?.type !== 'table' || others.length > 0) return false;
+  return normalised(only.sql) === normalised(`CREATE TABLE ${quote(name)} ${DEFINITIONS[name]}`);
 }
 
 /** An application may have a table of its own by such a name: it is not ours to rebuild, and nothing of it is touched. */
-function refuseForeign(db: Connection, name: InternalTable): void {
+function refuseForeign(db: Connection, name: InternalTable, objects: SchemaObject[]): void {
   const refuse = (what: string): never => {
     throw new RowcastError('INVALID_DATABASE', `the database has ${what} named "${name}", a name that Rowcast needs`, {
       hint: 'rename it, or keep the synced tables in a database file of their own; nothing was changed',
     });
   };
-  const objects = db.all<{ type: string }>(
-    'SELECT type FROM main.sqlite_schema WHERE name = ? COLLATE NOCASE ORDER BY type',
-    name,
-  );
   for (const { type } of objects) if (type !== 'table') refuse(type === 'index' ? 'an index' : `a ${type}`);
   if (objects.length === 0) return;
   const kind = db.get(
@@ -130,7 +144,7 @@ function refuseForeign(db: Connection, name: InternalTable): void {
 }
 
 /** By way of a temporary copy: renaming a table would rewrite every trigger that names it, the application's own included. */
-function rebuild(db: Connection, name: InternalTable, called: string, syncedTables: string[]): void {
+function rebuild(db: Connection, name: InternalTable, called: string, syncedTables: Spelt[]): void {
   const before = 'temp._rowcast_before';
   const columns = columnsOf(db, name);
   // Dropping the table forgets it.

@@ -62,8 +62,10 @@ export class Registry {
   readonly #db: Connection;
   readonly #options: RegistryOptions & { tables: string[] };
   #tables = new Map<string, Table>();
-  /** Configured tables that were not there at the latest look, and that was said. */
-  #lost = new Set<string>();
+  /** Their texts take longer to write than to compare, and are the same as long as the tables are. */
+  readonly #triggers = new WeakMap<Map<string, Table>, ReturnType<typeof triggersFor>>();
+  /** Configured tables that were not there at the latest look, or could not be synced: why, which was said. */
+  #lost = new Map<string, string>();
   #schemaVersion = -1;
   /** Does any table of the database have a foreign key? */
   hasForeignKeys = true;
@@ -162,7 +164,7 @@ export class Registry {
       this.#tables = before;
       throw error;
     }
-    this.#lost = new Set(lost.keys());
+    this.#lost = new Map([...lost].map(([name, { message }]) => [name, message]));
     this.#warnOfAll(warnings);
     const changed = this.list().some((table) => hasNewColumn(before.get(fold(table.name)), table));
     if (changed) this.#options.onRefresh();
@@ -206,7 +208,7 @@ export class Registry {
       [name, ...names].some((one) => captured.has(fold(one)));
     this.#bringUpToDate(now, warnings, lost, new Set(now.filter(isCaptured)));
     work.after(now);
-    this.#lost = new Set(lost.keys());
+    this.#lost = new Map([...lost].map(([name, { message }]) => [name, message]));
     this.#adopt(now);
     return true;
   }
@@ -246,10 +248,7 @@ export class Registry {
     lost = new Map<string, RowcastError>(),
     intact = new Set<Table>(),
   ): Set<Table> {
-    installInternalTables(
-      this.#db,
-      tables.map((table) => table.name),
-    );
+    installInternalTables(this.#db, tables);
     const there = ownTriggers(this.#db);
     const states = new Map<Table, CaptureState>();
     for (const table of tables) {
@@ -306,18 +305,19 @@ export class Registry {
   /** True while every trigger is there with the text it should have, and capture is not gated off for good. */
   intact(): boolean {
     const flag = this.#db.get("SELECT value FROM main._meta WHERE key = 'syncing'")?.value;
+    const wanted = this.#triggers.get(this.#tables) ?? this.list().flatMap(triggersFor);
+    this.#triggers.set(this.#tables, wanted);
     return (
-      this.#options.tables.every((name) => this.get(name)) &&
-      sameTriggers(this.list().flatMap(triggersFor), ownTriggers(this.#db)) &&
-      flag !== 1
+      this.#options.tables.every((name) => this.get(name)) && sameTriggers(wanted, ownTriggers(this.#db)) && flag !== 1
     );
   }
 
-  /** The configured tables that are not there. */
-  missing(): string[] {
-    return this.#options.tables.filter((name) => {
+  /** The configured tables that are not there, or as they are now cannot be synced: then it is said why. */
+  missing(): { name: string; why: string | undefined }[] {
+    return this.#options.tables.flatMap((name) => {
       const table = this.get(name);
-      return !table || !this.#exists(table.name);
+      if (table && this.#exists(table.name)) return [];
+      return { name, why: this.#exists(name) ? this.#lost.get(fold(name)) : undefined };
     });
   }
 
@@ -348,7 +348,7 @@ export class Registry {
       warnings.push(['table-dropped', `table "${name}" is not in the list any more and no longer captured`]);
     }
     for (const [name, error] of lost) {
-      if (this.#lost.has(name)) continue;
+      if (this.#lost.get(name) === error.message) continue;
       warnings.push(['table-lost', lostTable(name, renamed.get(name), error)]);
     }
   }

@@ -137,6 +137,25 @@ export function parseFlags<F extends Flags>(
   return Object.fromEntries(values) as Values<F>;
 }
 
+/** Takes the words that are neither flags nor values of flags out of a command line. */
+export function takeWords(flags: Flags, args: string[]): { words: string[]; rest: string[] } {
+  const names = new Map(Object.keys(flags).map((key) => [flagName(key), key]));
+  const words: string[] = [];
+  const rest: string[] = [];
+  for (let i = 0; i < args.length; i++) {
+    const arg = args[i] as string;
+    const [, name, inline] = /^--?([^-=][^=]*)(=.*)?$/s.exec(arg) ?? [];
+    if (name === undefined) {
+      words.push(arg);
+      continue;
+    }
+    rest.push(arg);
+    const flag = flags[names.get(name) ?? ''];
+    if (flag && !flag.toggle && inline === undefined && i + 1 < args.length) rest.push(args[++i] as string);
+  }
+  return { words, rest };
+}
+
 /** The flags as aligned lines for the help text: name, meaning, default, environment name. */
 export function describeFlags(flags: Flags): string {
   return Object.entries(flags)

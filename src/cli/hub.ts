@@ -5,6 +5,7 @@ import { RowcastError } from '../errors.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
+import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { describeFlags, type Environment, text, type Values } from './flags.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
@@ -36,6 +37,7 @@ export const HUB_FLAGS = {
     batchMs: 'What is received goes out at once.',
     requestTimeoutMs: 'How long an edge may take to answer.',
   }),
+  ...adminFlags,
   ...processFlags,
 };
 
@@ -65,19 +67,30 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers: edges } = first;
   const { id, binding, maxBodyBytes } = flags;
+  checkAdminFlags(flags);
   const { log, logging, server, answerWith } = await begin(flags);
   let opened: Opened | undefined;
-  let relay: Hub;
+  let created: Hub | undefined;
+  let door: AdminDoor;
   try {
     // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
     opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
-    relay = await createHub(opened.db, { id, edges, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) });
+    created = await createHub(opened.db, {
+      id,
+      edges,
+      maxBodyBytes,
+      verify: verifyOption(flags),
+      ...settingsOf(flags),
+    });
+    door = await openAdminDoor(created, flags, log);
   } catch (error) {
     server.cut();
+    await created?.stop();
     opened?.close();
     if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
+  const relay = created;
   const metrics = flags.metrics === 'on' ? collectMetrics(relay) : undefined;
   answerWith((incoming) => respond(relay, { metrics }, incoming));
   const reload = new Reload({
@@ -100,6 +113,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     db: flags.db,
     binding: opened.binding,
     edges,
+    admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(relay, log, systemClock);
@@ -108,6 +122,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
 
   await stop;
+  door.close();
   await reload.stop();
   const outcome = await shutDown(server, relay, flags.stopMs);
   opened.close();

@@ -221,7 +221,7 @@ export function parseListen(value: string): Listen {
   return { host: host ? host.replace(/^\[|\]$/g, '') : undefined, port: Number(port) };
 }
 
-function explainListen(at: Listen, error: unknown): string {
+export function explainListen(at: Listen, error: unknown): string {
   const where = `${at.host ?? ''}:${at.port}`;
   switch ((error as { code?: string }).code) {
     case 'EADDRINUSE':

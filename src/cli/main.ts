@@ -5,6 +5,7 @@ import { suggest } from '../errors.ts';
 import { type Environment, UsageError } from './flags.ts';
 import { hub } from './hub.ts';
 import { aliases, migrate } from './migrate.ts';
+import { backup, deadLetters, peers, status, top, verify } from './operate.ts';
 import { report } from './program.ts';
 import { serve } from './serve.ts';
 
@@ -13,6 +14,12 @@ type Command = (args: string[], env: Environment) => Promise<number>;
 const COMMANDS: Record<string, { summary: string; run: Command }> = {
   serve: { summary: 'run one node: database, item routes, replication', run: serve },
   hub: { summary: 'run a hub: relays between any number of nodes', run: hub },
+  status: { summary: 'how a node or hub is, on one screen', run: status },
+  top: { summary: 'the same every second', run: top },
+  peers: { summary: 'list, add, remove, pause, resume or seed again the peers of a running node', run: peers },
+  'dead-letters': { summary: 'list, show, retry or discard what could not be delivered or applied', run: deadLetters },
+  verify: { summary: 'compare with the peers, and put right what differs', run: verify },
+  backup: { summary: 'a checked copy of a database that is in use', run: backup },
   migrate: { summary: "change the schema of a node's database: rowcast migrate -db a.db file.sql", run: migrate },
   aliases: { summary: 'the names that tables and columns had before; -drop sends the new ones', run: aliases },
   demo: { summary: 'run three nodes on this machine: write, kill, cut links, and watch', run: demo },

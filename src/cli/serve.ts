@@ -8,6 +8,7 @@ import { collectMetrics, type Metrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 
+import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
 import { respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
@@ -51,6 +52,7 @@ export const SERVE_FLAGS = {
   ),
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...backlogFlags,
+  ...adminFlags,
   ...processFlags,
 };
 
@@ -85,11 +87,13 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
+  checkAdminFlags(flags);
   const { log, logging, server, answerWith } = await begin(flags);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
   let store: ItemStore | undefined;
+  let door: AdminDoor;
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
@@ -100,6 +104,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     );
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
+    door = await openAdminDoor(manager, flags, log);
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
@@ -137,6 +142,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     binding: opened.binding,
     tables,
     peers,
+    admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
@@ -151,6 +157,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   warnOfSelf(peers);
 
   await stop;
+  door.close();
   await reload.stop();
   const outcome = await shutDown(server, manager, flags.stopMs);
   store?.release();

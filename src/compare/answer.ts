@@ -21,6 +21,8 @@ export interface Answered {
 export interface AnswerOptions {
   /** The asker's node id, from the header `x-node-id`. */
   from?: string | undefined;
+  /** The header `x-rowcast`, as it is: then the answer says which database gives it. */
+  said?: string | undefined;
 }
 
 /** Entries in one answer; what is left is asked for again. */

@@ -1,5 +1,6 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 
+import type { AnswerOptions } from '../compare/answer.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack, unpackedMax } from '../wire/gzip.ts';
@@ -22,7 +23,7 @@ export interface Replica {
   receive(body: Uint8Array, options: ReceiveOptions): Received | Promise<Received>;
   health(): { ok: boolean } | Promise<{ ok: boolean }>;
   /** What `/sync/compare` and `/sync/fetch` answer; without it there is nothing at either. */
-  answer?(path: string, body: Uint8Array, options: { from?: string | undefined }): Promise<Outgoing>;
+  answer?(path: string, body: Uint8Array, options: AnswerOptions): Promise<Outgoing>;
   /** Told to whoever sends to it. */
   readonly id?: string;
   /** Who has asked for `/health` says who it is, in the header `x-rowcast`: the headers that the answer has besides. */
@@ -75,13 +76,16 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
 
 async function question(
   manager: Replica,
-  answerTo: (body: Uint8Array, options: { from?: string | undefined }) => Promise<Outgoing>,
+  answerTo: (body: Uint8Array, options: AnswerOptions) => Promise<Outgoing>,
   incoming: Incoming,
 ): Promise<Outgoing> {
   const body = await bodyOf(manager, incoming);
   if (!(body instanceof Uint8Array)) return body;
   try {
-    const { headers, ...answer } = await answerTo(body, { from: incoming.header(NODE_ID_HEADER) ?? undefined });
+    const { headers, ...answer } = await answerTo(body, {
+      from: incoming.header(NODE_ID_HEADER) ?? undefined,
+      said: incoming.header(ROWCAST_HEADER) ?? undefined,
+    });
     return { ...answer, headers: { ...JSON_TYPE, ...headers } };
   } catch (error) {
     return refused(503, messageOf(error));

@@ -134,7 +134,8 @@ export class HubComparisons {
     const { config, clock, fetch, stopped, links } = this.#o;
     const { requestTimeoutMs, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
-    const asker = { nodeId, introduction, fetch, clock, requestTimeoutMs, stopped };
+    const another = (to: string, said: string): Promise<string | undefined> => this.#store.company.another(to, said);
+    const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped };
     const from = links().find(({ edge }) => edge.url === url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false });

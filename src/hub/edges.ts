@@ -71,10 +71,11 @@ export class Edge {
       this.#take(await this.#store.identify(this.url, this.generation, nodeId, said === null));
   }
 
-  /** What was sent in that generation is answered by somebody who introduces himself so. */
-  async answered(said: string, generation: number): Promise<void> {
-    await this.#store.company.answered(this.url, generation, said);
+  /** What was sent in that generation is answered by somebody who introduces himself so; false where that is no word of it. */
+  async answered(said: string, generation: number): Promise<boolean> {
+    const counts = await this.#store.company.answered(this.url, generation, said);
     await this.refresh();
+    return counts;
   }
 
   /** Somebody else may have changed what the store has of it. */

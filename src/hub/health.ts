@@ -39,13 +39,18 @@ export interface HubHealth {
   problems: string[];
 }
 
-export async function hubHealth(
-  id: string,
-  store: HubStore,
-  links: { edge: Edge; loop: Loop }[],
-  now: number,
-  verified: (url: string) => VerifySummary | undefined,
-): Promise<HubHealth> {
+/** What it looks at. */
+interface Subject {
+  id: string;
+  store: HubStore;
+  links: { edge: Edge; loop: Loop }[];
+  /** What has failed at writing. */
+  faults: string[];
+  now: number;
+  verified(url: string): VerifySummary | undefined;
+}
+
+export async function hubHealth({ id, store, links, faults, now, verified }: Subject): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
   const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
   const counts = await store.counts(asked).catch(
@@ -71,8 +76,9 @@ export async function hubHealth(
       verified: verified(edge.url) ?? null,
     };
   });
+  const problems = [...counts.problems, ...faults];
   return {
-    ok: counts.problems.length === 0,
+    ok: problems.length === 0,
     node_id: id,
     item_count: counts.rows,
     pending_changes: greatest(states.map(({ pending }) => pending)),
@@ -80,7 +86,7 @@ export async function hubHealth(
     peers: links.map(({ edge }) => edge.url),
     peer_states: states,
     lag_ms: greatest(states.map(({ lag_ms }) => lag_ms)),
-    problems: counts.problems,
+    problems,
   };
 }
 

@@ -1,6 +1,6 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
-import { randomInt } from 'node:crypto';
+import { chance } from '../chance.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
@@ -18,6 +18,7 @@ import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
+import { Faults } from '../sqlite/faults.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
@@ -115,6 +116,7 @@ class Relay implements Hub {
   readonly fanOut: FanOut;
   readonly #clock: Clock;
   readonly #events = new Emitter();
+  readonly #faults: Faults;
   readonly #store: HubStore;
   readonly #identities: EdgeIdentities;
   readonly #roster: EdgeRoster;
@@ -132,6 +134,7 @@ class Relay implements Hub {
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
     this.#clock = config.clock;
+    this.#faults = new Faults(config.clock);
     this.#resends = new Resends(store, {
       clock: config.clock,
       stopped: this.#stopped.signal,
@@ -160,6 +163,7 @@ class Relay implements Hub {
         clock: this.#clock,
         random: config.random ?? chance,
         events: this.#events,
+        faults: this.#faults,
         pace,
       });
     this.#identities = new EdgeIdentities(edges, {
@@ -177,7 +181,7 @@ class Relay implements Hub {
       config,
       clock: this.#clock,
       events: this.#events,
-      random: config.random ?? (() => randomInt(2 ** 32) / 2 ** 32),
+      random: config.random ?? chance,
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
@@ -204,7 +208,7 @@ class Relay implements Hub {
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
     let introduction: string | undefined;
-    const self = { events: this.#events, clock: this.#clock, introduction: () => introduction };
+    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
       const { from, said } = options;
@@ -229,6 +233,7 @@ class Relay implements Hub {
   #found(found: Found): void {
     const events = this.#events;
     if (found.kind === 'restored') events.emit('restored', {});
+    if (found.kind === 'doubted') for (const url of found.urls) this.#identities.askBack(url);
     if (found.kind === 'peer-replaced') {
       this.#seeded([found.url]);
       events.emit('peer-replaced', { peer: found.url, id: found.id });
@@ -253,7 +258,15 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
-    return hubHealth(this.id, this.#store, this.#roster.links, this.#clock.now(), verified);
+    const faults = this.#faults.problems();
+    return hubHealth({
+      id: this.id,
+      store: this.#store,
+      links: this.#roster.links,
+      faults,
+      now: this.#clock.now(),
+      verified,
+    });
   }
 
   async status(): Promise<HubHealth & Facts> {
@@ -278,7 +291,9 @@ class Relay implements Hub {
 
   async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
-    return this.#comparisons.answer(path, body, options);
+    const answered = await this.#comparisons.answer(path, body, options);
+    const self = options.said === undefined ? undefined : await this.#store.company.toSender(options.said);
+    return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
   }
 
   stop(): Promise<void> {
@@ -316,10 +331,6 @@ function companyOf({ company }: HubStore, edge: Edge): Company {
       return edge.inc !== undefined;
     },
     objection: (said) => company.objection(edge.url, said),
-    heard: (said) => edge.answered(said, edge.generation),
+    heard: async (said) => void (await edge.answered(said, edge.generation)),
   };
-}
-
-function chance(): number {
-  return randomInt(2 ** 32) / 2 ** 32;
 }

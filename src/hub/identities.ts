@@ -12,6 +12,8 @@ const ANSWER_MS = 5_000;
 const UNKNOWN_MS = 1_000;
 const UNKNOWN_MS_MAX = 30_000;
 const KNOWN_MS = 30_000;
+/** An edge is asked because of what others say at most once in so long: anybody can say anything. */
+const ASK_AGAIN_MS = 2_000;
 
 export interface IdentityOptions {
   hubId: string;
@@ -33,6 +35,9 @@ export class EdgeIdentities {
   readonly #wake = new Map<string, AbortController>();
   /** What is being asked. Each has a signal of its own: one for all would have a listener per edge. */
   readonly #requests = new Map<string, AbortController>();
+  /** Edges that are about to be asked because of what others say, and when each was last. */
+  readonly #askingBack = new Set<string>();
+  readonly #askedBackAt = new Map<string, number>();
   /** The edges that have said they are the node of that id; mostly one. */
   readonly #byId = new Map<string, Set<Edge>>();
   /** What was said already, so that it is said once. */
@@ -75,6 +80,21 @@ export class EdgeIdentities {
   /** The edge is up again: it may be another one. */
   askAgain(url: string): void {
     this.#wake.get(url)?.abort();
+  }
+
+  /** Somebody says something of it that only itself can say. */
+  askBack(url: string): void {
+    if (this.#askingBack.has(url)) return;
+    this.#askingBack.add(url);
+    const now = this.#o.clock.now();
+    const since = Math.abs(now - (this.#askedBackAt.get(url) ?? -Infinity));
+    const wait =
+      since >= ASK_AGAIN_MS ? Promise.resolve() : this.#o.clock.sleep(ASK_AGAIN_MS - since, this.#stop.signal);
+    void wait.then(() => {
+      this.#askingBack.delete(url);
+      this.#askedBackAt.set(url, this.#o.clock.now());
+      this.askAgain(url);
+    });
   }
 
   async #watch(edge: Edge): Promise<void> {

@@ -32,8 +32,9 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
 
   async ack(shipment: EdgeShipment): Promise<void> {
     const { said, end } = shipment;
-    if (said !== undefined) await this.#edge.answered(said, end.generation);
-    await this.#edge.advance(shipment.end);
+    const counts = said === undefined || (await this.#edge.answered(said, end.generation));
+    shipment.counts = counts && end.generation === this.#edge.generation;
+    if (shipment.counts) await this.#edge.advance(end);
   }
 
   /** The letters first: what the position has passed would not be found again. */

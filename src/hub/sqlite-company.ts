@@ -3,8 +3,8 @@
  * brought itself. What came from a database that is gone needs nothing: a hub passes on whatever it is given.
  */
 import type { Clock } from '../clock.ts';
-import { Identity, type IdentityOptions } from '../identity/identity.ts';
-import { Turns, TWO_DATABASES } from '../identity/turns.ts';
+import { type Finding, Identity, type IdentityOptions } from '../identity/identity.ts';
+import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import type { Found, HubCompany } from './store.ts';
@@ -26,10 +26,10 @@ export class SqliteHubCompany implements HubCompany {
   /** What is to be told when the transaction is committed. */
   #found: Found[] = [];
 
-  constructor(db: Connection, options: IdentityOptions, parts: CompanyParts) {
+  constructor(db: Connection, options: Omit<IdentityOptions, 'atUrls'>, parts: CompanyParts) {
     this.#db = db;
     this.#clock = options.clock;
-    this.#identity = new Identity(db, options);
+    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS });
     this.#parts = parts;
   }
 
@@ -57,25 +57,28 @@ export class SqliteHubCompany implements HubCompany {
   /** A request says who sends it. In the transaction of what it brings. */
   requested(said: string): void {
     this.#found = [];
-    const finding = this.#identity.hear(said, { brings: false });
-    if (finding?.wentBack) this.#wentBack(finding.id, finding.inc);
+    const finding = this.#identity.hear(said, { answer: false, brings: false });
+    if (finding?.kind === 'new' || finding?.wentBack) this.#doubt(finding);
+    if (finding?.wentBack && !finding.doubtful) this.#wentBack(finding.id, finding.inc);
   }
 
   async hello(said: string): Promise<void> {
-    this.#db.transaction(() => this.requested(said));
+    this.#found = [];
+    const sender = this.#identity.greet(said);
+    if (sender?.kind === 'new' || sender?.kind === 'went-back') this.#doubt(sender);
     this.settle();
   }
 
-  async answered(url: string, generation: number, said: string): Promise<void> {
-    this.#db.transaction(() => {
+  async answered(url: string, generation: number, said: string): Promise<boolean> {
+    const kind = this.#db.transaction(() => {
       this.#found = [];
-      const finding = this.#identity.hear(said, { brings: false });
+      const finding = this.#identity.hear(said, { answer: true, brings: false });
       if (finding?.wentBack) this.#wentBack(finding.id, finding.inc);
       const edge = this.#edge(url);
-      if (!finding || !edge || generation !== this.#parts.generationOf(url)) return;
+      if (!finding || !edge || generation !== this.#parts.generationOf(url)) return finding?.kind;
       const { id, inc } = finding;
       // An edge that is this hub itself is told of by its id.
-      if (finding.kind === 'self') return;
+      if (finding.kind === 'self') return finding.kind;
       if (edge.inc === null) {
         this.#db.run('UPDATE _hub_edges SET inc = ? WHERE url = ?', inc, url);
         if (finding.wentBack) this.#seed(url);
@@ -85,8 +88,16 @@ export class SqliteHubCompany implements HubCompany {
         this.#seed(url);
         this.#found.push({ kind: 'peer-replaced', id, url });
       }
+      return finding.kind;
     });
     this.settle();
+    return kind !== 'late' && generation === this.#parts.generationOf(url);
+  }
+
+  async another(url: string, said: string): Promise<string | undefined> {
+    const inc = this.#edge(url)?.inc ?? null;
+    const finding = this.#identity.look(said);
+    return inc === null || !finding || finding.inc === inc ? undefined : ANOTHER_DATABASE;
   }
 
   async objection(url: string, said: string): Promise<string | undefined> {
@@ -116,6 +127,14 @@ export class SqliteHubCompany implements HubCompany {
     this.#found.push({ kind: 'peer-restored', id, urls });
   }
 
+  /** Somebody says that it is one of the edges, or was: that is asked where these are. */
+  #doubt({ id, inc }: Pick<Finding, 'id' | 'inc'>): void {
+    const sql =
+      'SELECT url FROM _hub_edges WHERE inc = ? OR node_id = ? OR inc IN (SELECT inc FROM _nodes WHERE id = ?)';
+    const urls = this.#db.all<{ url: string }>(sql, inc, id, id).map(({ url }) => url);
+    if (urls.length > 0) this.#found.push({ kind: 'doubted', urls });
+  }
+
   #seed(url: string): void {
     this.#db.run(`UPDATE _hub_edges SET position = 0, anew_upto = ${LATEST} WHERE url = ?`, url);
     this.#parts.nextGeneration(url);
@@ -125,6 +144,9 @@ export class SqliteHubCompany implements HubCompany {
     return this.#db.get<{ inc: string | null }>('SELECT inc FROM _hub_edges WHERE url = ?', url);
   }
 }
+
+/** The databases that have acknowledged at an edge's URL. */
+const AT_URLS = 'SELECT inc FROM _hub_edges WHERE inc IS NOT NULL';
 
 /** Up to there an edge that begins anew is sent what it brought itself, too. */
 export const LATEST = '(SELECT coalesce(max(seq), 0) FROM _hub_rows)';

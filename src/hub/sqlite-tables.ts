@@ -32,9 +32,9 @@ const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TA
 
 /**
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
- * paused. 3: an edge is known by the database that answers.
+ * paused. 3: an edge is known by the database that answers. 4: what is remembered of a database has its seal.
  */
-const FORMAT = 3;
+const FORMAT = 4;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -75,7 +75,10 @@ export function prepareHubDatabase(db: Connection): void {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
     for (const [name, columns] of Object.entries(SHARED_TABLES))
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
-    if (isEarlier && found.some(({ name }) => name === '_hub_edges')) rebuildEdges(db);
+    if (isEarlier && found.some(({ name }) => name === '_hub_edges'))
+      rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
+    if (isEarlier && found.some(({ name }) => name === '_nodes'))
+      rebuild(db, '_nodes', `CREATE TABLE _nodes ${IDENTITY_TABLES._nodes}`);
     // An earlier hub kept deleted rows with all that was in them.
     if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
     if (isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
@@ -83,19 +86,18 @@ export function prepareHubDatabase(db: Connection): void {
 }
 
 /** Keeps what the table has of the columns that it should have. */
-function rebuildEdges(db: Connection): void {
-  const columns = (): string[] =>
-    db.all<{ name: string }>("SELECT name FROM pragma_table_info('_hub_edges')").map(nameOf);
+function rebuild(db: Connection, table: string, sql: string): void {
+  const columns = (): string[] => db.all<{ name: string }>('SELECT name FROM pragma_table_info(?)', table).map(nameOf);
   const before = columns();
   const named = before.map((name) => `"${name}" AS "${name}"`).join(', ');
-  db.exec(`CREATE TEMP TABLE _rowcast_edges AS SELECT ${named} FROM main._hub_edges`);
-  db.exec('DROP TABLE main._hub_edges');
-  db.exec(DEFINITIONS._hub_edges as string);
+  db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT ${named} FROM main.${table}`);
+  db.exec(`DROP TABLE main.${table}`);
+  db.exec(sql);
   const kept = columns()
     .filter((name) => before.includes(name))
     .join(', ');
-  db.exec(`INSERT INTO main._hub_edges (${kept}) SELECT ${kept} FROM temp._rowcast_edges`);
-  db.exec('DROP TABLE temp._rowcast_edges');
+  db.exec(`INSERT INTO main.${table} (${kept}) SELECT ${kept} FROM temp._rowcast_before`);
+  db.exec('DROP TABLE temp._rowcast_before');
 }
 
 function nameOf({ name }: { name: string }): string {

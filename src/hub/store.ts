@@ -110,8 +110,10 @@ export interface HubCompany {
   toSender(said: string): Promise<string | undefined>;
   /** Somebody asks how the hub is, and says who it is. */
   hello(said: string): Promise<void>;
-  /** The answer to something that was sent in that generation says who gives it. */
-  answered(url: string, generation: number, said: string): Promise<void>;
+  /** The answer to something that was sent in that generation says who gives it; false where it acknowledges nothing. */
+  answered(url: string, generation: number, said: string): Promise<boolean>;
+  /** Why what this one says of its rows is nothing to go by; undefined where it is. */
+  another(url: string, said: string): Promise<string | undefined>;
   /** Why an acknowledgement by this one is worth nothing; undefined where it is. */
   objection(url: string, said: string): Promise<string | undefined>;
   onFound(listener: (found: Found) => void): void;
@@ -120,6 +122,8 @@ export interface HubCompany {
 
 export type Found =
   | { kind: 'restored' }
+  /** A request says something of the databases at these URLs that only they can say: they are to be asked. */
+  | { kind: 'doubted'; urls: string[] }
   | { kind: 'peer-replaced'; id: string; url: string }
   | { kind: 'peer-restored'; id: string; urls: string[] };
 

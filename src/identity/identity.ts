@@ -2,7 +2,7 @@
  * Who this database is, and what it remembers of others: `_nodes` and `_names`. It belongs to the file and not to a
  * process, so it is read from there each time; two processes on one file are one node to everybody else.
  */
-import { createHash } from 'node:crypto';
+import { createHash, createHmac } from 'node:crypto';
 import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { type Introduction, introduce, numberOf, readIntroduction, type Self } from '../wire/introduction.ts';
@@ -13,6 +13,19 @@ export interface IdentityOptions {
   id: string;
   random: () => number;
   clock: Clock;
+  /** A query for the databases (`inc`) that acknowledge at a URL of ours: these can be asked themselves. */
+  atUrls: string;
+}
+
+/** How something was heard. */
+export interface Hearing {
+  /**
+   * It is the answer to a request of ours, from where we sent it. Anybody can send a request: what one says of a database
+   * that we can ask is a reason to ask it, and no more.
+   */
+  answer: boolean;
+  /** It has brought changes. */
+  brings: boolean;
 }
 
 /** Who has spoken, and what follows from it for whoever is to act on it. */
@@ -21,8 +34,11 @@ export interface Finding {
   inc: string;
   /** `self`: this very database. `copy`: another one under our identity. */
   kind: Judgement['kind'] | 'self' | 'copy';
+  boot: string;
   /** It was found out just now that it is an earlier state of itself: what it acknowledged it may not have. */
   wentBack: boolean;
+  /** Only a request says so: the database itself has to be asked. */
+  doubtful: boolean;
   /** What came under its id, from it or from the database that had the id before, may not be everywhere. */
   compareAll: boolean;
 }
@@ -31,6 +47,8 @@ export interface Finding {
 const LATE_MS = 60_000;
 /** How long an id that two use is a problem after it was last noticed. */
 const TWICE_MS = 10 * 60_000;
+/** Databases that are at no URL of ours and are remembered: whoever can send can make up any number of them. */
+export const STRANGERS_KEPT = 1_000;
 
 export class Identity {
   readonly #db: Connection;
@@ -43,6 +61,8 @@ export class Identity {
   /** When an id was taken over by another database, and when two were last seen to use it. */
   readonly #takenOver = new Map<string, number>();
   readonly #usedTwice = new Map<string, number>();
+  /** The attach for which what a database brought was last passed on: once for a request that says so, and its answer. */
+  readonly #passedOn = new Map<string, string>();
 
   constructor(db: Connection, options: IdentityOptions) {
     this.#db = db;
@@ -60,8 +80,9 @@ export class Identity {
           return;
         }
         this.#db.run(
-          'UPDATE main._nodes SET id = ?, boot = ?, before = ?, t0 = tick WHERE inc = ?',
+          'UPDATE main._nodes SET id = ?, seal = coalesce(seal, ?), boot = ?, before = ?, t0 = tick WHERE inc = ?',
           this.#o.id,
+          this.#secret(),
           this.#boot(numberOf(own.boot) + 1),
           earlier(own).join(' '),
           own.inc,
@@ -79,7 +100,8 @@ export class Identity {
 
   /** What a message says of this database, and of what is remembered of the one that it goes to. */
   introduction(to: string | null | undefined): string {
-    const { inc, boot, t0, tick } = this.#own();
+    const own = this.#own();
+    const { inc, boot, t0, tick } = own;
     const you = to == null || to === inc ? undefined : this.#find(to);
     return introduce({
       id: this.#o.id,
@@ -87,39 +109,57 @@ export class Identity {
       boot,
       t0,
       tick,
-      ...(to != null && you && { you: { inc: to, tick: you.tick, boot: you.boot } }),
+      seal: sealOf(own, { boot, tick }),
+      ...(to != null && you && { you: { inc: to, tick: you.tick, boot: you.boot, seal: you.seal ?? undefined } }),
     });
   }
 
   /**
-   * Takes note of what a message says. In a transaction, that of what the message has brought. `brings`: it has brought
-   * changes. Undefined where it says nothing of the kind.
+   * Takes note of what a message says. In a transaction, that of what the message has brought. Undefined where it says
+   * nothing of the kind.
    */
-  hear(header: string | null | undefined, { brings }: { brings: boolean }): Finding | undefined {
+  hear(header: string | null | undefined, hearing: Hearing): Finding | undefined {
     const said = readIntroduction(header);
     if (!said) return undefined;
     const own = this.#own();
     const { id, inc } = said;
-    if (said.you?.inc === own.inc && isBehind(own, said.you)) this.#renewing = own.inc;
+    this.#hearOfSelf(said, own);
     if (inc === own.inc) {
-      if (isCopyOf(own, said)) this.#renewing = own.inc;
-      return { id, inc, kind: said.boot === own.boot ? 'self' : 'copy', wentBack: false, compareAll: false };
+      const kind = said.boot === own.boot ? 'self' : 'copy';
+      return { id, inc, boot: said.boot, kind, wentBack: false, doubtful: false, compareAll: false };
     }
     const known = this.#find(inc);
     const judgement = judge(said, known);
-    if (judgement.kind !== 'late') this.#remember(said, judgement.remember, known);
-    const wentBack = judgement.kind === 'went-back' && !judgement.again;
-    const compareAll = this.#note(said, { wentBack, brings, holdsItFirst: known?.id !== id });
-    return { id, inc, kind: judgement.kind, wentBack, compareAll };
+    const { kind } = judgement;
+    const wentBack = kind === 'went-back' && !judgement.again;
+    const doubtful = wentBack && !hearing.answer && this.#isAtUrl(inc);
+    if (kind !== 'late' && !doubtful) this.#remember(said, judgement.remember, known, own.tick);
+    const passOn = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
+    const compareAll = passOn && !(wentBack && this.#passedOn.get(inc) === said.boot);
+    return { id, inc, boot: said.boot, kind, wentBack, doubtful, compareAll };
+  }
+
+  /** What a database brought is on its way to all: that need not be found twice of one attach. After the commit. */
+  passedOn({ inc, boot }: Pick<Finding, 'inc' | 'boot'>): void {
+    if (this.#passedOn.size >= STRANGERS_KEPT) this.#passedOn.clear();
+    this.#passedOn.set(inc, boot);
+  }
+
+  /** Somebody asks who we are. What it says of itself is noted when it answers us; what it says of us has our own seal. */
+  greet(header: string): Pick<Finding, 'id' | 'inc' | 'kind'> | undefined {
+    const said = readIntroduction(header);
+    if (said) this.#hearOfSelf(said, this.#own());
+    return this.look(header);
   }
 
   /** Who a message is from, without taking note of it. */
-  look(header: string): Pick<Finding, 'inc' | 'kind'> | undefined {
+  look(header: string): Pick<Finding, 'id' | 'inc' | 'kind'> | undefined {
     const said = readIntroduction(header);
     if (!said) return undefined;
     const own = this.#own();
-    if (said.inc === own.inc) return { inc: said.inc, kind: said.boot === own.boot ? 'self' : 'copy' };
-    return { inc: said.inc, kind: judge(said, this.#find(said.inc)).kind };
+    const { id, inc } = said;
+    if (inc === own.inc) return { id, inc, kind: said.boot === own.boot ? 'self' : 'copy' };
+    return { id, inc, kind: judge(said, this.#find(inc)).kind };
   }
 
   /**
@@ -157,16 +197,24 @@ export class Identity {
     );
   }
 
-  #remember({ inc, id }: Introduction, memory: Memory, known: Known | undefined): void {
-    if (known && known.id === id && known.boot === memory.boot && known.back === memory.back) {
-      if (memory.tick > known.tick) this.#db.run('UPDATE main._nodes SET tick = ? WHERE inc = ?', memory.tick, inc);
+  /** Only a later state of this database, or a copy, has the secret: what is not sealed with it was made up. */
+  #hearOfSelf(said: Introduction, own: Known): void {
+    const { you } = said;
+    const wentBack = you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you);
+    if (wentBack || (said.inc === own.inc && isCopyOf(own, said) && isSealedBy(own, said))) this.#renewing = own.inc;
+  }
+
+  #remember({ inc, id }: Introduction, memory: Memory, known: Known | undefined, now: number): void {
+    const { boot, before, t0, tick, back, seal } = memory;
+    if (known && known.id === id && known.boot === boot && known.back === back) {
+      const sql = 'UPDATE main._nodes SET tick = ?, seal = ?, heard = ? WHERE inc = ?';
+      if (tick > known.tick) this.#db.run(sql, tick, seal, now, inc);
       return;
     }
-    const { boot, before, t0, tick, back } = memory;
     this.#db.run(
-      'INSERT INTO main._nodes (inc, id, boot, before, t0, tick, back) VALUES (?, ?, ?, ?, ?, ?, ?) ' +
+      'INSERT INTO main._nodes (inc, id, boot, before, t0, tick, back, seal, heard) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ' +
         'ON CONFLICT DO UPDATE SET id = excluded.id, boot = excluded.boot, before = excluded.before, ' +
-        't0 = excluded.t0, tick = excluded.tick, back = excluded.back',
+        't0 = excluded.t0, tick = excluded.tick, back = excluded.back, seal = excluded.seal, heard = excluded.heard',
       inc,
       id,
       boot,
@@ -174,7 +222,28 @@ export class Identity {
       t0,
       tick,
       back,
+      seal,
+      now,
     );
+    if (!known) this.#forgetStrangers();
+  }
+
+  /**
+   * Of those that are at no URL of ours, the ones that were heard of longest ago. One that comes back is new to us: it is not
+   * told what was remembered of it, and what it brought before is not passed on when its id is another's by then; the next
+   * comparison finds that.
+   */
+  #forgetStrangers(): void {
+    const strangers = `self IS NULL AND inc NOT IN (${this.#o.atUrls})`;
+    const known = Number(this.#db.get(`SELECT count(*) AS n FROM main._nodes WHERE ${strangers}`)?.n);
+    if (known <= STRANGERS_KEPT) return;
+    const oldest = `SELECT inc FROM main._nodes WHERE ${strangers} ORDER BY heard LIMIT ${known - STRANGERS_KEPT}`;
+    this.#db.run(`DELETE FROM main._nodes WHERE inc IN (${oldest})`);
+    this.#db.run('DELETE FROM main._names WHERE inc NOT IN (SELECT inc FROM main._nodes)');
+  }
+
+  #isAtUrl(inc: string): boolean {
+    return this.#db.get(`SELECT 1 AS n WHERE ? IN (${this.#o.atUrls})`, inc) !== undefined;
   }
 
   /** Notes which database has an id; true where what came under that id may not be everywhere. */
@@ -219,23 +288,28 @@ export class Identity {
 
   #find(inc: string): Known | undefined {
     const row = this.#db.get<Omit<Known, 'before'> & { before: string }>(
-      'SELECT inc, id, boot, before, t0, tick, back, self FROM main._nodes WHERE inc = ?',
+      'SELECT inc, id, boot, before, t0, tick, back, self, seal FROM main._nodes WHERE inc = ?',
       inc,
     );
     return row && { ...row, before: row.before === '' ? [] : row.before.split(' ') };
   }
 
-  #create({ boot, before, t0, tick }: Omit<Self, 'inc'> & { before: string[] }): void {
+  #create({ boot, before, t0, tick }: Pick<Memory, 'boot' | 'before' | 't0' | 'tick'>): void {
     this.#inc = this.#drawn('inc', 16);
     this.#db.run(
-      'INSERT INTO main._nodes (inc, id, boot, before, t0, tick, self) VALUES (?, ?, ?, ?, ?, ?, 1)',
+      'INSERT INTO main._nodes (inc, id, boot, before, t0, tick, seal, self) VALUES (?, ?, ?, ?, ?, ?, ?, 1)',
       this.#inc,
       this.#o.id,
       boot,
       before.join(' '),
       t0,
       tick,
+      this.#secret(),
     );
+  }
+
+  #secret(): string {
+    return this.#drawn('secret', 32);
   }
 
   #boot(number: number): string {
@@ -250,8 +324,20 @@ export class Identity {
   }
 }
 
+/** Of this database `seal` is the secret. */
 interface Known extends Memory {
   inc: string;
   id: string;
   self: number | null;
+}
+
+function sealOf({ inc, seal: secret }: Known, { boot, tick }: Pick<Self, 'boot' | 'tick'>): string {
+  return createHmac('sha256', secret ?? '')
+    .update(`${inc} ${boot} ${tick}`)
+    .digest('hex')
+    .slice(0, 16);
+}
+
+function isSealedBy(own: Known, said: Pick<Self, 'boot' | 'tick' | 'seal'>): boolean {
+  return own.seal !== null && said.seal === sealOf(own, said);
 }

@@ -15,6 +15,8 @@ export interface Memory {
   /** The tick at which its attach began. */
   t0: number;
   tick: number;
+  /** How it has sealed that tick; null where it has not. */
+  seal: string | null;
   /** An attach that was found to be an earlier state; what follows from that was done. */
   back: string | null;
 }
@@ -32,18 +34,19 @@ const BOOTS_KEPT = 8;
 
 export function judge(heard: Self, memory: Memory | undefined): Judgement {
   const { boot, t0, tick } = heard;
-  if (!memory) return { kind: 'new', remember: { boot, before: [], t0, tick, back: null } };
-  if (boot === memory.boot) return { kind: 'same', remember: { ...memory, tick: Math.max(memory.tick, tick) } };
+  const latest = { tick, seal: heard.seal ?? null };
+  if (!memory) return { kind: 'new', remember: { boot, before: [], t0, ...latest, back: null } };
+  if (boot === memory.boot) return { kind: 'same', remember: { ...memory, ...(tick > memory.tick && latest) } };
   // Of an attach before, heard of or not. A backup that was just put back may say no more: it is told what is remembered of
   // it with whatever it is sent or answered, and takes another identity.
   if (numberOf(boot) < numberOf(memory.boot) && tick <= memory.t0) return { kind: 'late' };
   if (memory.before.includes(boot)) {
     // It goes on after it has ended: the later one is a copy, and is found to be behind from now on.
     const before = memory.before.filter((one) => one !== boot);
-    return { kind: 'went-back', remember: { boot, before, t0, tick, back: memory.boot }, again: false };
+    return { kind: 'went-back', remember: { boot, before, t0, ...latest, back: memory.boot }, again: false };
   }
   if (numberOf(boot) > numberOf(memory.boot) && t0 >= memory.tick) {
-    return { kind: 'restarted', remember: { boot, before: earlier(memory), t0, tick, back: null } };
+    return { kind: 'restarted', remember: { boot, before: earlier(memory), t0, ...latest, back: null } };
   }
   return { kind: 'went-back', remember: { ...memory, back: boot }, again: memory.back === boot };
 }

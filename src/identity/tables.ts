@@ -2,12 +2,13 @@
 
 /**
  * Every database that was ever heard of, this one included (`self`): its latest attach, those before it, the tick at which
- * that attach began, and the latest tick. `back` is an attach that was found to be an earlier state of it.
+ * that attach began, and the latest tick, with its seal. `back` is an attach that was found to be an earlier state of it.
+ * `seal` of this one is the secret that it seals with; `heard` is the tick here at which something new was last heard of it.
  */
 export const IDENTITY_TABLES = {
   _nodes:
-    '(inc TEXT PRIMARY KEY, id TEXT, boot TEXT, before TEXT, t0 INTEGER, tick INTEGER, back TEXT, self INTEGER) ' +
-    'WITHOUT ROWID',
+    '(inc TEXT PRIMARY KEY, id TEXT, boot TEXT, before TEXT, t0 INTEGER, tick INTEGER, back TEXT, self INTEGER, ' +
+    'seal TEXT, heard INTEGER) WITHOUT ROWID',
   // Which database has an id at present.
   _names: '(id TEXT PRIMARY KEY, inc TEXT) WITHOUT ROWID',
 };

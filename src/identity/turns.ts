@@ -6,6 +6,9 @@ const TWO_DATABASES_MS = 10 * 60_000;
 
 export const TWO_DATABASES = 'two databases answer at this URL in turn: give each a URL of its own';
 
+/** Said of an answer that is about rows. */
+export const ANOTHER_DATABASE = 'another database has answered than the one that acknowledges';
+
 export class Turns {
   /** By URL: those that others have replaced there, and when. */
   readonly #replaced = new Map<string, Map<string, number>>();

@@ -2,6 +2,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
+import type { Faults } from '../sqlite/faults.ts';
 import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 
 /** The answer to a batch, for the caller's own `/sync` route: send `body` as JSON, with these headers. */
@@ -32,6 +33,7 @@ export interface Taken {
 
 interface Receiver {
   events: Emitter;
+  faults: Faults;
   clock: Clock;
   /** How it introduces itself to a sender that has; undefined to a plain one. */
   introduction: () => string | undefined;
@@ -49,7 +51,7 @@ export function receiving(
   apply: () => Taken | Promise<Taken>,
 ): Received | Promise<Received> {
   const began = receiver.clock.now();
-  const answer = (outcome: () => Taken): Received => finish(receiver, batch, began, answerTo(receiver.events, outcome));
+  const answer = (outcome: () => Taken): Received => finish(receiver, batch, began, answerTo(receiver, outcome));
   let taken: Taken | Promise<Taken>;
   try {
     taken = apply();
@@ -99,15 +101,17 @@ function finish(
 type Bare<A> = A extends { headers: unknown } ? Omit<A, 'headers'> & { changes: number } : never;
 
 /** A failure of our own is reported as an event too. */
-function answerTo(events: Emitter, apply: () => Taken): Bare<Received> {
+function answerTo({ events, faults }: Receiver, apply: () => Taken): Bare<Received> {
   try {
     const { ack, changes } = apply();
+    if (changes > 0) faults.succeeded('receive');
     return { status: 200, body: ack, changes };
   } catch (error) {
     const known = error instanceof RowcastError ? error : undefined;
     if (known?.code === 'INVALID_BATCH') return { status: 400, body: { error: known.message }, changes: 0 };
     if (known?.code === 'BODY_TOO_LARGE') return { status: 413, body: { error: known.message }, changes: 0 };
     const failure = known ?? asFailure(error);
+    faults.failed('receive', failure);
     if (failure.code !== 'STOPPED') events.emit('error', failure);
     return { status: 503, body: { error: failure.message }, changes: 0 };
   }

@@ -94,6 +94,8 @@ export class Applier {
     if (latest === this.#settledUpTo && schema === this.#settledSchema) return [];
     const tables = this.#registry.list().filter((table) => this.#unique.isUnsettled(table));
     const hidden = tables.length === 0 ? [] : this.syncing(() => tables.flatMap((table) => this.#unique.settle(table)));
+    // What a transaction of the application has recorded it may take back, and the number is given again.
+    if (this.#db.isInTransaction === true) return hidden;
     this.#settledUpTo = latest;
     this.#settledSchema = schema;
     return hidden;

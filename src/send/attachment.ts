@@ -79,6 +79,11 @@ export class Attachment {
     return this.#db.get(own, this.#o.nodeId, this.#peers) !== undefined;
   }
 
+  /** Were there others at the latest look? Whether they are alive is told by the time that passes. */
+  get hasOthers(): boolean {
+    return this.#others.size > 0;
+  }
+
   /** Looks at the others; alone, it writes nothing. True where one has gone: what was kept for it alone can go as well. */
   watch(): boolean {
     const others = this.#db

@@ -5,11 +5,21 @@
 import type { Clock } from '../clock.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import { type Finding, Identity } from '../identity/identity.ts';
-import { Turns, TWO_DATABASES } from '../identity/turns.ts';
+import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
-import { beginSeed, compareAllPeers, movePeer, noteDatabase, noteRemoved, peersOf, stateOf } from './peers.ts';
+import {
+  AT_URLS,
+  beginSeed,
+  compareAllPeers,
+  movePeer,
+  noteDatabase,
+  noteRemoved,
+  peersOf,
+  peersThatMayBe,
+  stateOf,
+} from './peers.ts';
 import type { Company } from './shipment.ts';
 
 export interface CompanyOptions {
@@ -21,6 +31,9 @@ export interface CompanyOptions {
   warn(code: string, message: string): void;
 }
 
+/** A peer is asked who it is, because of what others say, at most once in so long: anybody can say anything. */
+const ASK_AGAIN_MS = 2_000;
+
 export class NodeCompany {
   readonly #db: Connection;
   readonly #o: CompanyOptions;
@@ -29,11 +42,14 @@ export class NodeCompany {
   readonly #ownUrls = new Set<string>();
   /** What is to be told when the transaction is committed. */
   #told: (() => void)[] = [];
+  /** Peers that are to be asked who they are, and when each was last asked for that reason. */
+  readonly #toAsk = new Set<string>();
+  readonly #askedAt = new Map<string, number>();
 
   constructor(db: Connection, options: CompanyOptions) {
     this.#db = db;
     this.#o = options;
-    this.#identity = new Identity(db, options);
+    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS });
   }
 
   /** A new attach. */
@@ -97,7 +113,8 @@ export class NodeCompany {
   /** Somebody asks how this node is, and says who it is: the headers of the answer. */
   hello(said: string): Record<string, string> {
     try {
-      this.#db.transaction(() => this.requested(said, false));
+      const sender = this.#identity.greet(said);
+      if (sender?.kind === 'new' || sender?.kind === 'went-back') this.#doubt(sender);
       this.settle();
     } catch {
       // Not now: whoever asks will say it again.
@@ -109,8 +126,23 @@ export class NodeCompany {
   /** A request says who sends it. In the transaction of what it brings. */
   requested(said: string, brings: boolean): void {
     this.#told = [];
-    const finding = this.#identity.hear(said, { brings });
-    if (finding) this.#actOn(finding);
+    const finding = this.#identity.hear(said, { answer: false, brings });
+    if (!finding) return;
+    if (finding.kind === 'new' || finding.wentBack) this.#doubt(finding);
+    this.#actOn(finding);
+  }
+
+  /** The peers that are to be asked who they are, now. */
+  toAsk(): string[] {
+    if (this.#toAsk.size === 0) return [];
+    const now = this.#o.clock.now();
+    const isDue = (peer: string): boolean => Math.abs(now - (this.#askedAt.get(peer) ?? -Infinity)) >= ASK_AGAIN_MS;
+    const due = [...this.#toAsk].filter(isDue);
+    for (const peer of due) {
+      this.#toAsk.delete(peer);
+      this.#askedAt.set(peer, now);
+    }
+    return due;
   }
 
   /**
@@ -120,10 +152,12 @@ export class NodeCompany {
   answered(peer: string, said: string, run?: number): boolean {
     this.#told = [];
     const { inc: before, run: current } = stateOf(this.#db, peer);
-    const finding = this.#identity.hear(said, { brings: false });
+    const finding = this.#identity.hear(said, { answer: true, brings: false });
     if (!finding) return true;
     this.#actOn(finding);
     if (run !== undefined && run !== current) return false;
+    // It had ended by then, or is an earlier state that has not said more: what it had may be gone. It is sent again.
+    if (finding.kind === 'late') return false;
     if (finding.kind === 'self') this.#isOurselves(peer);
     else if (before === null) this.#adopt(peer, finding);
     else if (before !== finding.inc) {
@@ -138,17 +172,26 @@ export class NodeCompany {
   settle(): void {
     for (const tell of this.#told) tell();
     this.#told = [];
-    if (this.#identity.renew()) this.#o.events.emit('restored', {});
+    if (!this.#identity.renew()) return;
+    // Whoever hears of the new one may ask in its turn, and finds out then.
+    for (const peer of peersThatMayBe(this.#db)) this.#toAsk.add(peer);
+    this.#o.events.emit('restored', {});
   }
 
-  #actOn({ id, inc, wentBack, compareAll }: Finding): void {
+  #actOn(finding: Finding): void {
+    const { id, inc, wentBack, doubtful, compareAll } = finding;
     const now = this.#o.clock.now();
-    if (wentBack) {
-      const peers = peersOf(this.#db, inc);
-      for (const peer of peers) beginSeed(this.#db, peer, now);
-      this.#tell('peer-restored', { id, peers });
-    }
-    if (compareAll) compareAllPeers(this.#db, now);
+    const peers = wentBack && !doubtful ? peersOf(this.#db, inc) : [];
+    for (const peer of peers) beginSeed(this.#db, peer, now);
+    if (wentBack && !doubtful) this.#tell('peer-restored', { id, peers });
+    if (!compareAll) return;
+    compareAllPeers(this.#db, now, peers);
+    this.#told.push(() => this.#identity.passedOn(finding));
+  }
+
+  /** Somebody says that it is one of our peers, or was: that is asked where these are. */
+  #doubt(sender: Pick<Finding, 'id' | 'inc'>): void {
+    for (const peer of peersThatMayBe(this.#db, sender)) this.#toAsk.add(peer);
   }
 
   /** The first time that a database says at this URL who it is; nothing is known of what was there before. */
@@ -173,6 +216,13 @@ export class NodeCompany {
     const finding = this.#identity.look(said);
     if (inc === null || !finding || finding.inc === inc) return undefined;
     return this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now()) ? TWO_DATABASES : undefined;
+  }
+
+  /** What another database than that of the peer says of its rows is nothing to go by. */
+  another(peer: string, said: string): string | undefined {
+    const { inc } = stateOf(this.#db, peer);
+    const finding = this.#identity.look(said);
+    return inc === null || !finding || finding.inc === inc ? undefined : ANOTHER_DATABASE;
   }
 
   #isOurselves(peer: string): void {

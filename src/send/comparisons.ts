@@ -15,6 +15,7 @@ import type { Emitter } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
+import type { NodeCompany } from './company.ts';
 import type { PeerOutbox } from './outbox.ts';
 import { deliveredUpTo } from './peers.ts';
 import { comparing } from './question.ts';
@@ -30,8 +31,8 @@ export interface ComparisonsOptions {
   stopped: AbortSignal;
   random: () => number;
   fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post>;
-  /** What this node says of itself to that peer. */
-  introduction(peer: string): string;
+  /** What this node says of itself to a peer, and which database that peer is. */
+  company: Pick<NodeCompany, 'introduction' | 'another'>;
   /** Those that are configured at the moment. */
   peers(): string[];
   shippers(): Shipper[];
@@ -91,10 +92,11 @@ export class Comparisons {
 
   /** What it takes to compare with a peer. */
   with(peer: string, withdrawn?: AbortSignal): ReturnType<typeof comparing> & { ledger: SqliteLedger } {
-    const { config, clock, stopped, take } = this.#o;
+    const { config, clock, stopped, take, company } = this.#o;
     const asker = {
       nodeId: config.id,
-      introduction: this.#o.introduction,
+      introduction: (url: string) => company.introduction(url),
+      another: (url: string, said: string) => company.another(url, said),
       fetch: (...request: Parameters<Post>) => this.#o.fetch(peer, ...request),
       clock,
       requestTimeoutMs: config.requestTimeoutMs,

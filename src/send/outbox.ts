@@ -161,7 +161,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     // The end of the snapshot counts as reached only when its last page is acknowledged.
     if (previous) return undefined;
     this.#listNameless();
-    endSnapshot(this.#db, this.#peer);
+    endSnapshot(this.#db, this.#peer, this.#attachment.now());
     pruneChanges(this.#db, this.#attachment.peers);
     return this.#readTail(stateOf(this.#db, this.#peer).lastAcked, limit);
   }
@@ -186,8 +186,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     const found = this.#db.get<Serialised>(SERIALISE, after, fitting(this.#db, { ...LINE, params: [after] }, limit));
     if (!found || found.n === 0) return undefined;
     if (found.foreign > 0) {
-      const tables = this.#registry.list().map((table) => table.name);
-      adoptForeign(this.#db, tables, { after, upTo: found.last });
+      adoptForeign(this.#db, this.#registry.list(), { after, upTo: found.last });
       return this.#readTail(after, limit);
     }
     if (found.nameless > 0) {
@@ -252,7 +251,9 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#letters.listNameless(names, rows, 'the row has no id (NULL): give it one');
   }
 
-  #advance({ end, asks, said }: PeerShipment): void {
+  #advance(shipment: PeerShipment): void {
+    const { end, asks, said } = shipment;
+    shipment.counts = false;
     if (said !== undefined && !this.#company.answered(this.#peer, said, end.run)) return;
     if (asks !== undefined) this.#heard(asks);
     // Whatever it has answered to: of the changes after that, some may be gone.
@@ -260,7 +261,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       beginSeed(this.#db, this.#peer, this.#attachment.now());
       return;
     }
-    advancePeer(this.#db, this.#peer, end);
+    shipment.counts = advancePeer(this.#db, this.#peer, end);
     if (end.kind === 'tail') pruneChanges(this.#db, this.#attachment.peers);
   }
 

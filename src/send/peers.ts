@@ -2,13 +2,12 @@
 import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
 import { exactString } from '../wire/exact-text.ts';
 import { BOUND_ID, idForWire } from '../wire/values.ts';
 import { type Attachment, OF_ANY_ATTACHMENT } from './attachment.ts';
-import { inScope, snapshotKey } from './resend.ts';
-import { remainingRows, type SnapshotPosition } from './snapshot.ts';
+import { snapshotKey } from './resend.ts';
+import type { SnapshotPosition } from './snapshot.ts';
 
 /**
  * Where a shipment to a peer ends: a change_id, or a place in the snapshot. `run` is that of `_peer_state` when it was
@@ -34,6 +33,8 @@ export interface PeerState {
   inc: string | null;
   /** Nothing is kept for it: changes that it lacks may be gone, and it is seeded when it is back. */
   stale: boolean;
+  /** It is to be seeded once more, when the present seed is over and it has every change up to this one. */
+  again: number | null;
 }
 
 /**
@@ -85,8 +86,8 @@ export function beginSeed(db: Connection, peer: string, now: number): void {
   db.run(
     'UPDATE main._peer_state SET ' +
       'tail_from = iif(stale = 1, CAST(? AS INTEGER), coalesce(tail_from, last_acked)), stale = 0, ' +
-      'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1 ' +
-      'WHERE peer_url = ?',
+      'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1, ' +
+      'again = NULL WHERE peer_url = ?',
     lastChangeId(db),
     peer,
   );
@@ -94,15 +95,47 @@ export function beginSeed(db: Connection, peer: string, now: number): void {
 }
 
 /**
+ * The peer is given everything that is here now, which it may lack. Where it is being given everything, it is so once more
+ * when that is over: otherwise whoever gives cause for it again and again would keep a seed from ever ending, and what is
+ * written meanwhile from being sent. In a transaction.
+ */
+export function seedOnceMore(db: Connection, peer: string, now: number): void {
+  const { tailFrom, again } = stateOf(db, peer);
+  if (tailFrom !== null) db.run('UPDATE main._peer_state SET again = 0 WHERE peer_url = ?', peer);
+  else if (again === null) beginSeed(db, peer, now);
+}
+
+/** Begins with a seed that had to wait, where the peer has everything up to the end of the one before. */
+export function beginWaitingSeed(db: Connection, peer: string, now: number): void {
+  const { tailFrom, again, lastAcked, stale } = stateOf(db, peer);
+  if (again === null || tailFrom !== null || stale) return;
+  const pending = 'SELECT 1 AS n FROM main._changes WHERE change_id > ? AND change_id <= ? LIMIT 1';
+  if (db.get(pending, lastAcked, again)) return;
+  db.transaction(() => beginSeed(db, peer, now));
+}
+
+/**
  * What one has reaches all: what came from a database that is gone, or that has lost a part, may be here and nowhere else.
  * Every peer is given all that there is, and whoever else may have something of it does the same. A stale one is given
- * everything in any case, when it is back. In a transaction.
+ * everything in any case, when it is back; `besides` are given it already. In a transaction.
  */
-export function compareAllPeers(db: Connection, now: number): void {
+export function compareAllPeers(db: Connection, now: number, besides: string[] = []): void {
   const peers = db.all<{ url: string }>(
     `SELECT peer_url AS url FROM main._peer_state WHERE stale IS NOT 1 AND ${OF_ANY_ATTACHMENT}`,
   );
-  for (const { url } of peers) beginSeed(db, url, now);
+  for (const { url } of peers) if (!besides.includes(url)) seedOnceMore(db, url, now);
+}
+
+/** The databases that have acknowledged at a URL. */
+export const AT_URLS = 'SELECT inc FROM main._peer_state WHERE inc IS NOT NULL';
+
+/** The URLs at which somebody may be who says that it is this one: by its id, or because nobody is known there. Or all. */
+export function peersThatMayBe(db: Connection, sender?: { id: string; inc: string }): string[] {
+  const same = 'inc IS NULL OR inc = ? OR inc IN (SELECT inc FROM main._nodes WHERE id = ?)';
+  const found = sender
+    ? db.all<{ url: string }>(`SELECT peer_url AS url FROM main._peer_state WHERE ${same}`, sender.inc, sender.id)
+    : db.all<{ url: string }>('SELECT peer_url AS url FROM main._peer_state');
+  return found.map(({ url }) => url);
 }
 
 /** The database that has acknowledged at a URL. In a transaction. */
@@ -131,7 +164,7 @@ export function movePeer(db: Connection, inc: string, peer: string, now: number)
   if (stale) return;
   const kept = Number(db.get('SELECT min(change_id) AS n FROM main._changes')?.n ?? lastChangeId(db) + 1);
   if ((tailFrom ?? lastAcked) < kept - 1) return;
-  const columns = ['last_acked', 'tail_from', 'snapshot_table', 'snapshot_after', 'snapshot_of', 'asks'];
+  const columns = ['last_acked', 'tail_from', 'snapshot_table', 'snapshot_after', 'snapshot_of', 'asks', 'again'];
   db.run(
     `UPDATE main._peer_state SET snapshot_run = snapshot_run + 1, (${columns.join(', ')}) = ` +
       `(SELECT ${columns.join(', ')} FROM main._peer_state WHERE peer_url = ?) WHERE peer_url = ?`,
@@ -183,14 +216,20 @@ export function stateOf(db: Connection, peer: string): PeerState {
   return state;
 }
 
+/** Is it being given the whole state? Asked before every look for something to send. */
+export function isBeingSeeded(db: Connection, peer: string): boolean {
+  const sql = 'SELECT 1 AS n FROM main._peer_state WHERE peer_url = ? AND tail_from IS NOT NULL AND stale IS NOT 1';
+  return db.get(sql, peer) !== undefined;
+}
+
 /** What is in `_changes` after it is on its way to the peer; -1 where all rows are, undefined where nothing is sent there. */
 export function deliveredUpTo(db: Connection, peer: string): number | undefined {
   const state = findState(db, peer);
-  return state?.tailFrom == null ? state?.lastAcked : -1;
+  return state?.tailFrom == null && state?.again == null ? state?.lastAcked : -1;
 }
 
-/** The peer has everything up to there. Inside a transaction. */
-export function advancePeer(db: Connection, peer: string, end: PeerPosition): void {
+/** The peer has everything up to there; false where that was read before its latest seed began. Inside a transaction. */
+export function advancePeer(db: Connection, peer: string, end: PeerPosition): boolean {
   if (end.kind === 'snapshot') {
     db.run(
       `UPDATE main._peer_state SET snapshot_table = ?, snapshot_after = ${BOUND_ID} ` +
@@ -209,16 +248,19 @@ export function advancePeer(db: Connection, peer: string, end: PeerPosition): vo
       end.run,
     );
   }
+  return db.changes() > 0;
 }
 
 /** The peer has the whole snapshot and goes on with the tail. Inside a transaction. */
-export function endSnapshot(db: Connection, peer: string): void {
+export function endSnapshot(db: Connection, peer: string, now: number): void {
   db.run(
     'UPDATE main._peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, ' +
-      'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL WHERE peer_url = ?',
+      'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL, ' +
+      'again = iif(again IS NULL, NULL, CAST(? AS INTEGER)) WHERE peer_url = ?',
+    lastChangeId(db),
     peer,
   );
-  db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(peer));
+  noteSnapshot(db, peer, now);
 }
 
 /** Deleted at once: 5,000 changes take some 3 ms, and whatever is left goes with the next ticks. */
@@ -251,55 +293,11 @@ function everybodyHasUpTo(peers: string[]): string {
   );
 }
 
-/** What a peer does not have yet. */
-export interface PeerProgress {
-  lastAcked: number;
-  /** A snapshot is under way: the peer is being given the state from before the changes it will be sent. */
-  snapshot: boolean;
-  /** Changes, and rows and tombstones of the snapshot, that are still to come. */
-  pending: number;
-  /** False where the snapshot has more than were counted: then at least so many are to come. */
-  exact: boolean;
-  /** When the snapshot began, or since when a stale peer is behind; null where there is neither. */
-  snapshotSince: number | null;
-  paused: boolean;
-  stale: boolean;
-  /** Writes here may have gone unseen, and the peer has not yet been asked to send its own rows of those tables. */
-  toBeAsked: boolean;
-}
-
-/**
- * Rows and tombstones of a snapshot that are counted at the most: the work is bounded, whatever the size of the data.
- */
-export const PROGRESS_COUNT_MAX = 10_000;
-
-export function peerProgress(db: Connection, tables: Table[], peer: string): PeerProgress {
-  const state = findState(db, peer) ?? NOTHING_KNOWN;
-  const { stale } = state;
-  const from = Math.max(state.lastAcked, state.tailFrom ?? 0);
-  // A stale peer lacks the whole state, whatever is left of the changes.
-  const changes = stale ? 0 : changesAfter(db, from);
-  const snapshot = state.tailFrom !== null && !stale;
-  const left = stale ? { tables, at: START } : { tables: inScope(tables, state.scope), at: state.snapshot };
-  const rows = snapshot || stale ? remainingRows(db, left.tables, left.at, PROGRESS_COUNT_MAX) : 0;
-  const since =
-    snapshot || stale ? db.get('SELECT value FROM main._meta WHERE key = ?', snapshotKey(peer))?.value : null;
-  return {
-    lastAcked: state.lastAcked,
-    snapshot,
-    pending: changes + rows,
-    exact: rows < PROGRESS_COUNT_MAX,
-    snapshotSince: typeof since === 'number' ? since : null,
-    paused: pausedPeers(db).has(peer),
-    stale,
-    toBeAsked: state.asks !== null,
-  };
-}
-
 /** Before the first page of a snapshot. */
 export const START: SnapshotPosition = { section: null, after: null };
 
-const NOTHING_KNOWN: PeerState = {
+/** Of a peer that was never enrolled. */
+export const NOTHING_KNOWN: PeerState = {
   lastAcked: 0,
   tailFrom: null,
   snapshot: START,
@@ -308,17 +306,10 @@ const NOTHING_KNOWN: PeerState = {
   asks: null,
   inc: null,
   stale: false,
+  again: null,
 };
 
-/** Ids have few gaps in a backlog of our own making, so a large one is measured by its ends. */
-export function changesAfter(db: Connection, watermark: number): number {
-  const few = `SELECT 1 FROM main._changes WHERE change_id > ? LIMIT ${PROGRESS_COUNT_MAX}`;
-  const counted = Number(db.get(`SELECT count(*) AS n FROM (${few})`, watermark)?.n);
-  if (counted < PROGRESS_COUNT_MAX) return counted;
-  return Number(db.get('SELECT max(change_id) AS n FROM main._changes')?.n) - watermark;
-}
-
-function findState(db: Connection, peer: string): PeerState | undefined {
+export function findState(db: Connection, peer: string): PeerState | undefined {
   const row = db.get<{
     last_acked: number;
     tail_from: number | null;
@@ -329,9 +320,10 @@ function findState(db: Connection, peer: string): PeerState | undefined {
     asks: string | null;
     inc: string | null;
     stale: number | null;
+    again: number | null;
   }>(
     `SELECT last_acked, tail_from, snapshot_table, ${idForWire('snapshot_after')} AS snapshot_after, ` +
-      'snapshot_of AS scope, snapshot_run AS run, asks, inc, stale FROM main._peer_state WHERE peer_url = ?',
+      'snapshot_of AS scope, snapshot_run AS run, asks, inc, stale, again FROM main._peer_state WHERE peer_url = ?',
     peer,
   );
   return (
@@ -344,14 +336,15 @@ function findState(db: Connection, peer: string): PeerState | undefined {
       asks: row.asks,
       inc: row.inc,
       stale: row.stale === 1,
+      again: row.again,
     }
   );
 }
 
 /** When a snapshot began outlives the process that began it. */
 function noteSnapshot(db: Connection, peer: string, now: number): void {
-  const { tailFrom, stale } = findState(db, peer) ?? NOTHING_KNOWN;
-  if (tailFrom === null && !stale) db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(peer));
+  const { tailFrom, stale, again } = findState(db, peer) ?? NOTHING_KNOWN;
+  if (tailFrom === null && again === null && !stale) db.run('DELETE FROM main._meta WHERE key = ?', snapshotKey(peer));
   else
     db.run(
       'INSERT INTO main._meta (key, value) VALUES (?, CAST(? AS INTEGER)) ON CONFLICT DO NOTHING',

@@ -4,7 +4,7 @@ import { Remote } from '../compare/remote.ts';
 import type { Exchange } from '../compare/verify.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
-import { BATCH_CHANGES_MAX } from '../wire/protocol.ts';
+import { BATCH_CHANGES_MAX, ROWCAST_HEADER } from '../wire/protocol.ts';
 import { type PeerAnswer, postBatch, postQuestion, type RequestOptions } from './request.ts';
 import type { Post } from './transport.ts';
 import { judge } from './verdict.ts';
@@ -13,6 +13,8 @@ export interface Asker {
   nodeId: string;
   /** What it says of itself to that peer. */
   introduction(peer: string): string | Promise<string>;
+  /** Why an answer by this one says nothing of the peer; undefined where it does. */
+  another(peer: string, said: string): string | undefined | Promise<string | undefined>;
   fetch: Post;
   clock: Clock;
   requestTimeoutMs: number;
@@ -43,7 +45,12 @@ async function question(
   const { nodeId, fetch } = asker;
   const bytes = new TextEncoder().encode(body);
   const introduction = await asker.introduction(peer);
-  return postQuestion(fetch, peer + path, { nodeId, introduction, body: bytes }, optionsOf(asker, withdrawn));
+  const request = { nodeId, introduction, body: bytes };
+  const answer = await postQuestion(fetch, peer + path, request, optionsOf(asker, withdrawn));
+  const said = answer.header(ROWCAST_HEADER);
+  const objection = said === null ? undefined : await asker.another(peer, said);
+  if (objection !== undefined) throw new Error(objection);
+  return answer;
 }
 
 /** Hands over a batch that is no shipment of the loop's: nothing is noted of it, whatever the answer. */

@@ -9,12 +9,13 @@ import { fold } from '../sqlite/sql.ts';
 
 /**
  * Every peer is sent these tables, tombstones included, before it is sent further changes; a walk that is under way
- * begins again with them. `ask`: the next batch to each peer asks it for its own. In a transaction.
+ * begins again with them, or, where `patient`, is followed by another. `ask`: the next batch to each peer asks it for its
+ * own. In a transaction.
  */
 export function resendTables(
   db: Connection,
   tables: Pick<Table, 'name' | 'wireName'>[],
-  options: { ask: boolean; now: number },
+  options: { ask: boolean; now: number; patient?: boolean },
 ): void {
   const named = tables.map(({ name }) => name);
   // The peer may know them by another name.
@@ -23,6 +24,10 @@ export function resendTables(
     'SELECT peer_url AS url, tail_from IS NOT NULL AS walking, snapshot_of AS scope, asks FROM main._peer_state',
   );
   for (const { url, walking, scope, asks } of peers) {
+    if (walking === 1 && options.patient) {
+      db.run('UPDATE main._peer_state SET again = 0 WHERE peer_url = ?', url);
+      continue;
+    }
     // A walk over everything stays one.
     const everything = walking === 1 && scope === null;
     db.run(
@@ -119,7 +124,7 @@ export class Requests {
       resendTables(
         this.#db,
         due.map((name) => ({ name, wireName: name })),
-        { ask: false, now },
+        { ask: false, now, patient: true },
       );
       this.#keep(waiting);
     });

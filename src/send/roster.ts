@@ -153,14 +153,26 @@ export class Roster implements Peers {
     });
   }
 
-  /** Looks after the peers of this process and of the others on the file, and after what is kept for them. */
-  tick(): void {
+  /**
+   * Looks after the peers of this process and of the others on the file, and after what is kept for them. Where nobody has
+   * touched the database since the last time (`isQuiet`), only time can bring anything new.
+   */
+  tick(isQuiet: boolean): void {
     const { db, bound, events } = this.#o;
-    this.#follow();
-    const left = this.#attachment.watch();
-    if (left || !this.#attachment.isEntered()) this.enrol();
-    for (const stale of bound.check(this.#away())) events.emit('peer-stale', stale);
+    if (!isQuiet || this.#attachment.hasOthers) {
+      this.#follow();
+      const left = this.#attachment.watch();
+      if (left || !this.#attachment.isEntered()) this.enrol();
+    }
+    const found = bound.check(this.#away());
+    for (const stale of found) events.emit('peer-stale', stale);
+    if (isQuiet && found.length === 0) return;
     if (canPrune(db, this.#urls)) db.transaction(() => pruneChanges(db, this.#urls));
+  }
+
+  /** Asks these who they are. */
+  ask(urls: string[]): void {
+    for (const { url, shipper } of this.#loops) if (urls.includes(url)) shipper.askNow();
   }
 
   nudge(): void {
@@ -216,4 +228,25 @@ export class Roster implements Peers {
       .filter(({ shipper, isRunning }) => !isRunning || shipper.condition === 'down')
       .map(({ url }) => url);
   }
+}
+
+/** The roster for callers: `refuseIfStopped` throws where nothing of it can be changed any more. */
+export function forCallers(roster: Roster, refuseIfStopped: () => void): Peers {
+  const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
+    return (...args) => {
+      refuseIfStopped();
+      return verb(...args);
+    };
+  };
+  const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
+    return async (url) => running(verb)(url);
+  };
+  return {
+    add: running((peer) => roster.add(peer)),
+    remove: later((url) => roster.remove(url)),
+    pause: later((url) => roster.pause(url)),
+    resume: running((url) => roster.resume(url)),
+    reseed: running((url) => roster.reseed(url)),
+    list: running(() => roster.list()),
+  };
 }

@@ -21,7 +21,7 @@ import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { BatchLimit } from '../wire/body.ts';
-import { advancePeer, type PeerPosition, type PeerState, stateOf } from './peers.ts';
+import { advancePeer, beginWaitingSeed, isBeingSeeded, type PeerPosition, type PeerState, stateOf } from './peers.ts';
 import { inScope } from './resend.ts';
 import type { Outbox, Shipment } from './shipment.ts';
 import { COMPARED, inOrder, type SnapshotPosition, WALKED } from './snapshot.ts';
@@ -73,8 +73,8 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   }
 
   async next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
-    const { tailFrom, stale } = stateOf(this.#db, this.#o.peer);
-    if (tailFrom === null || stale || !this.#o.isRowcast()) {
+    if (!previous) beginWaitingSeed(this.#db, this.#o.peer, this.#o.clock.now());
+    if (!isBeingSeeded(this.#db, this.#o.peer) || !this.#o.isRowcast()) {
       return this.#inner.next(limit, previous, acked);
     }
     if (acked) await this.#inner.ack(acked);

@@ -19,6 +19,11 @@ export interface Shipment<P> {
   asks?: string;
   /** Once it is acknowledged: how the one who did introduces itself. */
   said?: string;
+  /**
+   * Set by the outbox when it has noted the acknowledgement: false where that is worth nothing, because another database
+   * has given it, or because the peer is being given everything anew since it was sent.
+   */
+  counts?: boolean;
 }
 
 type Eventually<T> = T | Promise<T>;

@@ -8,6 +8,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
+import type { Faults } from '../sqlite/faults.ts';
 import { nextBatchSize } from './batch-size.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
@@ -28,6 +29,7 @@ export interface ShipperOptions<P> {
   clock: Clock;
   random: () => number;
   events: Emitter;
+  faults: Faults;
   pace: Pace;
 }
 
@@ -121,6 +123,11 @@ export class Shipper<P = unknown> {
     this.#wake.abort();
   }
 
+  /** Asks the peer who it is, though it may have answered a moment ago; a plain peer is not asked. */
+  askNow(): void {
+    if (this.#running && !this.#stop.signal.aborted && this.#courier.mayAsk) this.#asking ??= this.#askPeer();
+  }
+
   /** Ships now; true when the peer has everything that was pending, false when it cannot be reached. */
   async flush(): Promise<boolean> {
     if (this.#stop.signal.aborted) return false;
@@ -152,12 +159,17 @@ export class Shipper<P = unknown> {
 
   /** Whatever fails on our own side (a locked or full database) is reported and tried again on the next tick. */
   async #guardedPass(): Promise<Pass> {
+    const { faults, events } = this.#o;
     try {
-      return await this.#drain();
+      const pass = await this.#drain();
+      faults.succeeded(`ship ${this.peer}`);
+      return pass;
     } catch (error) {
       // The application is in the middle of a transaction: its changes are not ours to read yet.
       if (error instanceof RowcastError && error.code === 'IN_TRANSACTION') return 'unreachable';
-      this.#o.events.emit('error', failed(this.peer, error));
+      const failure = failed(this.peer, error);
+      faults.failed(`ship ${this.peer}`, failure);
+      events.emit('error', failure);
       return 'unreachable';
     }
   }
@@ -274,8 +286,9 @@ export class Shipper<P = unknown> {
 
   /** What follows from an acknowledgement once it is noted. */
   #noteDelivered(shipment: Shipment<P>): void {
-    this.lastAckedAt = this.#o.clock.now();
     this.#up();
+    if (shipment.counts === false) return;
+    this.lastAckedAt = this.#o.clock.now();
     this.#o.events.emit('acked', { peer: this.peer, batchId: shipment.batchId, changes: shipment.count });
   }
 

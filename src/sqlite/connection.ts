@@ -92,6 +92,24 @@ export class Connection {
     return Number(this.get('SELECT changes() AS n')?.n ?? 0);
   }
 
+  /** Ours or the application's; undefined where the handle does not say. */
+  get isInTransaction(): boolean | undefined {
+    return (this.#db as { inTransaction?: boolean }).inTransaction;
+  }
+
+  /**
+   * Another text whenever anybody may have changed anything: this connection counts its rows and its schemas, SQLite the
+   * commits of the others. Undefined where that cannot be told: a transaction that is open may be rolled back, which no
+   * number says, and a handle may not say whether one is.
+   */
+  fingerprint(): string | undefined {
+    if (this.isInTransaction !== false) return undefined;
+    const own = this.get('SELECT total_changes() AS n')?.n;
+    const { schema_version: schema } = this.get('PRAGMA main.schema_version') ?? {};
+    const { data_version: others } = this.get('PRAGMA main.data_version') ?? {};
+    return `${own} ${schema} ${others}`;
+  }
+
   /** Prepares without running, to tell "this statement cannot exist" from "this row cannot be written". */
   prepare(sql: string): void {
     this.#statement(sql);

@@ -9,7 +9,11 @@ export interface DatabaseSyncLike {
 
 /** The handle for `attach`. Go on using your DatabaseSync as before; both are one connection. */
 export function fromNodeSqlite(db: DatabaseSyncLike): Database {
-  return {
+  const handle: Database & { readonly inTransaction: boolean | undefined } = {
+    /** By the name that the other bindings have for it. */
+    get inTransaction() {
+      return (db as { isTransaction?: boolean }).isTransaction;
+    },
     exec: (sql) => db.exec(sql),
     prepare: (sql) => db.prepare(sql) as Statement,
     transaction:
@@ -26,4 +30,5 @@ export function fromNodeSqlite(db: DatabaseSyncLike): Database {
         }
       },
   };
+  return handle;
 }

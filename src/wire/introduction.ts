@@ -1,7 +1,8 @@
 /**
  * The header by which Rowcast introduces itself, spelt and read here and nowhere else:
  *
- *   id=a; inc=5f0c1e9a77b2d310; boot=7-21d0b7e4; t0=812; t=840; you=9be0aa10c2f4d871.1290.3-aa11cc22
+ *   id=a; inc=5f0c1e9a77b2d310; boot=7-21d0b7e4; t0=812; t=840; seal=1b9e44f03ac2d857;
+ *   you=9be0aa10c2f4d871.1290.3-aa11cc22.60f1c2d09be3aa75
  *
  * Keys that are not known are ignored, so that a later build may say more. An id has no spaces, so none can hold a key.
  */
@@ -16,6 +17,8 @@ export interface Self {
   t0: number;
   /** A number that grows with each transaction that others can know of. */
   tick: number;
+  /** Of inc, boot and tick, by a secret of its file: by that it knows its own words when others repeat them. */
+  seal?: string | undefined;
 }
 
 /** What the sender remembers of the one to whom it speaks. */
@@ -23,6 +26,8 @@ export interface Remembered {
   inc: string;
   tick: number;
   boot: string;
+  /** As that one has sealed it. */
+  seal?: string | undefined;
 }
 
 export interface Introduction extends Self {
@@ -30,9 +35,11 @@ export interface Introduction extends Self {
   you?: Remembered | undefined;
 }
 
-export function introduce({ id, inc, boot, t0, tick, you }: Introduction): string {
-  const remembered = you === undefined ? '' : `; you=${you.inc}.${you.tick}.${you.boot}`;
-  return `id=${id}; inc=${inc}; boot=${boot}; t0=${t0}; t=${tick}${remembered}`;
+export function introduce({ id, inc, boot, t0, tick, seal, you }: Introduction): string {
+  const sealed = seal === undefined ? '' : `; seal=${seal}`;
+  const theirs = you?.seal === undefined ? '' : `.${you.seal}`;
+  const remembered = you === undefined ? '' : `; you=${you.inc}.${you.tick}.${you.boot}${theirs}`;
+  return `id=${id}; inc=${inc}; boot=${boot}; t0=${t0}; t=${tick}${sealed}${remembered}`;
 }
 
 /** Undefined where it says no more than an id, or what no build of ours would say: then it is a plain peer's. */
@@ -44,9 +51,10 @@ export function readIntroduction(header: string | null | undefined): Introductio
     if (at > 0) said.set(part.slice(0, at), part.slice(at + 1));
   }
   const [id, inc, boot, t0, tick] = ['id', 'inc', 'boot', 't0', 't'].map((key) => said.get(key) ?? '');
-  if (!id || !isInc(inc) || !isBoot(boot) || !isCount(t0) || !isCount(tick)) return undefined;
+  if (!id || !isHex(inc) || !isBoot(boot) || !isCount(t0) || !isCount(tick)) return undefined;
   const you = readRemembered(said.get('you'));
-  return { id, inc, boot, t0: Number(t0), tick: Number(tick), ...(you && { you }) };
+  const seal = said.get('seal');
+  return { id, inc, boot, t0: Number(t0), tick: Number(tick), ...(isHex(seal) && { seal }), ...(you && { you }) };
 }
 
 /** The number of a boot: each attach to a file has one above the last. */
@@ -57,12 +65,12 @@ export function numberOf(boot: string): number {
 const LENGTH_MAX = 1_000;
 
 function readRemembered(text: string | undefined): Remembered | undefined {
-  const [inc, tick, boot, ...rest] = text?.split('.') ?? [];
-  if (!isInc(inc) || !isCount(tick) || !isBoot(boot) || rest.length > 0) return undefined;
-  return { inc, tick: Number(tick), boot };
+  const [inc, tick, boot, seal, ...rest] = text?.split('.') ?? [];
+  if (!isHex(inc) || !isCount(tick) || !isBoot(boot) || rest.length > 0) return undefined;
+  return { inc, tick: Number(tick), boot, ...(isHex(seal) && { seal }) };
 }
 
-function isInc(text: string | undefined): text is string {
+function isHex(text: string | undefined): text is string {
   return text !== undefined && /^[0-9a-f]{16}$/.test(text);
 }
 

@@ -341,3 +341,21 @@ describe('change ids continue', () => {
     expect(Number(rowsOf(db, 'SELECT last_acked FROM _peer_state')[0]?.last_acked)).toBeGreaterThan(acked);
   });
 });
+
+test('what somebody records under the names of now travels under those that the others still have', async () => {
+  const receiver = await node({ id: 'receiver' });
+  const url = await serveManager(receiver.manager);
+  const { db, manager } = await node({ id: 'sender' });
+  manager.migrate('ALTER TABLE items RENAME TO things; ALTER TABLE things RENAME COLUMN name TO title', {
+    renameTable: { items: 'things' },
+    rename: { things: { name: 'title' } },
+  });
+  const row = { id: 'x', title: 'a "quoted" one', value: 1.5, created_at: null, updated_at: 1_000 };
+  db.prepare("INSERT INTO _changes (op, row_id, row_data) VALUES ('INSERT', 'x', ?)").run(JSON.stringify(row));
+  manager.peers.add(url);
+  await until('it has arrived', () => rowsOf(receiver.db, "SELECT 1 FROM items WHERE id = 'x'").length === 1);
+  expect(rowsOf(receiver.db, "SELECT name, value FROM items WHERE id = 'x'")).toEqual([
+    { name: 'a "quoted" one', value: 1.5 },
+  ]);
+  expect(receiver.manager.health().dead_letter).toBe(0);
+});

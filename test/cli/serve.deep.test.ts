@@ -46,6 +46,7 @@ describe('a node', () => {
       binding: lane,
       tables: ['items'],
       peers: [],
+      admin: `${node.db}-rowcast.sock`,
       pid: node.child.pid,
     });
     const item = await ask(`${node.url}/api/items`, { name: 'first', value: 1 });

@@ -6,13 +6,20 @@ import { introduce, readIntroduction } from '../../src/wire/introduction.ts';
 const INC = '5f0c1e9a77b2d310';
 const boot = (number: number, letter = 'a'): string => `${number}-${letter.repeat(8)}`;
 /** At boot 7, which began at 100; the latest that was heard is 120. */
-const KNOWN: Memory = { boot: boot(7), before: [boot(6), boot(5)], t0: 100, tick: 120, back: null };
+const KNOWN: Memory = {
+  boot: boot(7),
+  before: [boot(6), boot(5)],
+  t0: 100,
+  tick: 120,
+  seal: 'c'.repeat(16),
+  back: null,
+};
 const said = (b: string, t0: number, tick: number) => ({ inc: INC, boot: b, t0, tick });
 
 test.each<[string, ReturnType<typeof said>, Memory | undefined, object]>([
   ['never heard of', said(boot(3), 5, 9), undefined, { kind: 'new', remember: { boot: boot(3), t0: 5, tick: 9 } }],
-  ['goes on', said(boot(7), 100, 130), KNOWN, { kind: 'same', remember: { tick: 130 } }],
-  ['a message has overtaken another', said(boot(7), 100, 110), KNOWN, { kind: 'same', remember: { tick: 120 } }],
+  ['goes on', said(boot(7), 100, 130), KNOWN, { kind: 'same', remember: { tick: 130, seal: null } }],
+  ['a message has overtaken another', said(boot(7), 100, 110), KNOWN, { kind: 'same', remember: KNOWN }],
   ['started again', said(boot(8), 120, 121), KNOWN, { kind: 'restarted', remember: { boot: boot(8), t0: 120 } }],
   [
     'started often',
@@ -76,7 +83,10 @@ test.each<[string, ReturnType<typeof said>, boolean]>([
 describe('the header', () => {
   const full = { id: 'a;b=c', inc: INC, boot: '7-21d0b7e4', t0: 812, tick: 840 };
 
-  test.each([full, { ...full, you: { inc: '9be0aa10c2f4d871', tick: 1290, boot: '3-aa11cc22' } }])('%j', (one) => {
+  const you = { inc: '9be0aa10c2f4d871', tick: 1290, boot: '3-aa11cc22' };
+  const seal = '0123456789abcdef';
+
+  test.each([full, { ...full, you }, { ...full, seal, you: { ...you, seal } }])('%j', (one) => {
     expect(readIntroduction(introduce(one))).toEqual(one);
     expect(readIntroduction(`${introduce(one)}; later=x`)).toEqual(one);
   });

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { Cluster, type HubMember, hubIds, ids, incOf, type Member, seeds, settled, write } from '../support/cluster.ts';
-import { until } from '../support/nodes.ts';
+import { rowsOf, until } from '../support/nodes.ts';
 
 describe('in a mesh', () => {
   test('a receiver that was put back from a backup gets what it lacks, deletions too', async () => {
@@ -36,10 +36,16 @@ describe('in a mesh', () => {
     await b.stop();
     cluster.wipe(b.path);
     const again = await cluster.node('b', ['a']);
+    const acked: number[] = [];
+    a.manager.on('acked', ({ batchId }) => acked.push(batchId));
     write(a, '4');
     await settled('1 2 3 4', a, again);
     expect(a.events).toEqual(['peer-replaced {"peer":"http://b.test","id":"b"}']);
     expect(again.events).toEqual([]);
+    await until('all is over', () => a.manager.health().pending_changes === 0);
+    // By its first answer the new one has said that it is another, and acknowledged nothing.
+    const [latest] = rowsOf(a.db, 'SELECT last_acked AS n FROM _peer_state');
+    expect(acked.filter((batchId) => batchId === latest?.n)).toHaveLength(1);
   });
 
   test('a sender that was put back gets its own later rows, and writes on', async () => {
@@ -207,6 +213,27 @@ describe('what a person has to mend is said', () => {
     expect(a.events).toHaveLength(1);
     at(two);
     await settled('1 2 3', two);
+  });
+
+  test('two of which one answers what is compared: the other is given what it lacks', async () => {
+    const cluster = new Cluster();
+    const one = await cluster.node('x', []);
+    const two = await cluster.node('y', []);
+    const a = await cluster.node('a', ['lb']);
+    cluster.at.set(cluster.url('lb'), one.manager);
+    write(a, '1', '2', '3');
+    await settled('1 2 3', one);
+    const { manager } = two;
+    cluster.at.set(cluster.url('lb'), {
+      maxBodyBytes: manager.maxBodyBytes,
+      id: manager.id,
+      receive: (body, options) => manager.receive(body, options),
+      health: () => manager.health(),
+      hello: (said) => manager.hello(said),
+      answer: (path, body, options) => one.manager.answer(path, body, options),
+    });
+    write(a, '4');
+    await settled('1 2 3 4', two);
   });
 
   test('a node that is its own peer, which loses nothing', async () => {

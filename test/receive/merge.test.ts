@@ -1,6 +1,6 @@
 /** The version order: what wins, on every node, in whatever order it arrives. */
 import { describe, expect, test } from 'vitest';
-import { attach, type Manager } from '../../src/index.ts';
+import { attach, type Manager, type Statement } from '../../src/index.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { Model, Random, type WireChange } from '../support/model.ts';
 import { captured, cleanUp, database, exactRows, ITEMS, node, rowsOf, writeStamps } from '../support/nodes.ts';
@@ -218,6 +218,8 @@ type Rewrite = (sql: string) => string;
 interface Site {
   db: TestDatabase;
   manager: Manager;
+  /** Its statements, each prepared once. */
+  prepared(sql: string): Statement;
   /** Changes up to here are on their way. */
   read: number;
   inbox: string[];
@@ -241,7 +243,13 @@ async function threeSites(rewrite?: Rewrite): Promise<Site[]> {
       : db;
     const manager = attach(handle, { id, peers: [] }, ['items']);
     cleanUp(() => manager.stop());
-    sites.push({ db, manager, read: 0, inbox: [] });
+    const statements = new Map<string, Statement>();
+    const prepared = (sql: string): Statement => {
+      const statement = statements.get(sql) ?? db.prepare(sql);
+      statements.set(sql, statement);
+      return statement;
+    };
+    sites.push({ db, manager, prepared, read: 0, inbox: [] });
   }
   return sites;
 }
@@ -252,7 +260,7 @@ function simulate(sites: Site[], seed: number, check: boolean): string | undefin
   const models = new Map(sites.map((site) => [site, new Model()]));
   const ids = [0, 1, 2, 3].map((n) => `${String(seed).padStart(5, '0')}-${n}`);
   const state = (site: Site): unknown[] =>
-    rowsOf(site.db, 'SELECT * FROM items WHERE id >= ? AND id <= ? ORDER BY id', ids[0], ids[3]);
+    plain(site.prepared('SELECT * FROM items WHERE id >= ? AND id <= ? ORDER BY id').all(ids[0], ids[3]));
   const verify = (site: Site, when: string): void => {
     if (check) expect(state(site), `seed ${seed}, ${when}`).toEqual(models.get(site)?.rows());
   };
@@ -277,7 +285,7 @@ function simulate(sites: Site[], seed: number, check: boolean): string | undefin
 
   for (let operation = 0; operation < 40; operation++) {
     const site = random.pick(sites);
-    const sql = writeLocally(site.db, random, ids);
+    const sql = writeLocally(site, random, ids);
     for (const change of collect(site)) {
       models.get(site)?.merge(JSON.parse(change) as WireChange);
       for (const other of sites) if (other !== site) other.inbox.push(change);
@@ -293,43 +301,66 @@ function simulate(sites: Site[], seed: number, check: boolean): string | undefin
   return states.every((one) => one === states[0]) ? undefined : `seed ${seed} diverged:\n${states.join('\n')}`;
 }
 
-function writeLocally(db: TestDatabase, random: Random, ids: string[]): string {
+type Local = [sql: string, ...params: (string | number | null)[]];
+
+/** Statements with parameters, each prepared once: to compile one with its triggers takes longer than all that it does. */
+function writeLocally(site: Site, random: Random, ids: string[]): string {
   const id = random.pick(ids);
   const other = random.pick(ids);
   const name = random.pick(['ant', 'bee', 'cat', 'ant\u00e9', '']);
-  const value = random.below(3) === 0 ? 'NULL' : String(random.below(12));
+  const value = random.below(3) === 0 ? null : random.below(12);
   const time = FUTURE + random.below(6);
-  const values = `('${id}', '${name}', ${value}, 1, ${time})`;
-  const sql = random.pick([
-    `INSERT OR IGNORE INTO items VALUES ${values}`,
-    `INSERT OR IGNORE INTO items VALUES ${values}`,
-    `INSERT OR IGNORE INTO items (id, name, value) VALUES ('${id}', '${name}', ${value})`,
-    `INSERT INTO items VALUES ${values} ON CONFLICT (id) DO UPDATE SET name = excluded.name, updated_at = excluded.updated_at`,
-    `INSERT OR REPLACE INTO items VALUES ${values}`,
-    `INSERT OR REPLACE INTO items (id, name, value) VALUES ('${id}', '${name}', ${value})`,
-    `UPDATE items SET name = '${name}', value = ${value}, updated_at = ${time} WHERE id = '${id}'`,
-    `UPDATE items SET name = '${name}', value = ${value}, updated_at = ${time} WHERE id = '${id}'`,
-    `UPDATE items SET name = '${name}', value = ${value}, updated_at = ${time} WHERE id BETWEEN '${ids[0]}' AND '${ids[3]}'`,
-    `UPDATE items SET name = '${name}', value = ${value} WHERE id = '${id}'`,
-    `UPDATE items SET value = ${value}, updated_at = ${random.pick(['NULL', "'soon'", '9e15', '1.5'])} WHERE id = '${id}'`,
-    `UPDATE OR REPLACE items SET id = '${other}', updated_at = ${time} WHERE id = '${id}'`,
-    `UPDATE OR IGNORE items SET id = '${other}' WHERE id = '${id}'`,
-    `DELETE FROM items WHERE id = '${id}'`,
-    `DELETE FROM items WHERE id = '${id}'`,
-    `BEGIN; DELETE FROM items WHERE id = '${id}'; INSERT INTO items VALUES ${values}; COMMIT`,
-    `BEGIN; DELETE FROM items WHERE id = '${id}'; INSERT INTO items VALUES ${values}; ROLLBACK`,
+  const row = [id, name, value, time];
+  const ITEM = 'items VALUES (?, ?, CAST(? AS INTEGER), 1, CAST(? AS INTEGER))';
+  const TIMELESS = 'items (id, name, value) VALUES (?, ?, CAST(? AS INTEGER))';
+  const SET = 'UPDATE items SET name = ?, value = CAST(? AS INTEGER)';
+  const remove: Local = ['DELETE FROM items WHERE id = ?', id];
+  const insert: Local = [`INSERT INTO ${ITEM}`, ...row];
+  const statements = random.pick<Local[]>([
+    [[`INSERT OR IGNORE INTO ${ITEM}`, ...row]],
+    [[`INSERT OR IGNORE INTO ${ITEM}`, ...row]],
+    [[`INSERT OR IGNORE INTO ${TIMELESS}`, id, name, value]],
+    [
+      [
+        `INSERT INTO ${ITEM} ON CONFLICT (id) DO UPDATE SET name = excluded.name, updated_at = excluded.updated_at`,
+        ...row,
+      ],
+    ],
+    [[`INSERT OR REPLACE INTO ${ITEM}`, ...row]],
+    [[`INSERT OR REPLACE INTO ${TIMELESS}`, id, name, value]],
+    [[`${SET}, updated_at = CAST(? AS INTEGER) WHERE id = ?`, name, value, time, id]],
+    [[`${SET}, updated_at = CAST(? AS INTEGER) WHERE id = ?`, name, value, time, id]],
+    [
+      [
+        `${SET}, updated_at = CAST(? AS INTEGER) WHERE id BETWEEN ? AND ?`,
+        ...[name, value, time, ids[0] as string, ids[3] as string],
+      ],
+    ],
+    [[`${SET} WHERE id = ?`, name, value, id]],
+    [
+      [
+        `UPDATE items SET value = CAST(? AS INTEGER), updated_at = ${random.pick(['NULL', "'soon'", '9e15', '1.5'])} WHERE id = ?`,
+        value,
+        id,
+      ],
+    ],
+    [['UPDATE OR REPLACE items SET id = ?, updated_at = CAST(? AS INTEGER) WHERE id = ?', other, time, id]],
+    [['UPDATE OR IGNORE items SET id = ? WHERE id = ?', other, id]],
+    [remove],
+    [remove],
+    [['BEGIN'], remove, insert, ['COMMIT']],
+    [['BEGIN'], remove, insert, ['ROLLBACK']],
   ]);
-  db.exec(sql);
-  return sql;
+  for (const [sql, ...params] of statements) site.prepared(sql).run(...params);
+  return JSON.stringify(statements);
 }
+
+const plain = (rows: unknown[]): Record<string, unknown>[] => rows.map((row) => ({ ...(row as object) }));
 
 /** What the node captured since the last time, as it goes onto the wire. */
 function collect(site: Site): string[] {
-  const rows = rowsOf(
-    site.db,
-    'SELECT change_id, op, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id',
-    site.read,
-  );
+  const sql = 'SELECT change_id, op, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id';
+  const rows = plain(site.prepared(sql).all(site.read));
   site.read = Math.max(site.read, ...rows.map((row) => Number(row.change_id)));
   return rows.map(
     ({ op, row_id, row_data }) =>

@@ -89,7 +89,7 @@ async function world(): Promise<{ db: Connection; table: Table; unique: UniqueRo
   const handle = await openDatabase();
   handle.exec(SCHEMA);
   const db = new Connection(handle);
-  db.transaction(() => installInternalTables(db, ['u']));
+  db.transaction(() => installInternalTables(db, [{ name: 'u', wireName: 'u', columns: [] }]));
   const table = describeTable(db, 'u');
   return {
     db,

@@ -1,7 +1,7 @@
 /** What a peer does not have yet, as `health` tells it: changes, and the rows and tombstones of a snapshot. */
 import { expect, test } from 'vitest';
 import { attach, type Config, type Manager } from '../../src/index.ts';
-import { type PeerProgress, PROGRESS_COUNT_MAX, peerProgress } from '../../src/send/peers.ts';
+import { type PeerProgress, PROGRESS_COUNT_MAX, peerProgress } from '../../src/send/progress.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
 import { describeTable } from '../../src/sqlite/schema.ts';
 import { acknowledged, connectionError, type Reply, recordingFetch, type Sent } from '../support/bad-servers.ts';

@@ -8,15 +8,16 @@ import { createRequire } from 'node:module';
 import { attach } from '../../src/index.ts';
 import type { Database } from '../../src/sqlite/connection.ts';
 import { addsColumn, columnOn, type Migration, NEW_COLUMN, tableOn } from './migration.ts';
+import { isSameSchema, takeOver } from './take-over.ts';
 
-interface RawStatement {
+export interface RawStatement {
   run(...params: unknown[]): unknown;
   get(...params: unknown[]): unknown;
   all(...params: unknown[]): unknown[];
 }
 
 /** What better-sqlite3 and bun:sqlite have in common. */
-interface Raw {
+export interface Raw {
   exec(sql: string): unknown;
   prepare(sql: string): RawStatement;
   transaction: Database['transaction'];
@@ -59,19 +60,25 @@ function schemaOf(kind: DiskKind): string {
   return `${tables.join(';')}; CREATE TABLE ${CLOCK} (days REAL); INSERT INTO ${CLOCK} VALUES (0)`;
 }
 
-/** As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. */
+/**
+ * As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. That the copy takes the place of
+ * the table by ALTER TABLE ... RENAME comes to the same, after SQLite has read every trigger of the schema several times.
+ */
 export function rebuildSql(disk: Disk, table: TableName, adding = false): string[] {
   const { kind } = disk;
   const name = tableOn(disk, table);
   const extra = table === 'items' && (adding || (disk.migrated && addsColumn(disk.migration)));
-  const columns = `${columnsOf(kind, table)}${extra ? `, ${NEW_COLUMN} TEXT` : ''}`;
+  const given = `${columnsOf(kind, table)}${extra ? `, ${NEW_COLUMN} TEXT` : ''}`;
+  const columns = given.replace(/\bname\b/, columnOn(disk, table, 'name'));
   const rebuilt = [
     'BEGIN IMMEDIATE',
-    `CREATE TABLE new_${name} (${columns.replace(/\bname\b/, columnOn(disk, table, 'name'))})`,
-    `INSERT INTO new_${name} SELECT *${adding ? ', NULL' : ''} FROM ${name}`,
+    `CREATE TABLE old_${name} (${columns})`,
+    `INSERT INTO old_${name} SELECT *${adding ? ', NULL' : ''} FROM ${name}`,
     `DROP TABLE ${name}`,
-    `ALTER TABLE new_${name} RENAME TO ${name}`,
+    `CREATE TABLE ${name} (${columns})`,
     ...(INDEXES[table] === undefined ? [] : [INDEXES[table]]),
+    `INSERT INTO ${name} SELECT * FROM old_${name}`,
+    `DROP TABLE old_${name}`,
     'COMMIT',
   ];
   // Otherwise dropping a table would take along what refers to it.
@@ -87,17 +94,20 @@ const ASKING_SQLITE = "julianday('now')";
 const ASKING_THE_TABLE = `(SELECT days FROM ${CLOCK})`;
 
 /** Statements that are worth preparing although they are not asked for by `prepare`. */
-const OFTEN = new Set(['BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPOINT rowcast', 'RELEASE rowcast']);
+const OFTEN = new Set(['BEGIN', 'BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPOINT rowcast', 'RELEASE rowcast']);
 
 const require = createRequire(import.meta.url);
 
-function openRaw(image?: Uint8Array): Raw {
+/** `exact`: integers are read as bigints, so that none is mistaken for a real number or loses digits. */
+function openRaw(image?: Uint8Array, exact = false): Raw {
   if (process.versions.bun !== undefined) {
     const { Database: Bun } = require('bun:sqlite');
-    return image ? Bun.deserialize(image) : new Bun(':memory:');
+    return image ? Bun.deserialize(image, { safeIntegers: exact }) : new Bun(':memory:');
   }
   const Better = require('better-sqlite3');
-  return new Better(image ? Buffer.from(image) : ':memory:');
+  const raw = new Better(image ? Buffer.from(image) : ':memory:');
+  raw.defaultSafeIntegers(exact);
+  return raw;
 }
 
 export class Disk {
@@ -118,6 +128,7 @@ export class Disk {
   #changesAtBegin = 0;
   /** How often something was rolled back. */
   #undone = 0;
+  readonly #there = new Set<string>();
   readonly #pristine: Record<string, unknown>[];
 
   constructor(kind: DiskKind, installed: boolean) {
@@ -165,6 +176,14 @@ export class Disk {
     );
   }
 
+  /** Asked after every write: a table that was there is not looked for again, until the disk may be another one. */
+  has(table: string): boolean {
+    if (this.#there.has(table)) return true;
+    const found = this.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
+    if (found && !this.inTransaction) this.#there.add(table);
+    return found;
+  }
+
   /** A new connection, as far as anybody can tell. */
   connect(): void {
     this.#raw.exec('PRAGMA synchronous = 1');
@@ -198,17 +217,21 @@ export class Disk {
     // A process that dies may have asked that its next commit be flushed; whoever writes meanwhile has asked for nothing.
     this.synchronous = 1;
     this.#undone += 1;
+    this.emptyTemporary();
+  }
+
+  /** As good as gone: dropping a temporary table would make SQLite prepare every statement anew. */
+  emptyTemporary(): void {
     for (const { name } of this.all("SELECT name FROM sqlite_temp_schema WHERE type = 'table'")) {
-      // Dropping it would make SQLite prepare every statement anew.
       this.#set('query_only', 0);
       this.prepare(`DELETE FROM temp."${name}"`).run();
     }
   }
 
-  /** The temporary tables that an earlier schedule has left, empty, go as well. */
-  dropTemporary(): void {
-    for (const { name } of this.all("SELECT name FROM sqlite_temp_schema WHERE type = 'table'"))
-      this.#raw.exec(`DROP TABLE temp."${name}"`);
+  /** What processes make inside of transactions and an earlier schedule has left, empty, goes as well. */
+  dropMirrors(): void {
+    const mirrors = "SELECT name FROM sqlite_temp_schema WHERE type = 'table' AND name LIKE '%_mirror_%'";
+    for (const { name } of this.all(mirrors)) this.#raw.exec(`DROP TABLE temp."${name}"`);
   }
 
   /** From now on it is known what a power cut would leave. */
@@ -219,10 +242,28 @@ export class Disk {
 
   /** Everything that was not flushed is lost. */
   cutPower(): void {
+    this.#undone += 1;
+    this.#there.clear();
+    // A new connection would have to prepare every statement again, for longer than the rest of the schedule takes.
+    if (this.#image && this.#takeOver(this.#image)) return;
     this.#raw.close();
     this.#statements = new Map();
-    this.#undone += 1;
     this.#raw = openRaw(this.#image);
+  }
+
+  /** False where the image is one of another schema. */
+  #takeOver(image: Uint8Array): boolean {
+    const from = openRaw(image, true);
+    try {
+      if (!isSameSchema(this.#raw, from)) return false;
+      this.#set('query_only', 0);
+      this.#set('foreign_keys', 0);
+      this.#raw.exec('PRAGMA max_page_count = 1073741823');
+      takeOver(from, { exec: (sql) => this.#raw.exec(sql), prepare: (sql) => this.prepare(sql) });
+      return true;
+    } finally {
+      from.close();
+    }
   }
 
   /** All that is on it. */
@@ -232,7 +273,6 @@ export class Disk {
 
   putBack(image: Uint8Array): void {
     this.#image = image;
-    this.#undone += 1;
     this.cutPower();
     this.connect();
   }

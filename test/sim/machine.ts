@@ -467,6 +467,8 @@ export class Process {
   }
 }
 
+const LETS_GO = 'DROP TABLE IF EXISTS temp._rowcast_stage';
+
 /** The database as a process sees it: every use of it may be its last. */
 export class Handle implements Database {
   fuse: Fuse | undefined;
@@ -481,7 +483,9 @@ export class Handle implements Database {
   }
 
   exec(sql: string): void {
-    this.#use(sql, () => this.#disk.exec(sql));
+    // The last thing that a process does. Where there is another one on the connection, that has to notice.
+    const isLast = sql === LETS_GO && !this.#process.machine.secondPeers;
+    this.#use(sql, () => (isLast ? this.#disk.emptyTemporary() : this.#disk.exec(sql)));
   }
 
   prepare(sql: string): Statement {
@@ -495,6 +499,10 @@ export class Handle implements Database {
 
   get transaction(): Database['transaction'] {
     return this.#disk.transaction;
+  }
+
+  get inTransaction(): boolean {
+    return this.#disk.inTransaction;
   }
 
   #use<T>(sql: string, call: () => T): T {

@@ -47,7 +47,13 @@ export const MUTANTS = [
     name: 'you-without-inc',
     focus: 'lives',
     what: 'what is remembered of another database is taken for what is remembered of this one',
-    edits: [['identity/identity.js', 'said.you?.inc === own.inc && isBehind', 'said.you && isBehind']],
+    edits: [
+      [
+        'identity/identity.js',
+        'you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you)',
+        'you !== undefined && isBehind(own, you)',
+      ],
+    ],
   },
   {
     name: 'renew-twice',
@@ -72,7 +78,7 @@ export const MUTANTS = [
     name: 'name-not-noted',
     focus: 'lives',
     what: 'what came from a database that is gone is not passed on',
-    edits: [['send/company.js', 'if (compareAll)', 'if (false)']],
+    edits: [['send/company.js', 'if (!compareAll)', 'if (true)']],
   },
   {
     name: 'adopt-counted-as-replaced',
@@ -85,9 +91,9 @@ export const MUTANTS = [
     focus: 'lives',
     what: 'a peer that was put back from a backup is not given what it lacks',
     edits: [
-      ['send/company.js', 'for (const peer of peers)\n                beginSeed(this.#db, peer, now);', ''],
+      ['send/company.js', 'for (const peer of peers)\n            beginSeed(this.#db, peer, now);', ''],
       ['send/company.js', 'beginSeed(this.#db, peer, now);\n        this.#tell', 'this.#tell'],
-      ['send/company.js', 'if (compareAll)', 'if (false)'],
+      ['send/company.js', 'if (!compareAll)', 'if (true)'],
     ],
   },
   {

@@ -67,7 +67,7 @@ export function rowsOf(disk: Disk, table: TableName): Map<Key, WireRow> {
 
 /** The versions that may not yet be in the rows themselves. */
 function stampsOn(disk: Disk): { table: string; id: string; version: number }[] {
-  if (disk.all("SELECT 1 FROM sqlite_schema WHERE name = '_stamps'").length === 0) return [];
+  if (!disk.has('_stamps')) return [];
   return disk
     .all('SELECT table_name, row_id, version FROM _stamps')
     .map((line) => ({ table: String(line.table_name), id: String(line.row_id), version: Number(line.version) }));

@@ -45,15 +45,15 @@ export class Cluster {
   async node(
     name: string,
     peers: string[],
-    extra: Partial<Config> & { url?: string; file?: string } = {},
+    extra: Partial<Config> & { url?: string; file?: string; tables?: string[]; schema?: string } = {},
   ): Promise<Member> {
-    const { url = this.url(name), file = name, ...config } = extra;
+    const { url = this.url(name), file = name, tables = ['items'], schema = ITEMS, ...config } = extra;
     const path = join(this.folder, `${file}.db`);
-    const db = await database(existsSync(path) ? 'SELECT 1' : ITEMS, path);
+    const db = await database(existsSync(path) ? 'SELECT 1' : schema, path);
     const manager = attach(
       db,
       { id: name, peers: peers.map((peer) => this.url(peer)), ...this.#seams(), batchMs: 5, ...config },
-      ['items'],
+      tables,
     );
     const member = { name, path, db, manager, events: watched(manager) };
     return { ...member, stop: this.#serve(url, manager, db) };

@@ -83,7 +83,10 @@ export function rowsOf(db: TestDatabase, sql: string, ...params: unknown[]): Rec
 /** Passes everything on and writes down what SQL was run. */
 export function recording(db: TestDatabase): { handle: Database; sql: string[] } {
   const sql: string[] = [];
-  const handle: Database = {
+  const handle: Database & { inTransaction: boolean | undefined } = {
+    get inTransaction() {
+      return (db as { inTransaction?: boolean }).inTransaction;
+    },
     exec: (text) => {
       sql.push(text);
       return db.exec(text);

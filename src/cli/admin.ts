@@ -1,0 +1,156 @@
+/** The operator's door of a running program: a socket beside the database file, and a port where one is asked for. */
+import { createHash } from 'node:crypto';
+import { chmodSync, readFileSync, unlinkSync } from 'node:fs';
+import http from 'node:http';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { type Administered, type AdminOptions, createAdminListener } from '../admin/index.ts';
+import { messageOf } from '../errors.ts';
+import { isLoopback, onlyByName } from './door.ts';
+import { choice, type Flag, file, UsageError } from './flags.ts';
+import { explainListen, type Listen, parseListen, StartError } from './listen.ts';
+import type { Log } from './log.ts';
+
+export const adminFlags = {
+  admin: choice(['on', 'off'], 'A socket beside the database file, by which "rowcast status" and others speak to it.'),
+  adminListen: {
+    placeholder: 'host:port',
+    help: 'A port for the same, in the clear: a loopback address, or any with -admin-token-file.',
+    optional: true,
+    parse: (value: string): Listen | undefined => parseListen(value),
+  } satisfies Flag<Listen | undefined>,
+  adminTokenFile: file('A file with the token that whoever asks at -admin-listen has to show.'),
+};
+
+interface AdminFlags {
+  db: string;
+  admin: 'on' | 'off';
+  adminListen: Listen | undefined;
+  adminTokenFile: string | undefined;
+  host: string[];
+}
+
+export interface AdminDoor {
+  /** Where it listens; undefined where it does not. */
+  socket: string | undefined;
+  url: string | undefined;
+  close(): void;
+}
+
+/** The path of a socket is limited to this many bytes by the system. */
+const PATH_MAX = 103;
+
+/** Where the socket of a database file is; undefined for one that has no file. */
+export function socketOf(db: string): string | undefined {
+  if (db === ':memory:' || db === '') return undefined;
+  const beside = `${resolve(db)}-rowcast.sock`;
+  if (Buffer.byteLength(beside) <= PATH_MAX) return beside;
+  const name = createHash('sha256').update(beside).digest('hex').slice(0, 24);
+  return join(tmpdir(), `rowcast-${name}.sock`);
+}
+
+/** Checked before anything is opened: who may ask at the port. */
+export function checkAdminFlags({ adminListen, adminTokenFile }: AdminFlags): void {
+  if (adminListen && !isLoopback(adminListen.host) && adminTokenFile === undefined) {
+    throw new UsageError('-admin-listen on another address than loopback needs -admin-token-file');
+  }
+  if (adminTokenFile !== undefined) readToken(adminTokenFile);
+}
+
+export async function openAdminDoor(subject: Administered, flags: AdminFlags, log: Log): Promise<AdminDoor> {
+  const servers: http.Server[] = [];
+  const socket = flags.admin === 'on' ? socketOf(flags.db) : undefined;
+  const { adminListen, adminTokenFile } = flags;
+  let url: string | undefined;
+  if (adminListen) {
+    const token = adminTokenFile === undefined ? {} : { token: readToken(adminTokenFile) };
+    const server = serverFor(subject, token, isLoopback(adminListen.host) ? flags.host : undefined);
+    await listening(server, { port: adminListen.port, host: adminListen.host }).catch((error) => {
+      throw new StartError(explainListen(adminListen, error).replaceAll('-listen', '-admin-listen'), { cause: error });
+    });
+    servers.push(server);
+    const { port } = server.address() as net.AddressInfo;
+    const host = adminListen.host ?? '127.0.0.1';
+    url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+  }
+  const opened = socket === undefined ? undefined : await openSocket(subject, socket, log);
+  if (opened) servers.push(opened);
+  return {
+    socket: opened && socket,
+    url,
+    close: () => {
+      for (const server of servers) {
+        server.close();
+        server.closeAllConnections?.();
+      }
+    },
+  };
+}
+
+/** A program that was killed leaves its socket behind; one that runs on the same file has it. */
+async function openSocket(subject: Administered, path: string, log: Log): Promise<http.Server | undefined> {
+  const warn = (message: string): undefined => {
+    log('warn', 'warning', { code: 'no-admin-socket', message });
+    return undefined;
+  };
+  try {
+    if (await isAnswered(path)) return warn(`another program answers at ${path}: it alone can be administered there`);
+    removeStale(path);
+    const server = serverFor(subject, {}, undefined);
+    await listening(server, { path });
+    // The umask has seen to it; a system that ignores it for sockets must not open the door.
+    chmodSync(path, 0o600);
+    return server;
+  } catch (error) {
+    return warn(`no socket at ${path}: ${messageOf(error)}`);
+  }
+}
+
+function serverFor(subject: Administered, options: AdminOptions, names: string[] | undefined): http.Server {
+  const listener = createAdminListener(subject, options, names && ((answer) => onlyByName(answer, names)));
+  const server = http.createServer({ requestTimeout: 60_000, headersTimeout: 10_000 }, listener);
+  server.maxConnections = 100;
+  return server;
+}
+
+function listening(server: http.Server, at: net.ListenOptions): Promise<void> {
+  return new Promise((done, fail) => {
+    server.once('error', fail);
+    server.listen(at, () => {
+      server.off('error', fail);
+      server.on('error', () => {});
+      done();
+    });
+  });
+}
+
+function isAnswered(path: string): Promise<boolean> {
+  return new Promise((done) => {
+    const socket = net.connect({ path });
+    socket.once('connect', () => {
+      socket.destroy();
+      done(true);
+    });
+    socket.once('error', () => done(false));
+  });
+}
+
+function removeStale(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch {
+    // There is none.
+  }
+}
+
+export function readToken(path: string): string {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8').trim();
+  } catch (error) {
+    throw new UsageError(`-admin-token-file: cannot read ${path}: ${messageOf(error)}`);
+  }
+  if (text.length < 16) throw new UsageError(`-admin-token-file: the token in ${path} has fewer than 16 characters`);
+  return text;
+}

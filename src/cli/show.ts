@@ -1,0 +1,83 @@
+/** How the commands show what they have found: few lines, aligned, with numbers that a tired person can read. */
+import type { Observed } from '../observe/metrics.ts';
+
+/** What `status` has of a node, and of a hub. */
+export interface ShownStatus extends Omit<Observed, 'peer_states'> {
+  problems: string[];
+  /** The file alone was looked at: nobody can say whether all is well. */
+  offline?: true;
+  dead_letter: number;
+  peer_states: (Observed['peer_states'][number] & { last_error: string | null; stale?: boolean })[];
+}
+
+export function statusText(status: ShownStatus, now: number): string {
+  const { version, runtime, sqlite } = status.build;
+  const role = status.tables ? 'node' : 'hub';
+  const lines = [
+    `${role} ${status.node_id}: ${status.offline ? 'as its file says' : status.ok ? 'ok' : 'NOT OK'}   (rowcast ${version}, ${runtime}, SQLite ${sqlite})`,
+    ...status.problems.map((problem) => `  problem: ${problem}`),
+    `  ${rowsText(status)}; file ${bytes(status.file.bytes)}, log ${bytes(status.file.wal_bytes)}; database ${status.inc}`,
+    `  dead letters: ${lettersText(status)}`,
+    ...(status.peer_states.length === 0 ? [`  no ${role === 'node' ? 'peers' : 'edges'}`] : []),
+  ];
+  const peers = status.peer_states.map((peer) => [
+    `  ${peer.url}`,
+    peerWord(peer),
+    `pending ${count(peer.pending)}`,
+    peer.lag_ms > 0 ? `for ${duration(peer.lag_ms)}` : '',
+    peer.verified ? `compared ${duration(now - peer.verified.at)} ago${difference(peer.verified)}` : 'not compared yet',
+    peer.state === 'down' ? (peer.last_error ?? '') : '',
+  ]);
+  return `${[...lines, ...aligned(peers)].join('\n')}\n`;
+}
+
+function rowsText({ tables, item_count: rows }: ShownStatus): string {
+  if (!tables) return `${count(rows)} rows`;
+  return tables.map((t) => `${t.name}: ${count(t.rows)} rows, ${count(t.tombstones)} tombstones`).join('; ');
+}
+
+function lettersText({ letters, dead_letter: all }: ShownStatus): string {
+  if (all === 0) return 'none';
+  return `${count(all)} (${letters.map((one) => `${count(one.count)} ${one.code} ${one.direction}`).join(', ')})`;
+}
+
+function peerWord(peer: ShownStatus['peer_states'][number]): string {
+  if (peer.paused) return 'paused';
+  if (peer.stale) return 'stale';
+  return peer.snapshot ? `${peer.state}, being given everything` : peer.state;
+}
+
+function difference({ tables, error }: { tables: Record<string, number>; error?: string | undefined }): string {
+  if (error !== undefined) return `: ${error}`;
+  const rows = Object.values(tables).reduce((sum, n) => sum + n, 0);
+  return rows === 0 ? ': equal' : `: ${count(rows)} rows differed`;
+}
+
+/** Columns as wide as the widest of their cells; the last one as it is. */
+export function aligned(rows: string[][]): string[] {
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
+  return rows.map((row) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i] ?? 0))
+      .join('  ')
+      .trimEnd(),
+  );
+}
+
+export function count(n: number): string {
+  return n.toLocaleString('en');
+}
+
+export function bytes(n: number): string {
+  if (n < 1_000) return `${n} B`;
+  const units = ['kB', 'MB', 'GB', 'TB'];
+  const power = Math.min(units.length, Math.floor(Math.log10(n) / 3));
+  return `${(n / 1_000 ** power).toFixed(1)} ${units[power - 1]}`;
+}
+
+export function duration(ms: number): string {
+  const s = Math.max(0, Math.round(ms / 1_000));
+  if (s < 120) return `${s} s`;
+  if (s < 7_200) return `${Math.round(s / 60)} min`;
+  return s < 172_800 ? `${Math.round(s / 3_600)} h` : `${Math.round(s / 86_400)} days`;
+}

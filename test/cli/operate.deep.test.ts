@@ -1,0 +1,115 @@
+/** The commands of an operator, as they are typed: against running programs, and against files. */
+import { existsSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { database, rowsOf, scratchFolder, until } from '../support/nodes.ts';
+import { MAIN, runProgram, startNode as start } from '../support/programs.ts';
+
+async function run(...args: string[]): Promise<{ code: number | string; out: string; err: string }> {
+  const program = runProgram(MAIN, args);
+  const code = await program.ended;
+  return { code, out: program.stdout(), err: program.stderr() };
+}
+
+async function post(url: string, body: unknown): Promise<void> {
+  await fetch(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
+}
+
+const BAD = { op: 'INSERT', table: 'nowhere', row: { id: 'x', updated_at: 1 }, old_id: null };
+
+describe('against a running node', () => {
+  test('by the socket beside its file: status, peers, dead letters, verify', async () => {
+    const b = await start('b');
+    const a = await start('a', ['-peer', b.url]);
+    await post(`${a.url}/api/items`, { name: 'first', value: 1 });
+    await until('b has it', async () => (await (await fetch(`${b.url}/api/items`)).json()).length === 1);
+    const status = await run('status', '-db', a.db);
+    expect([status.code, status.out]).toEqual([0, expect.stringContaining('node a: ok')]);
+    expect(JSON.parse((await run('status', '-db', a.db, '--json')).out)).toMatchObject({ ok: true, node_id: 'a' });
+    expect((await run('peers', '-db', a.db, 'pause', b.url)).out).toContain('paused');
+    expect((await run('peers', '-db', a.db, 'resume', b.url)).out).not.toContain('paused');
+    await post(`${a.url}/sync`, { batch_id: 1, changes: [BAD] });
+    expect((await run('dead-letters', '-db', a.db)).out).toContain('unknown-table');
+    expect((await run('dead-letters', '-db', a.db, 'show', '1')).out).toContain('{"id":"x","updated_at":1}');
+    expect((await run('dead-letters', '-db', a.db, 'retry', '--all')).out).toBe('1 kept\n');
+    expect((await run('dead-letters', '-db', a.db, 'discard', '1')).out).toBe('1: discarded\n');
+    expect(await run('dead-letters', '-db', a.db)).toMatchObject({ code: 0, out: 'no dead letters\n' });
+    expect(await run('verify', '-db', a.db)).toMatchObject({
+      code: 0,
+      out: expect.stringContaining(': equal; 1 rows'),
+    });
+    expect((await run('top', '-db', a.db, '-rounds', '2')).out).toMatch(/ok[\s\S]*ok[\s\S]*written: /);
+  });
+
+  test('by a port, which wants the token, and answers to no other name', async () => {
+    const folder = scratchFolder();
+    const token = join(folder, 'token');
+    writeFileSync(token, 'sixteen letters or more\n', { mode: 0o600 });
+    const a = await start('a', ['-admin-listen', '127.0.0.1:0', '-admin-token-file', token], folder);
+    const url = String(a.started.admin);
+    expect(await run('status', '-url', url)).toMatchObject({ code: 1, err: expect.stringContaining('token') });
+    expect(await run('status', '-url', url, '-admin-token-file', token)).toMatchObject({ code: 0 });
+    expect((await fetch(`${a.url}/_rowcast/api/status`)).status).toBe(404);
+  });
+
+  test("the socket is its owner's alone, goes with the program, and a dead one is no obstacle", async () => {
+    const folder = scratchFolder();
+    const a = await start('a', [], folder);
+    const socket = `${a.db}-rowcast.sock`;
+    expect(statSync(socket).mode & 0o777).toBe(0o600);
+    a.child.kill('SIGKILL');
+    await a.ended;
+    expect(await run('status', '-db', a.db)).toMatchObject({ code: 3, err: expect.stringContaining('--offline') });
+    const again = await start('a', [], folder);
+    expect((await run('status', '-db', a.db)).code).toBe(0);
+    again.child.kill('SIGTERM');
+    await again.ended;
+    expect(existsSync(socket)).toBe(false);
+    const silent = await start('a', ['-admin', 'off'], folder);
+    expect((await run('status', '-db', silent.db)).code).toBe(3);
+  });
+});
+
+test('against a file alone', async () => {
+  const a = await start('a', ['-peer', 'http://127.0.0.1:1']);
+  await post(`${a.url}/api/items`, { name: 'first', value: 1 });
+  a.child.kill('SIGKILL');
+  await a.ended;
+  expect(await run('status', '-db', a.db, '--offline')).toMatchObject({
+    code: 0,
+    out: expect.stringMatching(/as its file says[\s\S]*items: 1 rows[\s\S]*127\.0\.0\.1:1 .*pending 1/),
+  });
+  expect((await run('dead-letters', '-db', a.db, '--offline')).out).toBe('no dead letters\n');
+  const plain = join(scratchFolder(), 'plain.db');
+  (await database('CREATE TABLE t (x)', plain)).close();
+  expect(await run('status', '-db', plain, '--offline')).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('nothing was ever'),
+  });
+});
+
+test('a backup of a database in use is whole, and replaces nothing', async () => {
+  const a = await start('a');
+  await post(`${a.url}/api/items`, { name: 'first', value: 1 });
+  const target = join(scratchFolder(), 'copy.db');
+  expect(await run('backup', '-db', a.db, target)).toMatchObject({ code: 0, out: expect.stringContaining('checked') });
+  const copy = await database('PRAGMA user_version', target);
+  expect(rowsOf(copy, 'SELECT name, value FROM items')).toEqual([{ name: 'first', value: 1 }]);
+  expect(await run('backup', '-db', a.db, target)).toMatchObject({
+    code: 2,
+    err: expect.stringContaining('exists already'),
+  });
+});
+
+test.each([
+  [['peers', '-db', 'x.db', 'explode', 'http://b'], 'peers can be'],
+  [['peers', '-db', 'x.db', 'pause'], 'needs the URL'],
+  [['dead-letters', '-db', 'x.db', 'show'], 'needs the number'],
+  [['status'], 'name the node'],
+  [['status', '-db', 'x.db', '-url', 'http://b'], 'name the node'],
+  [['status', '-db', 'x.db', 'more'], 'unexpected argument'],
+  [['backup', '-db', 'x.db'], 'needs the name'],
+  [['serve', '-id', 'a', '-db', 'x.db', '-admin-listen', '0.0.0.0:0'], 'needs -admin-token-file'],
+])('%j is a wrong command line', async (args, error) => {
+  expect(await run(...args)).toMatchObject({ code: 2, err: expect.stringContaining(error) });
+});
