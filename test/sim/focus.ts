@@ -155,6 +155,8 @@ export function sharpen(plan: Plan): void {
   if (plan.uniques) {
     plan.ids = 3 + random.below(3);
     plan.writes += 6;
+    // Before a clash is known of, both rows must have been told.
+    if (plan.topology === 'join' || plan.topology === 'return') plan.troubleMs += 1_500;
   }
 }
 

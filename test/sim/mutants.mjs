@@ -20,8 +20,8 @@ export const MUTANTS = [
     edits: [
       [
         'identity/identity.js',
-        'boot,\n            t0,\n            tick,\n            ...',
-        'boot,\n            t0,\n            tick: tick + 1,\n            ...',
+        'const { inc, boot, t0, tick } = own;',
+        'const { inc, boot, t0 } = own;\n        const tick = own.tick + 1;',
       ],
     ],
   },
@@ -38,8 +38,8 @@ export const MUTANTS = [
     edits: [
       [
         'identity/identity.js',
-        'boot,\n            t0,\n            tick,\n            ...',
-        'boot,\n            t0: tick,\n            tick,\n            ...',
+        't0,\n            tick,\n            seal:',
+        't0: tick,\n            tick,\n            seal:',
       ],
     ],
   },
@@ -466,7 +466,7 @@ export const MUTANTS = [
     edits: [
       [
         'send/outbox.js',
-        'adoptForeign(this.#db, tables, { after, upTo: found.last });',
+        'adoptForeign(this.#db, this.#registry.list(), { after, upTo: found.last });',
         "this.#db.run('DELETE FROM _changes WHERE table_name IS NULL');",
       ],
     ],

@@ -250,7 +250,8 @@ class World implements Surroundings {
     if (topology === 'join') {
       for (const [node, peers] of without) node.peers = peers;
       late.peers = [];
-      const joins = random.below(troubleMs);
+      // Late enough for something to be hidden, where values clash.
+      const joins = this.plan.uniques ? troubleMs * (0.5 + random.next() / 2) : random.below(troubleMs);
       change(joins, all);
       // It comes with data of its own, or with none.
       if (!random.chance(0.5)) return;
