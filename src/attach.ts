@@ -18,6 +18,7 @@ import {
 import { DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
 import { Emitter, type EventName, type Listener } from './events.ts';
+import { Faults } from './faults.ts';
 import { type Health, health } from './health.ts';
 import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
@@ -40,10 +41,12 @@ import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
-import { Faults } from './sqlite/faults.ts';
+import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
+import { NodeTombstones } from './tombstones/node-tombstones.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
+import { exactIntegers } from './wire/values.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -75,13 +78,13 @@ class Attached implements Manager {
   readonly #roster: Roster;
   readonly #transport: Transport;
   readonly #stopped = new AbortController();
+  readonly #stillness: Stillness;
   readonly #watching: Promise<void>;
   readonly #requests: Requests;
   readonly #company: NodeCompany;
   readonly #comparisons: Comparisons;
+  readonly #tombstones: NodeTombstones;
   #stopping: Promise<void> | undefined;
-  /** The state of the database at the latest tick that went through, before what the tick itself has done. */
-  #looked: string | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
     const db = new Connection(handle);
@@ -89,13 +92,15 @@ class Attached implements Manager {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
+    this.#stillness = new Stillness(db);
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
     this.#clock = config.clock ?? systemClock;
     this.#random = config.random ?? chance;
     this.#faults = new Faults(this.#clock);
     const warn = (code: string, message: string): void => this.#warn(code, message);
-    this.#oneWay = new OneWay(config.id, () => this.#roster.urls, warn);
+    const peers = (): string[] => this.#roster.urls;
+    this.#oneWay = new OneWay(config.id, peers, warn);
     this.#registry = new Registry(db, {
       tables,
       warn,
@@ -103,8 +108,8 @@ class Attached implements Manager {
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
     this.#letters = new DeadLetters(db, this.#clock);
-    const self = { id: config.id, random: this.#random, clock: this.#clock };
-    this.#company = new NodeCompany(db, { ...self, events: this.#events, warn });
+    const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn };
+    this.#company = new NodeCompany(db, { ...around, low: () => this.#tombstones.low() });
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
@@ -127,6 +132,8 @@ class Attached implements Manager {
     this.#roster.noteRemoved();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
+    const kept = { keep: config.keepTombstonesMs, company: this.#company, peers, age: this.#age };
+    this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...kept });
     this.#retrying.schemaChanged();
 
     this.#transport = transportFor(config);
@@ -138,7 +145,7 @@ class Attached implements Manager {
       stopped: this.#stopped.signal,
       random: this.#random,
       fetch: (peer, ...request) => this.#fetch(peer, ...request),
-      peers: () => this.#roster.urls,
+      peers,
       shippers: () => this.#roster.shippers,
       company: this.#company,
       take: (body) => void this.#apply(body, {}, true),
@@ -193,6 +200,7 @@ class Attached implements Manager {
       counter: this.#counter,
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
+      heldBy: this.#tombstones.heldBy,
       now: this.#clock.now(),
     });
   }
@@ -217,6 +225,11 @@ class Attached implements Manager {
     const answered = await this.#comparisons.answer(path, body, options);
     const self = this.#stopping ? undefined : this.#company.introductionTo(options.said);
     return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
+  }
+
+  forget(id: string): void {
+    this.#refuseIfStopped();
+    this.#tombstones.forget(id);
   }
 
   nudge(): void {
@@ -258,7 +271,7 @@ class Attached implements Manager {
     });
     this.#company.settle();
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
-    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    this.#retrying.cameBack(this.#applier.takeCameBack());
     this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
@@ -334,24 +347,22 @@ class Attached implements Manager {
 
   /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
-    const found = this.#db.fingerprint();
-    const isQuiet = found !== undefined && found === this.#looked;
-    // Where it fails on the way, all of it is done again.
-    this.#looked = undefined;
-    this.#age.tick();
-    if (!isQuiet) this.#look();
-    this.#roster.tick(isQuiet);
-    this.#roster.ask(this.#company.toAsk());
-    this.#requests.serve();
-    this.#comparisons.tick();
-    this.#looked = found;
+    this.#stillness.look((isQuiet) => {
+      this.#age.tick();
+      if (!isQuiet) this.#look();
+      this.#roster.tick(isQuiet);
+      this.#roster.ask(this.#company.toAsk());
+      this.#requests.serve();
+      this.#comparisons.tick();
+      this.#tombstones.tick();
+    });
   }
 
   /** What somebody may have done to the schema and the rows. */
   #look(): void {
     this.#registry.refresh();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
-    if (this.#applier.takeCameBack()) this.#retrying.schemaChanged();
+    this.#retrying.cameBack(this.#applier.takeCameBack());
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
   }
 
@@ -377,9 +388,3 @@ class Attached implements Manager {
 
 /** How often the schema and the company in this file are looked at: soon enough for a person, seldom enough for a CPU. */
 export const TICK_MS = 40;
-
-/** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
-function exactIntegers(_key: string, value: unknown): unknown {
-  if (typeof value !== 'bigint') return value;
-  return Number.isSafeInteger(Number(value)) ? Number(value) : `$int:${value}`;
-}

@@ -26,6 +26,8 @@ export interface Config {
   verify?: { every?: string | number; repair?: boolean } | false;
   /** How much is kept for a peer that is away; one that is further behind is given the whole state when it is back. */
   maxBacklog?: MaxBacklog;
+  /** How long a deletion is remembered after every node has it, such as `90d` or `36h`. Default `forever`. */
+  tombstones?: { keep: string };
   /** Seams for tests and simulations: time, network and chance come from outside. */
   clock?: Clock;
   fetch?: Fetch;
@@ -50,8 +52,13 @@ export interface BacklogLimits {
 export type Settings = Pick<Config, 'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs' | 'maxBacklog'>;
 
 type Seam = 'clock' | 'fetch' | 'get' | 'random';
-export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify'>> &
-  Pick<Config, Seam> & { maxBacklog: BacklogLimits; verify: CheckedVerify };
+export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify' | 'tombstones'>> &
+  Pick<Config, Seam> & {
+    maxBacklog: BacklogLimits;
+    verify: CheckedVerify;
+    /** In milliseconds; undefined for ever. */
+    keepTombstonesMs: number | undefined;
+  };
 
 export interface CheckedVerify {
   /** 0: never by itself. */
@@ -100,6 +107,14 @@ export const VERIFY = {
   repair: { default: true, help: 'Whether that puts right what differs, or only tells.' },
 } as const;
 
+/** How long a node remembers deletions. */
+export const TOMBSTONES = {
+  keep: {
+    default: 'forever',
+    help: 'How long a deletion is remembered after every node has it, such as 36h or 90d; forever: always.',
+  },
+} as const;
+
 type SettingName = keyof typeof SETTINGS;
 const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
 
@@ -129,6 +144,8 @@ const RUNTIME: Record<keyof typeof PEERS, (keyof Settings)[]> = {
 
 /** Those to whom is sent: a node calls them its peers, a hub its edges. */
 const PEERS = { node: 'peers', hub: 'edges' } as const;
+/** A hub keeps every deletion, and nothing for the sake of an edge. */
+const ONLY = { node: ['maxBacklog', 'tombstones'], hub: [] } as const;
 const SEAMS = ['fetch', 'get', 'random'] as const;
 
 /** The options of a node, or of a hub, whose `edges` come back as `peers`. */
@@ -136,8 +153,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   const peersName = PEERS[kind];
   if (typeof config !== 'object' || config === null) throw wrong(`config must be an object {id, ${peersName}, ...}`);
   const given = config as Record<string, unknown>;
-  const backlog = kind === 'node' ? ['maxBacklog'] : [];
-  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...backlog, 'verify', 'clock', ...SEAMS]);
+  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...ONLY[kind], 'verify', 'clock', ...SEAMS]);
   const id = checkId(given.id);
   const peers = given[peersName];
   if (!Array.isArray(peers)) throw wrong(`option "${peersName}" must be an array of URLs`);
@@ -156,6 +172,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
     ...(numbers as Record<SettingName, number>),
     maxBacklog: checkBacklog(given.maxBacklog),
     verify: checkVerify(given.verify),
+    keepTombstonesMs: checkTombstones(given.tombstones),
     ...(clock && { clock }),
     ...(fetch && { fetch }),
     ...(get && { get }),
@@ -235,6 +252,28 @@ export function parseEvery(every: unknown): number | undefined {
   const [, digits, unit] = typeof every === 'string' ? (/^(\d{1,9})(ms|s|m|h|d)$/.exec(every) ?? []) : [];
   const ms = typeof every === 'number' ? every : Number(digits) * UNITS[unit as keyof typeof UNITS];
   return Number.isInteger(ms) && ms >= 1_000 && ms <= 365 * DAY_MS ? ms : undefined;
+}
+
+export const KEEP_RULE = 'must be hours or days, such as 36h or 90d, from 1h to 36500d, or forever';
+
+/** In milliseconds; undefined for ever, null where it is none. */
+export function keepMs(text: string): number | undefined | null {
+  if (text === TOMBSTONES.keep.default) return undefined;
+  const [, digits, unit] = /^(\d{1,6})([hd])$/.exec(text) ?? [];
+  const ms = Number(digits) * (unit === 'd' ? 24 * HOUR_MS : HOUR_MS);
+  return ms >= HOUR_MS && ms <= 36_500 * 24 * HOUR_MS ? ms : null;
+}
+
+function checkTombstones(given: unknown): number | undefined {
+  if (given === undefined) return undefined;
+  const shape = 'option "tombstones" must be an object {keep}';
+  if (typeof given !== 'object' || given === null) throw wrong(shape);
+  const [other] = Object.keys(given).filter((key) => key !== 'keep');
+  if (other !== undefined) throw wrong(`${shape}, and has no "${other}"`);
+  const { keep } = given as { keep?: unknown };
+  const ms = typeof keep === 'string' ? keepMs(keep) : null;
+  if (ms === null) throw wrong(`option "tombstones.keep" ${KEEP_RULE}, not ${JSON.stringify(keep)}`);
+  return ms;
 }
 
 /** An id travels as an HTTP header. */

@@ -14,6 +14,7 @@ export type ErrorCode =
   | 'IN_TRANSACTION'
   | 'LISTENER_FAILED'
   | 'NO_SUCH_LETTER'
+  | 'NO_SUCH_NODE'
   | 'ROW_HIDDEN'
   | 'STOPPED';
 

@@ -62,6 +62,8 @@ export interface RowcastEvents {
     reason: string;
     rows: RowRef[];
   };
+  /** Rows that a stronger one with the same UNIQUE value had hidden are in their table again, and their letters are gone. */
+  visible: { rows: { table: string; id: string }[] };
   /**
    * A comparison with a peer is over, on demand or by itself; `cause` says why it was made. `error` says why it could not be
    * finished. The rows are in what verify() returns, and no content of them anywhere.
@@ -78,6 +80,8 @@ export interface RowcastEvents {
     ms: number;
     error?: string;
   };
+  /** So many deletions were forgotten: every node has had them for as long as tombstones are kept. */
+  'tombstones-collected': { removed: number };
   warning: { code: string; message: string };
   /** Something failed in the background; the loop goes on. */
   error: RowcastError;
@@ -97,7 +101,9 @@ const EVENTS: Record<EventName, true> = {
   'peer-down': true,
   'peer-stale': true,
   'dead-letter': true,
+  visible: true,
   'verify-done': true,
+  'tombstones-collected': true,
   warning: true,
   error: true,
 };

@@ -49,6 +49,8 @@ export interface Health {
   lag_ms: number;
   /** Why `ok` is false. */
   problems: string[];
+  /** The nodes because of which no tombstones are collected; absent where there are none. */
+  tombstones_held_by?: string[];
 }
 
 /** What health() looks at. */
@@ -64,6 +66,8 @@ export interface Subject {
   age: BacklogAge;
   /** What the latest comparison with a peer has found. */
   verified(peer: string): VerifySummary | undefined;
+  /** For whom tombstones are kept longer than they should be. */
+  heldBy: string[];
   now: number;
 }
 
@@ -91,6 +95,7 @@ export function health(subject: Subject): Health {
     peer_states,
     lag_ms,
     problems,
+    ...(subject.heldBy.length > 0 && { tombstones_held_by: subject.heldBy }),
   };
 }
 

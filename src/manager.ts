@@ -44,6 +44,8 @@ export interface Manager {
   answer(path: string, body: string | Uint8Array, options?: AnswerOptions): Promise<Answered>;
   /** Wakes the loops without waiting for the next tick. */
   nudge(): void;
+  /** That node is gone for good: tombstones are no longer kept for it. It counts again when it is heard again. */
+  forget(id: string): void;
   /** Ends the loops; when it resolves, no timer, socket or statement is left. Capture goes on. */
   stop(): Promise<void>;
   /** Stops, and removes the triggers: writes are no longer captured. */

@@ -3,7 +3,7 @@
  * `*.deep.test.ts` on this Node and on Bun, and 1,000 simulated schedules.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, 6,000 schedules, and the planted bugs.
+ * other runtimes, a mesh of all of them, 20,000 schedules, and the planted bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
@@ -49,7 +49,7 @@ function quickParts() {
     { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] },
     { name: 'lint', command: bin('biome'), args: ['ci', '--error-on-warnings', '.'] },
     { name: 'types', command: bin('tsc'), args: ['-p', 'tsconfig.json'] },
-    simulation(910),
+    simulation(1_000),
     { name: 'package', command: bin('publint'), args: ['--strict'], after: ['build'] },
     { name: 'package types', command: bin('attw'), args: ['--pack', '.', '--profile', 'esm-only'], after: ['package'] },
     ...laneParts,
@@ -63,7 +63,7 @@ function deepParts() {
   const mesh = { name: 'mesh of all runtimes', command: process.execPath, args: [inTest('lanes', 'mesh.mjs')] };
   return [
     build,
-    simulation(5_400),
+    simulation(18_200),
     ...laneParts,
     ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),
     {
@@ -77,7 +77,7 @@ function deepParts() {
 }
 
 /** Two lanes side by side where each has two cores at least. */
-function lanePart(lane, { files, only, without }) {
+function lanePart(lane, { files, only, also, without }) {
   const weight = cores < 4 ? cores : Math.floor(cores / 2);
   // What failed is said at the end of either; only one who watches wants to see each test.
   const reporters = [
@@ -89,7 +89,7 @@ function lanePart(lane, { files, only, without }) {
     what: lane.what,
     command: lane.command,
     args: [...(lane.flags ?? []), vitest, 'run', `--maxWorkers=${weight}`, ...reporters, ...selected()],
-    env: bindingEnv(lane),
+    env: { ...bindingEnv(lane), ...(isDeep && { ROWCAST_DRAWS: 'all' }) },
     weight,
     tests: true,
   };
@@ -98,7 +98,8 @@ function lanePart(lane, { files, only, without }) {
     if (extra.length > 0) return extra;
     const left = (without ?? []).map((name) => `test/${name}.*`);
     if (files === 'quick') left.push('**/*.deep.test.ts');
-    const taken = files === 'deep' ? ['.deep.test.ts'] : (only ?? []).map((name) => `test/${name}`);
+    const named = [...(only ?? []), ...(also ?? [])].map((name) => `test/${name}`);
+    const taken = files === 'deep' ? ['.deep.test.ts', ...named] : named;
     return [...left.flatMap((pattern) => ['--exclude', pattern]), ...taken];
   }
 }

@@ -86,3 +86,8 @@ export function hasLostColumn(before: Table | undefined, now: Table): boolean {
   const known = new Set(now.columns.map((column) => fold(column.name)));
   return before?.columns.some((column) => !known.has(fold(column.name))) ?? false;
 }
+
+export function tableExists(db: Connection, name: string): boolean {
+  const sql = "SELECT 1 AS n FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE";
+  return db.get(sql, name) !== undefined;
+}

@@ -66,8 +66,8 @@ const KNOWN_BY: Record<InternalTable, string[]> = {
 /** Columns that another shape may have besides; where there is no list, any. */
 const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
   _meta: [],
-  // Of an early build.
-  _tombstones: ['is_delete'],
+  // Of an early build; and where they are collected.
+  _tombstones: ['is_delete', 'day'],
   _stamps: [],
   _replaced: [],
   _hidden: [],
@@ -93,8 +93,11 @@ export function installInternalTables(db: Connection, syncedTables: Spelt[]): vo
   keepIdsAbove(db);
 }
 
-function definitionOf(name: InternalTable): string {
-  return `CREATE TABLE ${inMain(name)} ${DEFINITIONS[name]}`;
+/** Once tombstones are collected they have a day: see floors.ts. */
+const WITH_DAY = DEFINITIONS._tombstones.replace('version INTEGER', 'version INTEGER, day INTEGER');
+
+function definitionOf(name: InternalTable, withDay = false): string {
+  return `CREATE TABLE ${inMain(name)} ${name === '_tombstones' && withDay ? WITH_DAY : DEFINITIONS[name]}`;
 }
 
 /** Whatever has one of their names; a trigger may have one beside the table. */
@@ -115,7 +118,8 @@ interface SchemaObject {
 function isOurs(objects: SchemaObject[], name: InternalTable): boolean {
   const [only, ...others] = objects;
   if (only?.type !== 'table' || others.length > 0) return false;
-  return normalised(only.sql) === normalised(`CREATE TABLE ${quote(name)} ${DEFINITIONS[name]}`);
+  const forms = name === '_tombstones' ? [DEFINITIONS[name], WITH_DAY] : [DEFINITIONS[name]];
+  return forms.some((form) => normalised(only.sql) === normalised(`CREATE TABLE ${quote(name)} ${form}`));
 }
 
 /** An application may have a table of its own by such a name: it is not ours to rebuild, and nothing of it is touched. */
@@ -152,7 +156,7 @@ function rebuild(db: Connection, name: InternalTable, called: string, syncedTabl
   const named = columns.map((column) => `${quote(column)} AS ${quote(column)}`).join(', ');
   db.exec(`CREATE TEMP TABLE _rowcast_before AS SELECT ${named} FROM ${inMain(called)}`);
   db.exec(`DROP TABLE ${inMain(called)}`);
-  db.exec(definitionOf(name));
+  db.exec(definitionOf(name, columns.map(fold).includes('day')));
   const list = columnsOf(db, name)
     .filter((column) => columns.some((theirs) => fold(theirs) === column))
     .map(quote)

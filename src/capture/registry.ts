@@ -14,6 +14,7 @@ import {
   renamedColumns,
   replacedColumns,
 } from './capture-record.ts';
+import { withFloors } from './floors.ts';
 import {
   dropForeignCapture,
   dropTriggers,
@@ -26,6 +27,7 @@ import {
   ownTriggers,
   renamedIn,
   sameTriggers,
+  tableExists,
   type Warning,
 } from './installed-triggers.ts';
 import { installInternalTables } from './internal-tables.ts';
@@ -140,7 +142,13 @@ export class Registry {
     writeStamps(this.#db, this.list(), (message) => this.#options.warn('stamp-refused', message));
   }
 
-  #refreshTriggers(): void {
+  /** Runs `first`, which changes what the triggers are made of beside the schema, and makes them anew with it. */
+  remake(first: () => void): void {
+    this.refresh();
+    this.#refreshTriggers(first);
+  }
+
+  #refreshTriggers(first: () => void = () => {}): void {
     const since = this.#verifiedUpTo;
     const before = this.#tables;
     const warnings: Warning[] = [];
@@ -148,6 +156,7 @@ export class Registry {
     try {
       // Everything inside the transaction, the version too: another process may change the schema at any moment.
       this.#db.transaction(() => {
+        first();
         const tables = this.#describe(lost);
         this.#bringUpToDate(tables, warnings, lost);
         for (const table of tables) {
@@ -227,7 +236,7 @@ export class Registry {
     const tables = new Map<string, Table>();
     for (const name of this.#options.tables) {
       try {
-        const there = !this.#exists(name) && names.presentName(name);
+        const there = !tableExists(this.#db, name) && names.presentName(name);
         const table = names.describe(describeTable(this.#db, there || name));
         tables.set(fold(table.name), table);
       } catch (error) {
@@ -235,7 +244,7 @@ export class Registry {
         lost.set(fold(name), error);
       }
     }
-    return [...tables.values()];
+    return withFloors(this.#db, [...tables.values()]);
   }
 
   /**
@@ -290,10 +299,8 @@ export class Registry {
   }
 
   #warnOfAll(warnings: Warning[]): void {
-    const said = new Set<string>();
-    for (const [code, message] of warnings) {
-      if (!said.has(message)) this.#options.warn(code, message);
-      said.add(message);
+    for (const [message, code] of new Map(warnings.map(([code, message]) => [message, code]))) {
+      this.#options.warn(code, message);
     }
   }
 
@@ -316,14 +323,9 @@ export class Registry {
   missing(): { name: string; why: string | undefined }[] {
     return this.#options.tables.flatMap((name) => {
       const table = this.get(name);
-      if (table && this.#exists(table.name)) return [];
-      return { name, why: this.#exists(name) ? this.#lost.get(fold(name)) : undefined };
+      if (table && tableExists(this.#db, table.name)) return [];
+      return { name, why: tableExists(this.#db, name) ? this.#lost.get(fold(name)) : undefined };
     });
-  }
-
-  #exists(table: string): boolean {
-    const sql = "SELECT 1 AS n FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE";
-    return this.#db.get(sql, table) !== undefined;
   }
 
   uninstall(): void {

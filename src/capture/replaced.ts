@@ -7,6 +7,7 @@
 import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
 import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
 import { rowJson } from '../wire/values.ts';
+import { dayOf } from './floors.ts';
 import type { TriggerParts } from './triggers.ts';
 import { idOf, NOT_SYNCING, versionOf } from './versions.ts';
 
@@ -65,6 +66,7 @@ function note(table: Table, own: 'NEW' | 'OLD'): string {
 
 function settle(table: Table): string[] {
   const name = literal(table.name);
+  const day = dayOf(table);
   // A statement that was ignored leaves its notes behind. A row of theirs that went later has left a trace of its own.
   const notIn = (traces: string): string =>
     `NOT EXISTS (SELECT 1 FROM ${traces} AS e WHERE e.table_name = ${name} ` +
@@ -76,8 +78,9 @@ function settle(table: Table): string[] {
   return [
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
       `SELECT 'DELETE', ${literal(table.wireName)}, r.row_id, r.row_data ${gone}`,
-    `INSERT INTO _tombstones (table_name, row_id, version) SELECT ${name}, r.row_id, r.version ${gone} ` +
-      'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+    `INSERT INTO _tombstones (table_name, row_id, version${day.column}) ` +
+      `SELECT ${name}, r.row_id, r.version${day.value} ${gone} ` +
+      `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
     `DELETE FROM _replaced WHERE table_name = ${name}`,
   ];
 }

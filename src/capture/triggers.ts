@@ -27,10 +27,12 @@ import type { Table } from '../sqlite/schema.ts';
 import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { rowJson } from '../wire/values.ts';
+import { dayOf } from './floors.ts';
 import { captureReplaced } from './replaced.ts';
 import {
   idOf,
   isOf,
+  lastDeletion,
   lastVersion,
   NOT_SYNCING,
   NOW,
@@ -38,7 +40,6 @@ import {
   presentIfInvalid,
   recordStamped,
   timeOf,
-  tombstoneOf,
   valid,
   versionOf,
 } from './versions.ts';
@@ -80,12 +81,15 @@ function captureInsert(table: Table): TriggerParts {
   return {
     kind: 'insert',
     event: 'AFTER INSERT',
-    when: `${valid(timeOf(table, 'NEW'))} AND ${NOT_SYNCING}`,
+    when: `${valid(timeOf(table, 'NEW'))}${aboveFloor(table)} AND ${NOT_SYNCING}`,
     body: [record(table, 'INSERT')],
   };
 }
 
-/** An insert without a usable time, or at or below what its id has already been: a tombstone, or a row just replaced. */
+/**
+ * An insert without a usable time, or at or below what its id has already been: a tombstone, a row just replaced, or,
+ * where tombstones are collected, whatever there may have been.
+ */
 function stampInsert(table: Table): TriggerParts {
   const time = timeOf(table, 'NEW');
   const hiddenAbove = table.uniques.length > 0 ? ` OR ${reached(table, '_hidden')}` : '';
@@ -93,12 +97,13 @@ function stampInsert(table: Table): TriggerParts {
     kind: 'insert_stamp',
     event: 'AFTER INSERT',
     when:
-      `(NOT ${valid(time)} OR ${reached(table, '_tombstones')} OR ${reached(table, '_stamps')}${hiddenAbove}) ` +
+      `(NOT ${valid(time)} OR ${reached(table, '_tombstones')} OR ${reached(table, '_stamps')}${hiddenAbove}` +
+      `${table.floor === undefined ? '' : ` OR ${time} <= ${table.floor}`}) ` +
       `AND ${NOT_SYNCING}`,
     body: recordStamped(table, 'INSERT', {
       where: sameRow(table),
-      last: lastVersion(table, idOf(table, 't'), tombstoneOf(table, idOf(table, 't'))),
-      wanted: presentIfInvalid(timeOf(table, 't')),
+      last: lastVersion(table, idOf(table, 't'), lastDeletion(table, idOf(table, 't'))),
+      wanted: presentIfOld(table),
     }),
   };
 }
@@ -195,6 +200,15 @@ function noteBeforeRename(table: Table): TriggerParts {
     body: [
       noteStamp(table, { id: quote(table.id), version: time, from: there }),
       noteStamp(table, { id: 'row_id', version: 'version', from: `FROM _tombstones WHERE ${isOf(table, id)}` }),
+      ...(table.floor === undefined
+        ? []
+        : [
+            noteStamp(table, {
+              id,
+              version: `max(${table.floor}, ${NOW} - 1)`,
+              from: `WHERE (${timeOf(table, 'NEW')} > ${table.floor}) IS NOT 1`,
+            }),
+          ]),
       ...(table.uniques.length > 0
         ? [noteStamp(table, { id: 'row_id', version: 'version', from: `FROM _hidden WHERE ${isOf(table, id)}` })]
         : []),
@@ -240,8 +254,8 @@ function recordDelete(table: Table, version: string): string[] {
 function recordBack(table: Table): string[] {
   return recordStamped(table, 'INSERT', {
     where: `${idOf(table, 't')} = ${idOf(table, 'OLD')}`,
-    last: lastVersion(table, idOf(table, 't'), tombstoneOf(table, idOf(table, 't'))),
-    wanted: presentIfInvalid(timeOf(table, 't')),
+    last: lastVersion(table, idOf(table, 't'), lastDeletion(table, idOf(table, 't'))),
+    wanted: presentIfOld(table),
   });
 }
 
@@ -262,9 +276,25 @@ function recordGone(table: Table): string[] {
 }
 
 function entomb(table: Table, id: string, version: string, where: string): string {
+  const day = dayOf(table);
   return (
-    'INSERT INTO _tombstones (table_name, row_id, version) ' +
-    `SELECT ${literal(table.name)}, ${id}, ${version} WHERE ${where} ` +
-    'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)'
+    `INSERT INTO _tombstones (table_name, row_id, version${day.column}) ` +
+    `SELECT ${literal(table.name)}, ${id}, ${version}${day.value} WHERE ${where} ` +
+    `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`
   );
+}
+
+/**
+ * The time of an inserted row; the present where it is unusable, or at or below the floor. Just above the floor would do
+ * here, but another node may have collected more, and then it would not take the row.
+ */
+function presentIfOld(table: Table): string {
+  const time = timeOf(table, 't');
+  if (table.floor === undefined) return presentIfInvalid(time);
+  return `iif(${valid(time)} AND ${time} > ${table.floor}, ${time}, ${NOW})`;
+}
+
+/** Below the floor an insert gets a stamp, and is recorded with that alone: nobody would take it as it is. */
+function aboveFloor(table: Table): string {
+  return table.floor === undefined ? '' : ` AND ${timeOf(table, 'NEW')} > ${table.floor}`;
 }

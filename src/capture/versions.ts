@@ -59,6 +59,12 @@ export function tombstoneOf(table: Table, id: string): string {
   return `(SELECT max(version) FROM (${tombstone} UNION ALL SELECT version FROM _hidden WHERE ${isOf(table, id)}))`;
 }
 
+/** That, or the floor: what an id may have been before its tombstone was collected. */
+export function lastDeletion(table: Table, id: string): string {
+  const last = tombstoneOf(table, id);
+  return table.floor === undefined ? last : `max(coalesce(${last}, ${table.floor}), ${table.floor})`;
+}
+
 /** Notes versions that a row must stay above. `select` yields an id and a version. */
 export function noteStamp(table: Table, select: { id: string; version: string; from: string }): string {
   return (

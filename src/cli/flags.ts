@@ -233,3 +233,12 @@ export function flagName(key: string): string {
 function envName(key: string): string {
   return `ROWCAST_${flagName(key).replaceAll('-', '_').toUpperCase()}`;
 }
+
+/** The one argument that is no flag and no flag's value. */
+export function takeArgument(args: string[]): { argument: string | undefined; rest: string[] } {
+  const isFree = (arg: string, i: number): boolean =>
+    !arg.startsWith('-') && (i === 0 || !/^-[^=]*$/.test(args[i - 1] as string));
+  const at = args.findIndex(isFree);
+  if (at < 0) return { argument: undefined, rest: args };
+  return { argument: args[at], rest: args.toSpliced(at, 1) };
+}

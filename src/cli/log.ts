@@ -54,7 +54,10 @@ function asText(fields: Record<string, unknown>): string {
 
 /** A node's manager, or a hub: whatever says what happens to it. */
 interface Subscribable {
-  on<E extends Exclude<EventName, 'applied' | 'peer-stale'>>(event: E, listener: Listener<E>): () => void;
+  on<E extends Exclude<EventName, 'applied' | 'visible' | 'peer-stale' | 'tombstones-collected'>>(
+    event: E,
+    listener: Listener<E>,
+  ): () => void;
 }
 
 /** Writes the manager's events to the log. */

@@ -6,7 +6,7 @@ import { listAliases } from '../migrate/aliases.ts';
 import { detached } from '../migrate/detached.ts';
 import { migrate as run, type Subject, sendNewNames } from '../migrate/migrate.ts';
 import type { MigrateOptions } from '../migrate/options.ts';
-import { describeFlags, type Environment, parseFlags, text, toggle, UsageError } from './flags.ts';
+import { describeFlags, type Environment, parseFlags, takeArgument, text, toggle, UsageError } from './flags.ts';
 import { type Binding, openDatabase } from './open.ts';
 import { FLAGS_HELP } from './program.ts';
 import { bindingFlag, processFlags } from './shared-flags.ts';
@@ -60,7 +60,7 @@ ${describeFlags(ALIASES_FLAGS)}
 `;
 
 export async function migrate(args: string[], env: Environment): Promise<number> {
-  const { file, rest } = takeFile(args);
+  const { argument: file, rest } = takeArgument(args);
   const flags = parseFlags(MIGRATE_FLAGS, rest, env);
   if (flags === 'help') return say(MIGRATE_HELP);
   const options = optionsOf(flags);
@@ -84,15 +84,6 @@ export async function aliases(args: string[], env: Environment): Promise<number>
     });
     return say(lines.join('') || 'no table or column had another name\n');
   });
-}
-
-/** The one argument that is no flag and no flag's value. */
-function takeFile(args: string[]): { file: string | undefined; rest: string[] } {
-  const isFree = (arg: string, i: number): boolean =>
-    !arg.startsWith('-') && (i === 0 || !/^-[^=]*$/.test(args[i - 1] as string));
-  const at = args.findIndex(isFree);
-  if (at < 0) return { file: undefined, rest: args };
-  return { file: args[at], rest: args.toSpliced(at, 1) };
 }
 
 function read(file: string): string {

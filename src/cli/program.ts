@@ -24,8 +24,8 @@ export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag 
 export const RUNNING_HELP = `There is no authentication: listen on a private network, or behind a proxy that has it.
 
 Standard output is a log of one JSON object per line (-log-format text: a line of text), written when a state changes:
-started, peer-up, peer-down, peer-stale, dead-letter, verify-done, warning, error, reloaded, reload-failed,
-reload-ignored, stopping, stopped. Why the program could not start is on standard error.
+started, peer-up, peer-down, peer-stale, tombstones-collected, dead-letter, verify-done, warning, error, reloaded,
+reload-failed, reload-ignored, stopping, stopped. Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
 closed. A second signal ends the program at once. SIGHUP reads -config and the file of URLs again, as does a change of

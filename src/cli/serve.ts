@@ -23,6 +23,7 @@ import {
   bindingFlag,
   configFlag,
   idFlag,
+  keepFlag,
   listenFlag,
   peersFileFlag,
   peersFlag,
@@ -50,6 +51,7 @@ export const SERVE_FLAGS = {
     ['full', 'normal'],
     'full: an answered write survives a power cut. normal: faster, the latest writes may not.',
   ),
+  tombstonesKeep: keepFlag,
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...backlogFlags,
   ...adminFlags,
@@ -97,11 +99,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   try {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
-    manager = attach(
-      opened.db,
-      { id: flags.id, peers, maxBodyBytes, verify: verifyOption(flags), ...settingsOf(flags) },
-      tables,
-    );
+    const { tombstonesKeep: keep } = flags;
+    const beside = { maxBodyBytes, verify: verifyOption(flags), tombstones: { keep } };
+    manager = attach(opened.db, { id: flags.id, peers, ...beside, ...settingsOf(flags) }, tables);
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
     door = await openAdminDoor(manager, flags, log);
@@ -147,6 +147,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   });
   logEvents(manager, log, systemClock);
   manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
+  manager.on('tombstones-collected', (collected) => log('info', 'tombstones-collected', { ...collected }));
   if (!store && tables.some(isItems)) {
     log('warn', 'warning', { code: 'items', message: `the item routes are not served: ${NOT_ITEMS}` });
   }

@@ -7,9 +7,12 @@ import {
   EVERY_RULE,
   ID_RULE,
   isId,
+  KEEP_RULE,
+  keepMs,
   normalisePeer,
   parseEvery,
   SETTINGS,
+  TOMBSTONES,
   VERIFY,
 } from '../config.ts';
 import { messageOf } from '../errors.ts';
@@ -46,6 +49,16 @@ export const bindingFlag = {
   parse: (value: string) => {
     const chosen = choice([AUTO, ...BINDINGS], '').parse(value);
     return chosen === AUTO ? undefined : chosen;
+  },
+};
+
+/** How long deletions are remembered. */
+export const keepFlag = {
+  ...text('time', TOMBSTONES.keep.help),
+  default: TOMBSTONES.keep.default,
+  parse: (value: string): string => {
+    if (keepMs(value) === null) throw new UsageError(KEEP_RULE);
+    return value;
   },
 };
 

@@ -82,7 +82,7 @@ export class Answers {
     } else {
       const hashes: string[] = [];
       for (const range of asked.ranges) {
-        hashes.push(await hashRange(this.#ledger, this.#pace, table, columns, range));
+        hashes.push(await hashRange(this.#ledger, this.#pace, table, columns, range, asked.floor));
       }
       answer = { hashes };
     }

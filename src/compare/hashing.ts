@@ -15,12 +15,13 @@ export async function hashRange(
   table: string,
   columns: Columns,
   range: Range,
+  floor?: number,
 ): Promise<string> {
   const hash = createHash('sha1');
   let rows = 0;
   for (let after = range.after; ; ) {
     const end = await pace.turn(() => ledger.cut(table, { after, upTo: range.upTo }, PIECE));
-    const spelt = await pace.turn(() => ledger.spell(table, columns, { after, upTo: end ?? range.upTo }));
+    const spelt = await pace.turn(() => ledger.spell(table, columns, { after, upTo: end ?? range.upTo }, floor));
     for (const text of spelt.texts) hash.update(text);
     rows += spelt.rows;
     if (end === null || rows > RANGE_ROWS_MAX) break;
@@ -30,9 +31,15 @@ export async function hashRange(
 }
 
 /** The same of a range that is known to be small. */
-export async function hashPiece(ledger: Ledger, table: string, columns: Columns, range: Range): Promise<string> {
+export async function hashPiece(
+  ledger: Ledger,
+  table: string,
+  columns: Columns,
+  range: Range,
+  floor?: number,
+): Promise<string> {
   const hash = createHash('sha1');
-  const { rows, texts } = await ledger.spell(table, columns, range);
+  const { rows, texts } = await ledger.spell(table, columns, range, floor);
   for (const text of texts) hash.update(text);
   return `${rows}:${hash.digest('hex').slice(0, 16)}`;
 }

@@ -21,6 +21,8 @@ export interface Outline {
   columns: Columns;
   /** The greatest id; null where nothing is there. */
   last: Id | null;
+  /** Tombstones up to this version may have been collected; absent where all are kept. */
+  floor?: number;
 }
 
 /** The state of one id. */
@@ -38,6 +40,8 @@ export interface Sight {
   undelivered: Id[];
   /** Of the ids: those for which a change was received that cannot be applied here; a dead letter keeps it. */
   parked: Id[];
+  /** As in the outline, at this moment. */
+  floor?: number | undefined;
 }
 
 /** How much one piece of a walk holds. */
@@ -63,7 +67,8 @@ export interface Ledger {
   outline(): Eventually<Outline[]>;
   /** Where a piece of the range ends that is no larger than a portion; null where all of it is one. */
   cut(table: string, range: Range, portion: Portion): Eventually<Id | null>;
-  spell(table: string, columns: Columns, range: Range): Eventually<Spelt>;
+  /** Tombstones up to `floor` are left out: one of the sides may have collected its own. */
+  spell(table: string, columns: Columns, range: Range, floor?: number): Eventually<Spelt>;
   /** What is in a range, in the order of the ids. */
   list(table: string, columns: Columns, range: Range): Eventually<Entry[]>;
   /** What is known of these ids. `other` is the node, or the peer's address, that asks or is asked. */

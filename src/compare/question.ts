@@ -6,7 +6,7 @@ import type { Columns } from './ledger.ts';
 
 export type Question =
   | { want: 'tables' }
-  | { want: 'hash' | 'rows'; table: string; columns: Columns; ranges: Range[] }
+  | { want: 'hash' | 'rows'; table: string; columns: Columns; ranges: Range[]; floor: number | undefined }
   | { want: 'rows'; table: string; columns: Columns; ids: Id[] };
 
 export interface FetchQuestion {
@@ -23,12 +23,12 @@ const AFFINITIES: Affinity[] = ['TEXT', 'INTEGER', 'REAL', 'NUMERIC', 'BLOB'];
 const COLUMNS_MAX = 2_000;
 
 export function readQuestion(body: string | Uint8Array): Question {
-  const { want, table, columns, ranges, ids } = objectIn(body);
+  const { want, table, columns, ranges, ids, floor } = objectIn(body);
   if (want === 'tables') return { want };
   if (want !== 'hash' && want !== 'rows') throw wrong('"want" must be "tables", "hash" or "rows"');
   const common = { table: checkTable(table), columns: checkColumns(columns) };
   if (want === 'rows' && ids !== undefined) return { want, ...common, ids: checkIds(ids) };
-  return { want, ...common, ranges: checkRanges(ranges) };
+  return { want, ...common, ranges: checkRanges(ranges), floor: checkFloor(floor) };
 }
 
 export function readFetch(body: string | Uint8Array): FetchQuestion {
@@ -93,6 +93,11 @@ function checkRanges(ranges: unknown): Range[] {
 
 function isBound(id: unknown): id is Id | null {
   return id === null || (typeof id === 'string' && isId(id));
+}
+
+function checkFloor(floor: unknown): number | undefined {
+  if (floor === undefined || Number.isSafeInteger(floor)) return floor as number | undefined;
+  throw wrong('"floor" must be an integer');
 }
 
 function checkIds(ids: unknown): Id[] {

@@ -44,8 +44,8 @@ export class Remote {
     return tables;
   }
 
-  async hashes(table: string, columns: Columns, ranges: Range[]): Promise<string[]> {
-    const { hashes } = await this.#compare({ table, columns, ranges: ranges.map(pair), want: 'hash' });
+  async hashes(table: string, columns: Columns, ranges: Range[], floor?: number): Promise<string[]> {
+    const { hashes } = await this.#compare({ table, columns, ranges: ranges.map(pair), want: 'hash', floor });
     const all =
       Array.isArray(hashes) && hashes.length === ranges.length && hashes.every((one) => typeof one === 'string');
     if (!all) throw notAnAnswer('hashes');
@@ -60,8 +60,9 @@ export class Remote {
   }
 
   async look(table: string, columns: Columns, ids: Id[]): Promise<Sight> {
-    const { rows, undelivered, parked } = await this.#compare({ table, columns, ids, want: 'rows' });
-    return { entries: entriesOf(rows), undelivered: idsOf(undelivered), parked: idsOf(parked) };
+    const { rows, undelivered, parked, floor } = await this.#compare({ table, columns, ids, want: 'rows' });
+    if (!isFloor(floor)) throw notAnAnswer('floor');
+    return { entries: entriesOf(rows), undelivered: idsOf(undelivered), parked: idsOf(parked), floor };
   }
 
   /** The first of these rows, as many as fit, as the body of a batch. */
@@ -129,8 +130,13 @@ function idsOf(ids: unknown): Id[] {
 }
 
 function isOutline(value: unknown): value is Outline {
-  const { name, columns, last } = (value ?? {}) as Record<string, unknown>;
-  return typeof name === 'string' && typeof columns === 'object' && (last === null || typeof last === 'string');
+  const { name, columns, last, floor } = (value ?? {}) as Record<string, unknown>;
+  const isNamed = typeof name === 'string' && typeof columns === 'object';
+  return isNamed && (last === null || typeof last === 'string') && isFloor(floor);
+}
+
+function isFloor(floor: unknown): floor is number | undefined {
+  return floor === undefined || Number.isSafeInteger(floor);
 }
 
 function notAnAnswer(what: string): CannotCompare {

@@ -6,6 +6,7 @@ import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { type Body, batchSql, batchText, changeSql } from '../wire/body.ts';
 import { exactText } from '../wire/exact-text.ts';
+import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { affine, content, decode, encode, rowJson } from '../wire/values.ts';
 import { EVERYTHING, type Id, type OwnId, type Part, partsOf, type Range, toWire } from './ids.ts';
 import type { Columns, Entry, Ledger, Outline, Parcel, Portion, Sight, Spelt } from './ledger.ts';
@@ -57,6 +58,7 @@ export class SqliteLedger implements Ledger {
           name: table.wireName,
           columns: Object.fromEntries(table.columns.map(({ wireName, affinity }) => [wireName, affinity])),
           last: this.#last(table),
+          ...floorOf(table),
         },
       })),
     );
@@ -76,13 +78,13 @@ export class SqliteLedger implements Ledger {
     });
   }
 
-  spell(name: string, columns: Columns, range: Range): Spelt {
+  spell(name: string, columns: Columns, range: Range, floor?: number): Spelt {
     const table = this.#table(name);
     return this.#reading(() => {
       const spelt: Spelt = { rows: 0, texts: [] };
       for (const part of partsOf(range)) {
         const found = this.#db.get<{ n: number; text: Uint8Array | null }>(
-          `SELECT count(*) AS n, CAST(group_concat(line, '') AS BLOB) AS text FROM (${this.#lines(table, columns, part)})`,
+          `SELECT count(*) AS n, CAST(group_concat(line, '') AS BLOB) AS text FROM (${this.#lines(table, columns, part, floor)})`,
           ...this.#params(part),
         );
         if (!found || found.text === null) continue;
@@ -117,6 +119,7 @@ export class SqliteLedger implements Ledger {
       entries: this.#entries(table, columns, listed(ids)),
       undelivered: this.#undelivered(table, ids, this.#o.watermark(other)),
       parked: this.#parked(table, ids),
+      ...floorOf(table),
     }));
   }
 
@@ -124,15 +127,11 @@ export class SqliteLedger implements Ledger {
     const table = this.#table(name);
     const sized = this.#reading(() => {
       const choice = listed(ids);
-      return this.#db.all<{ k: OwnId; bytes: number }>(
-        `${this.#sizes(table, choice)} ORDER BY k`,
-        ...this.#params(choice),
-      );
+      const sql = `${this.#sizes(table, choice)} ORDER BY k`;
+      return this.#db.all<{ k: OwnId; bytes: number }>(sql, ...this.#params(choice));
     });
-    const { fitting, rest } = firstThatFit(
-      sized.map(({ k, bytes }) => ({ id: toWire(k), bytes })),
-      portion,
-    );
+    const measured = sized.map(({ k, bytes }) => ({ id: toWire(k), bytes }));
+    const { fitting, rest } = firstThatFit(measured, portion);
     const choice = listed(fitting);
     // A write makes it a commit that is flushed, and with it every commit before it. Never send what could be lost.
     const found = this.#db.transaction(
@@ -204,20 +203,12 @@ export class SqliteLedger implements Ledger {
   }
 
   /** `end` is where a portion is full, null where the part is smaller than that. */
-  #measure(table: Table, part: Part, portion: Portion): { end: OwnId | null; rows: number; bytes: number } {
+  #measure(table: Table, part: Part, portion: Portion): Measured {
     const sql =
       'SELECT max(k) AS "end", count(*) AS rows, coalesce(sum(bytes), 0) AS bytes ' +
       `FROM (${this.#sizes(table, part)} ORDER BY k LIMIT CAST(? AS INTEGER))`;
     for (let rows = portion.rows; ; ) {
-      const found = this.#db.get<{ end: OwnId | null; rows: number; bytes: number }>(
-        sql,
-        ...this.#params(part),
-        rows,
-      ) as {
-        end: OwnId | null;
-        rows: number;
-        bytes: number;
-      };
+      const found = this.#db.get<Measured>(sql, ...this.#params(part), rows) as Measured;
       if (found.bytes > portion.bytes && found.rows > 1) {
         rows = Math.max(1, Math.min(found.rows >> 1, Math.floor((found.rows * portion.bytes) / found.bytes)));
         continue;
@@ -274,12 +265,13 @@ export class SqliteLedger implements Ledger {
   }
 
   /** Rows, hidden rows and tombstones, each with the id of its own, and no id twice. */
-  #sources(table: Table, choice: Choice): { kind: 'row' | 'hidden' | 'tombstone'; k: string; from: string }[] {
+  #sources(table: Table, choice: Choice, floor?: number): Source[] {
     const name = literal(table.name);
     const row = `t.${quote(table.id)} COLLATE BINARY`;
     const live = (id: string): string => `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${row} = ${id})`;
     const hidden = (id: string): string =>
       `EXISTS (SELECT 1 FROM main._hidden AS o WHERE o.table_name = ${name} AND o.row_id = ${id})`;
+    const above = floor === undefined ? '' : ` AND g.version > ${floor}`;
     return [
       { kind: 'row', k: row, from: `FROM ${table.target} AS t WHERE ${choice.where(row)}` },
       {
@@ -294,15 +286,15 @@ export class SqliteLedger implements Ledger {
         k: 'g.row_id',
         from:
           `FROM main._tombstones AS g WHERE g.table_name = ${name} AND ${choice.where('g.row_id')} ` +
-          `AND NOT ${live('g.row_id')} AND NOT ${hidden('g.row_id')}`,
+          `AND NOT ${live('g.row_id')} AND NOT ${hidden('g.row_id')}${above}`,
       },
     ];
   }
 
   /** `k`, `version`, `deleted`, `line` of each, in the order of `k`. */
-  #lines(table: Table, columns: Columns, choice: Choice): string {
+  #lines(table: Table, columns: Columns, choice: Choice, floor?: number): string {
     const wanted = this.#shared(table, columns);
-    const [rows, hidden, tombstones] = this.#sources(table, choice) as [Source, Source, Source];
+    const [rows, hidden, tombstones] = this.#sources(table, choice, floor) as [Source, Source, Source];
     const version = this.#o.version(table, 't');
     const text = content(
       wanted.map(({ asked }) => asked),
@@ -361,10 +353,25 @@ export class SqliteLedger implements Ledger {
   }
 }
 
-type Source = ReturnType<() => { kind: 'row' | 'hidden' | 'tombstone'; k: string; from: string }>;
+interface Measured {
+  end: OwnId | null;
+  rows: number;
+  bytes: number;
+}
+
+interface Source {
+  kind: 'row' | 'hidden' | 'tombstone';
+  k: string;
+  from: string;
+}
 
 /** The ids of a JSON array that is bound, as they stand in a table. */
 const LISTED = `SELECT ${decode('value')} FROM json_each(?)`;
+
+/** Nothing is said of it where nothing was ever collected. */
+function floorOf({ floor }: Table): { floor?: number } {
+  return floor === undefined || floor === TIMESTAMP_MIN ? {} : { floor };
+}
 
 function listed(ids: Id[]): Choice {
   return { where: (column) => `${column} IN (${LISTED})`, params: [JSON.stringify(ids)] };

@@ -8,10 +8,12 @@
 import { messageOf } from '../errors.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { Body } from '../wire/body.ts';
+import { deleteForgotten, forgottenBy, higherOf, type Side } from './forgotten.ts';
 import type { Id } from './ids.ts';
-import type { Columns, Entry, Eventually, Ledger, Outline, Portion, Sight } from './ledger.ts';
+import type { Columns, Entry, Eventually, Ledger, Outline, Portion } from './ledger.ts';
 import type { Pace } from './pace.ts';
 import { CannotCompare, type Remote } from './remote.ts';
+import { lookAt } from './second-look.ts';
 import { isSame, type Suspect, suspectsIn } from './walk.ts';
 
 /** The version of a row on one side. */
@@ -28,6 +30,8 @@ export interface Difference {
   there: RowVersion | null;
   /** The side that is behind keeps the change as a dead letter: it cannot be applied there, and is not sent again. */
   parked?: 'here' | 'there';
+  /** That side has collected tombstones and has nothing of the row, which was deleted there: it is deleted on the other. */
+  forgotten?: 'here' | 'there';
   repaired: boolean;
 }
 
@@ -114,7 +118,7 @@ export async function verify(comparison: Comparison, options: VerifyOptions = {}
       tables.push(table);
       const columns = sharedColumns(own, theirs);
       if (columns === undefined) table.only = 'here';
-      else await verifyTable(comparison, table, columns, options);
+      else await verifyTable(comparison, table, { columns, floor: floorOf(own, theirs) }, options);
     }
   } catch (cause) {
     if (!(cause instanceof CannotCompare)) throw cause;
@@ -147,10 +151,15 @@ export function sharedColumns(own: Outline, theirs: Outline[]): Columns | undefi
   return Object.fromEntries(Object.entries(own.columns).filter(([name]) => known.has(fold(name))));
 }
 
+/** Up to there one of the sides may have collected its tombstones of a table. */
+export function floorOf(own: Outline, theirs: Outline[]): number | undefined {
+  return higherOf({ here: own.floor, there: theirs.find(({ name }) => fold(name) === fold(own.name))?.floor });
+}
+
 async function verifyTable(
   comparison: Comparison,
   table: VerifiedTable,
-  columns: Columns,
+  { columns, floor }: { columns: Columns; floor: number | undefined },
   options: VerifyOptions,
 ): Promise<void> {
   let waiting: Suspect[] = [];
@@ -167,7 +176,7 @@ async function verifyTable(
     table.rows += rows;
     progress();
   };
-  for await (const found of suspectsIn(comparison, table.table, columns, onRange)) {
+  for await (const found of suspectsIn(comparison, table.table, columns, floor, onRange)) {
     waiting.push(...found);
     if (waiting.length >= SUSPECTS_MAX) await settle();
   }
@@ -180,7 +189,8 @@ export type Judgement = 'equal' | 'moved' | 'pending' | 'differs';
 
 interface Judged extends Suspect {
   judgement: Judgement;
-  parked?: 'here' | 'there';
+  parked?: Side;
+  forgotten?: Side;
 }
 
 async function judgeAll(
@@ -207,14 +217,15 @@ async function judgeAll(
   }
   if (options.repair) await repair(comparison, table.table, differing);
   const left = options.repair ? await stillDiffering(comparison, table.table, columns, differing) : undefined;
-  for (const { id, here, there, parked, judgement } of differing) {
+  for (const { id, here, there, parked, forgotten, judgement } of differing) {
     const repaired = left !== undefined && !left.has(id);
     if (judgement === 'pending' && !repaired) table.pending += 1;
     if (judgement === 'pending') continue;
     table.differences += 1;
     if (repaired) table.repaired += 1;
     if (table.list.length >= (options.limit ?? 100)) continue;
-    table.list.push({ id, here: versionOf(here), there: versionOf(there), ...(parked && { parked }), repaired });
+    const why = { ...(parked && { parked }), ...(forgotten && { forgotten }) };
+    table.list.push({ id, here: versionOf(here), there: versionOf(there), ...why, repaired });
   }
 }
 
@@ -227,7 +238,7 @@ async function lookAgain(
   const judged: Judged[] = [];
   for (let i = 0; i < suspects.length; i += IDS_TOGETHER) {
     const some = suspects.slice(i, i + IDS_TOGETHER);
-    const { here, there } = await lookAt(
+    const { here, there, floors } = await lookAt(
       comparison,
       table,
       columns,
@@ -238,15 +249,22 @@ async function lookAgain(
       const onItsWay = { here: here.undelivered.has(before.id), there: there.undelivered.has(before.id) };
       const behind = newerSide(now) === 'here' ? 'there' : 'here';
       const isParked = (behind === 'here' ? here : there).parked.has(before.id);
-      judged.push({ ...now, judgement: judge(before, now, onItsWay), ...(isParked && { parked: behind }) });
+      const judgement = judge(before, now, onItsWay, higherOf(floors));
+      const forgotten = judgement === 'differs' && !isParked ? forgottenBy(now, floors) : undefined;
+      judged.push({ ...now, judgement, ...(isParked && { parked: behind }), ...(forgotten && { forgotten }) });
     }
   }
   return judged;
 }
 
 /** A suspect as it was, as it is now, and which side has not sent its change to the other yet. */
-export function judge(before: Suspect, now: Suspect, onItsWay: { here: boolean; there: boolean }): Judgement {
-  if (isSame(now.here, now.there)) return 'equal';
+export function judge(
+  before: Suspect,
+  now: Suspect,
+  onItsWay: { here: boolean; there: boolean },
+  floor?: number,
+): Judgement {
+  if (isSame(now.here, now.there, floor)) return 'equal';
   // Both have come to what one of them had then. What differs now is newer than that, and was not there to be late.
   if (hasReached(now.here, before) && hasReached(now.there, before)) return 'moved';
   const newer = newerSide(now);
@@ -281,7 +299,9 @@ async function repair(
   table: string,
   differing: Judged[],
 ): Promise<void> {
-  const usable = differing.filter(({ parked }) => parked === undefined);
+  const unparked = differing.filter(({ parked }) => parked === undefined);
+  await deleteForgotten({ exchange, pace }, table, unparked.filter(isForgotten));
+  const usable = unparked.filter((one) => !isForgotten(one));
   const send = usable.filter((one) => newerSide(one) !== 'there').map(({ id }) => id);
   const fetch = usable.filter((one) => newerSide(one) !== 'here');
   for (let i = 0; i < send.length; i += IDS_TOGETHER) {
@@ -290,6 +310,10 @@ async function repair(
   for (let i = 0; i < fetch.length; i += IDS_TOGETHER) {
     await fetchRows({ ledger, remote, exchange, pace }, table, fetch.slice(i, i + IDS_TOGETHER));
   }
+}
+
+function isForgotten(judged: Judged): judged is Judged & { forgotten: Side } {
+  return judged.forgotten !== undefined;
 }
 
 async function sendRows(
@@ -346,40 +370,14 @@ async function stillDiffering(
   const left = new Set<Id>();
   for (let i = 0; i < differing.length; i += IDS_TOGETHER) {
     const ids = differing.slice(i, i + IDS_TOGETHER).map(({ id }) => id);
-    const { here, there } = await lookAt(comparison, table, columns, ids);
+    const { here, there, floors } = await lookAt(comparison, table, columns, ids);
     for (const before of differing.slice(i, i + IDS_TOGETHER)) {
       const now = { id: before.id, here: here.entries.get(before.id), there: there.entries.get(before.id) };
-      const judgement = judge(before, now, { here: false, there: false });
+      const judgement = judge(before, now, { here: false, there: false }, higherOf(floors));
       if (judgement === 'differs') left.add(before.id);
     }
   }
   return left;
-}
-
-interface Looked {
-  entries: Map<Id, Entry>;
-  undelivered: Set<Id>;
-  parked: Set<Id>;
-}
-
-async function lookAt(
-  { ledger, remote, pace, peer }: Comparison,
-  table: string,
-  columns: Columns,
-  ids: Id[],
-): Promise<{ here: Looked; there: Looked }> {
-  // First there: what has come from there meanwhile is then seen here, and not the other way round.
-  const there = await remote.look(table, columns, ids);
-  const here = await pace.turn(() => ledger.look(table, columns, ids, peer));
-  return { here: looked(here), there: looked(there) };
-}
-
-function looked({ entries, undelivered, parked }: Sight): Looked {
-  return {
-    entries: new Map(entries.map((entry) => [entry.id, entry])),
-    undelivered: new Set(undelivered),
-    parked: new Set(parked),
-  };
 }
 
 function versionOf(entry: Entry | undefined): RowVersion | null {

@@ -33,13 +33,15 @@ export async function* suspectsIn(
   sides: Sides,
   table: string,
   columns: Columns,
+  floor: number | undefined,
   onRange: (rows: number) => void,
 ): AsyncGenerator<Suspect[]> {
+  const terms = { columns, floor };
   const whole = pieces(sides, table, EVERYTHING, PIECE);
-  for await (const large of differing(sides, table, columns, whole, LARGE_TOGETHER, onRange)) {
+  for await (const large of differing(sides, table, terms, whole, LARGE_TOGETHER, onRange)) {
     const parts = piecesOf(sides, table, large, SMALL);
-    for await (const small of differing(sides, table, columns, parts, SMALL_TOGETHER)) {
-      yield* suspectsOf(sides, table, columns, small);
+    for await (const small of differing(sides, table, terms, parts, SMALL_TOGETHER)) {
+      yield* suspectsOf(sides, table, columns, floor, small);
     }
   }
 }
@@ -49,6 +51,7 @@ export async function* suspectsOf(
   { ledger, remote, pace }: Sides,
   table: string,
   columns: Columns,
+  floor: number | undefined,
   ranges: Range[],
 ): AsyncGenerator<Suspect[]> {
   for (let left = ranges; left.length > 0; ) {
@@ -64,24 +67,30 @@ export async function* suspectsOf(
         after = end;
       }
     }
-    yield differences(here, entries);
+    yield differences(here, entries, floor);
     left = upTo === null ? [] : afterId(left, upTo);
   }
 }
 
-export function differences(here: Entry[], there: Entry[]): Suspect[] {
+/** `floor`: up to there one of the sides may have collected its tombstones. */
+export function differences(here: Entry[], there: Entry[], floor?: number): Suspect[] {
   const theirs = new Map(there.map((entry) => [entry.id, entry]));
   const found: Suspect[] = [];
   for (const own of here) {
     const other = theirs.get(own.id);
     theirs.delete(own.id);
-    if (!isSame(own, other)) found.push({ id: own.id, here: own, there: other });
+    if (!isSame(own, other, floor)) found.push({ id: own.id, here: own, there: other });
   }
-  for (const other of theirs.values()) found.push({ id: other.id, here: undefined, there: other });
+  for (const other of theirs.values()) {
+    if (!isSame(undefined, other, floor)) found.push({ id: other.id, here: undefined, there: other });
+  }
   return found;
 }
 
-export function isSame(a: Entry | undefined, b: Entry | undefined): boolean {
+export function isSame(a: Entry | undefined, b: Entry | undefined, floor?: number): boolean {
+  const isNothing = (one: Entry | undefined): boolean =>
+    !one || (one.deleted && floor !== undefined && one.version <= floor);
+  if (isNothing(a) && isNothing(b)) return true;
   if (!a || !b) return a === b;
   return a.version === b.version && a.deleted === b.deleted && a.hash === b.hash;
 }
@@ -90,7 +99,7 @@ export function isSame(a: Entry | undefined, b: Entry | undefined): boolean {
 async function* differing(
   { ledger, remote, pace }: Sides,
   table: string,
-  columns: Columns,
+  { columns, floor }: { columns: Columns; floor: number | undefined },
   ranges: AsyncGenerator<Range>,
   together: number,
   onRange: (rows: number) => void = () => {},
@@ -101,13 +110,13 @@ async function* differing(
     if (group.length === 0) return;
     const [asked, hashes, before] = [group, own, remote.busyMs];
     [group, own] = [[], []];
-    const theirs = await remote.hashes(table, columns, asked);
+    const theirs = await remote.hashes(table, columns, asked, floor);
     await pace.afterPeer(remote.busyMs - before);
     const odd = asked.filter((_, i) => hashes[i] !== theirs[i]);
     if (odd.length > 0) yield odd;
   };
   for await (const range of ranges) {
-    const hash = await pace.turn(() => hashPiece(ledger, table, columns, range));
+    const hash = await pace.turn(() => hashPiece(ledger, table, columns, range, floor));
     onRange(Number.parseInt(hash, 10) || 0);
     group.push(range);
     own.push(hash);

@@ -1,6 +1,5 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 
-import type { AnswerOptions } from '../compare/answer.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack, unpackedMax } from '../wire/gzip.ts';
@@ -17,6 +16,12 @@ import {
 } from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 import { type Exposition, probeAt } from './probes.ts';
+
+/** Who asks, by its headers. */
+interface AnswerOptions {
+  from?: string | undefined;
+  said?: string | undefined;
+}
 
 /** A node's manager, or a hub. */
 export interface Replica {

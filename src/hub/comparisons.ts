@@ -89,7 +89,7 @@ export class HubComparisons {
     return {
       outline: () => ledger.outline(),
       cut: (table, range, portion) => ledger.cut(table, range, portion),
-      spell: (table, columns, range) => ledger.spell(table, columns, range),
+      spell: (table, columns, range, floor) => ledger.spell(table, columns, range, floor),
       list: (table, columns, range) => ledger.list(table, columns, range),
       changes: (table, ids, batchId, portion) => ledger.changes(table, ids, batchId, portion),
       look,

@@ -9,6 +9,7 @@ import { type CheckedConfig, type Config, checkConfig, checkSettings, type Setti
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
+import { Faults } from '../faults.ts';
 import type { FlushResult, Received } from '../index.ts';
 import type { Facts } from '../observe/facts.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
@@ -18,7 +19,6 @@ import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
-import { Faults } from '../sqlite/faults.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
 import { type Edge, enrolEdges } from './edges.ts';
@@ -32,8 +32,11 @@ import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
 import type { Found, HubStore } from './store.ts';
 
-/** A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. */
-export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog'> {
+/**
+ * A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. Nor has it
+ * `tombstones`: it keeps every deletion, and nothing else of the row.
+ */
+export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog' | 'tombstones'> {
   /** Base URLs of the nodes to serve. */
   edges: string[];
 }
@@ -42,10 +45,10 @@ export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog'> {
 export type HubSettings = Omit<Settings, 'maxBacklog'>;
 
 /**
- * Everything a node emits but `applied`, since a hub has no tables of which an application would want to hear, and
- * `peer-stale`, since an edge can be away for as long as it likes.
+ * Everything a node emits but `applied` and `visible`, since a hub has no tables of which an application would want to hear,
+ * `peer-stale`, since an edge can be away for as long as it likes, and `tombstones-collected`.
  */
-export type HubEventName = Exclude<EventName, 'applied' | 'peer-stale'>;
+export type HubEventName = Exclude<EventName, 'applied' | 'visible' | 'peer-stale' | 'tombstones-collected'>;
 
 export interface Hub {
   readonly id: string;

@@ -3,10 +3,11 @@
  * brought itself. What came from a database that is gone needs nothing: a hub passes on whatever it is given.
  */
 import type { Clock } from '../clock.ts';
-import { type Finding, Identity, type IdentityOptions } from '../identity/identity.ts';
+import { type Finding, Identity, type IdentityOptions, isNews } from '../identity/identity.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
+import { SqliteHubLow } from './sqlite-low.ts';
 import type { Found, HubCompany } from './store.ts';
 
 /** What it needs of the store that it is a part of. */
@@ -26,10 +27,11 @@ export class SqliteHubCompany implements HubCompany {
   /** What is to be told when the transaction is committed. */
   #found: Found[] = [];
 
-  constructor(db: Connection, options: Omit<IdentityOptions, 'atUrls'>, parts: CompanyParts) {
+  constructor(db: Connection, options: Omit<IdentityOptions, 'atUrls' | 'low'>, parts: CompanyParts) {
     this.#db = db;
     this.#clock = options.clock;
-    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS });
+    const low = new SqliteHubLow(db, { clock: options.clock, saidBy: (inc) => this.#identity.saidBy(inc) });
+    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS, low: (to) => low.toldTo(to) });
     this.#parts = parts;
   }
 
@@ -61,7 +63,7 @@ export class SqliteHubCompany implements HubCompany {
   requested(said: string): boolean {
     this.#found = [];
     const finding = this.#identity.hear(said, { answer: false, brings: false });
-    if (finding?.kind === 'new' || finding?.wentBack) this.#doubt(finding);
+    if (finding && isNews(finding)) this.#doubt(finding);
     if (finding?.wentBack && !finding.doubtful) this.#wentBack(finding.id, finding.inc);
     return finding === undefined || finding.kind === 'new' || finding.kind === 'same' || finding.kind === 'restarted';
   }
@@ -69,7 +71,7 @@ export class SqliteHubCompany implements HubCompany {
   async hello(said: string): Promise<void> {
     this.#found = [];
     const sender = this.#identity.greet(said);
-    if (sender?.kind === 'new' || sender?.kind === 'went-back') this.#doubt(sender);
+    if (sender && isNews(sender)) this.#doubt(sender);
     this.settle();
   }
 

@@ -55,10 +55,10 @@ export class SqliteHubLedger implements HubLedger {
     }
   }
 
-  async spell(table: string, columns: Columns, range: Range): Promise<Spelt> {
+  async spell(table: string, columns: Columns, range: Range, floor?: number): Promise<Spelt> {
     const choice = within(table, range);
     const found = this.#db.get<{ n: number; text: Uint8Array | null }>(
-      `SELECT count(*) AS n, CAST(group_concat(line, '') AS BLOB) AS text FROM (${lines(columns, choice)})`,
+      `SELECT count(*) AS n, CAST(group_concat(line, '') AS BLOB) AS text FROM (${lines(columns, choice, floor)})`,
       ...twice(choice),
     );
     return found?.text ? { rows: found.n, texts: [found.text] } : { rows: 0, texts: [] };
@@ -138,14 +138,15 @@ function twice({ params }: Choice): Value[] {
 }
 
 /** `k`, `version`, `deleted` and `line` of the live rows and of the tombstones, in the order of the ids. */
-function lines(columns: Columns, { where }: Choice): string {
+function lines(columns: Columns, { where }: Choice, floor?: number): string {
   const source = 'SELECT row_id AS k, updated_at AS version, row_data AS r FROM _hub_rows';
   const live = `${source} ${where} AND op <> 'DELETE'`;
   const rows =
     columns === null
       ? `SELECT k, version, 0 AS deleted, ${rowLine(WHOLE)} AS line FROM (${live})`
       : jsonLines(columns, live);
-  const tombstones = tombstoneLines(`${source} ${where} AND op = 'DELETE'`, 'k');
+  const above = floor === undefined ? '' : ` AND updated_at > ${floor}`;
+  const tombstones = tombstoneLines(`${source} ${where} AND op = 'DELETE'${above}`, 'k');
   return `${rows} UNION ALL ${tombstones} ORDER BY k`;
 }
 

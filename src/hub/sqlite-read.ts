@@ -12,6 +12,7 @@ import {
   STORED_BYTES,
 } from '../wire/body.ts';
 import { exactText } from '../wire/exact-text.ts';
+import { deletedContent } from './sqlite-tables.ts';
 import type { Run, Segment, Seq } from './store.ts';
 
 export class SegmentReader {
@@ -82,11 +83,11 @@ export class SegmentReader {
   }
 }
 
-/** A stored row as the change it came as. */
+/** A stored row as the change it came as; of a deletion the id and the version, whatever an earlier hub has kept of it. */
 export const CHANGE = changeSql({
   op: 'op',
   table: 'table_name',
-  row: 'row_data',
+  row: `iif(op = 'DELETE', ${deletedContent()}, row_data)`,
   oldId: "iif(op = 'DELETE', json_quote(row_id), 'null')",
 });
 

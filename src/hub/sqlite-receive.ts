@@ -12,7 +12,7 @@ import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { canonicalId } from '../wire/values.ts';
 import type { SqliteHubCompany } from './sqlite-company.ts';
 import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
-import { tombstone } from './sqlite-tables.ts';
+import { deletedContent } from './sqlite-tables.ts';
 import type { Sender, Stored } from './store.ts';
 
 /** A change that is unusual, or none at all. */
@@ -263,7 +263,7 @@ export class BatchMerger {
     const known = this.#db.get<{ op: string }>(`SELECT op FROM _hub_rows ${where}`, table, id);
     if (known && known.op !== 'DELETE') {
       this.#db.run(
-        `UPDATE _hub_rows SET op = 'DELETE', row_data = ${tombstone('row_id', 'updated_at')}, ` +
+        `UPDATE _hub_rows SET op = 'DELETE', row_data = ${deletedContent()}, ` +
           `seq = CAST(? AS INTEGER), origin = ? ${where}`,
         seq,
         from ?? null,

@@ -9,6 +9,7 @@ import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
 import type { BatchLimit } from '../wire/body.ts';
 import { LATEST, SqliteHubCompany } from './sqlite-company.ts';
+import { Forgetting } from './sqlite-forget.ts';
 import { SqliteHubLedger } from './sqlite-ledger.ts';
 import { SegmentReader } from './sqlite-read.ts';
 import { BatchMerger } from './sqlite-receive.ts';
@@ -38,6 +39,7 @@ export class SqliteHubStore implements HubStore {
   readonly #merger: BatchMerger;
   readonly #reader: SegmentReader;
   readonly #counter: RowCounter;
+  readonly #forgetting: Forgetting;
   readonly #hints = new Set<() => void>();
   /**
    * Of the edges by URL. They need not outlast the process: what was under way when it ended is never answered. A
@@ -61,6 +63,7 @@ export class SqliteHubStore implements HubStore {
     this.#merger = new BatchMerger(db, this.#letters, reading, this.company);
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);
+    this.#forgetting = new Forgetting(db, clock);
     this.letters = lettersOf(db, this.#letters);
     this.ledger = new SqliteHubLedger(db, () => this.tables());
   }
@@ -69,10 +72,17 @@ export class SqliteHubStore implements HubStore {
     requireVersion(this.#db);
     prepareHubDatabase(this.#db);
     this.company.begin();
+    this.#forgetting.start();
+  }
+
+  /** Resolves when the content of all rows that were deleted under an earlier hub is gone from the file. */
+  async forgotten(): Promise<void> {
+    await this.#forgetting.done();
   }
 
   async close(): Promise<void> {
     this.#counter.stop();
+    await this.#forgetting.stop();
     try {
       this.#db.release();
     } catch {

@@ -34,7 +34,7 @@ const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TA
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
  * paused. 3: an edge is known by the database that answers. 4: what is remembered of a database has its seal.
  */
-const FORMAT = 4;
+export const FORMAT = 4;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -45,6 +45,15 @@ const CHECKED_BYTES = 64 * 1024 * 1024;
 /** What a deletion leaves of its row, given the expressions of its id and its version. */
 export function tombstone(id: string, updatedAt: string): string {
   return `json_object('id', ${id}, 'updated_at', ${updatedAt})`;
+}
+
+/** The same of a row of `_hub_rows`. */
+export function deletedContent(): string {
+  return tombstone('row_id', 'updated_at');
+}
+
+export function formatOf(db: Connection): number {
+  return pragma(db, 'user_version');
 }
 
 /** Creates what is missing. Throws a RowcastError where the file is damaged, or holds anything but a hub. */
@@ -64,7 +73,7 @@ export function prepareHubDatabase(db: Connection): void {
     const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
     throw refused(`is not a hub's: it holds ${names.join(', ')}${foreign.length > 3 ? ' and more' : ''}`);
   }
-  const format = pragma(db, 'user_version');
+  const format = formatOf(db);
   const isEarlier = format < FORMAT;
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
   // The edges of an earlier format have fewer columns, and are given the new ones below.
@@ -79,10 +88,12 @@ export function prepareHubDatabase(db: Connection): void {
       rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
     if (isEarlier && found.some(({ name }) => name === '_nodes'))
       rebuild(db, '_nodes', `CREATE TABLE _nodes ${IDENTITY_TABLES._nodes}`);
-    // An earlier hub kept deleted rows with all that was in them.
-    if (format < 1) db.run(`UPDATE _hub_rows SET row_data = ${tombstone('row_id', 'updated_at')} WHERE op = 'DELETE'`);
-    if (isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
+    // What a hub of format 0 has kept of deleted rows is removed later, and the format is raised then: sqlite-forget.ts.
+    const isClean = format >= 1 || !found.some(({ name }) => name === '_hub_rows');
+    if (isClean && isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
   });
+  // What is overwritten is gone from the file, too: whoever deletes a row may have to erase it.
+  db.exec('PRAGMA secure_delete = ON');
 }
 
 /** Keeps what the table has of the columns that it should have. */

@@ -15,6 +15,18 @@ export interface IdentityOptions {
   clock: Clock;
   /** A query for the databases (`inc`) that acknowledge at a URL of ours: these can be asked themselves. */
   atUrls: string;
+  /**
+   * Everything that was captured before has reached every peer: what is said of that to a database. Undefined: nothing.
+   */
+  low(to: string | null | undefined): number | undefined;
+}
+
+/** Another database that holds an id, and what was heard of it since the start. */
+export interface Other {
+  id: string;
+  inc: string;
+  low: number | undefined;
+  heardAt: number | undefined;
 }
 
 /** How something was heard. */
@@ -43,6 +55,11 @@ export interface Finding {
   compareAll: boolean;
 }
 
+/** More than that it goes on: whoever says so in a request is asked where it is, if it is at a URL of ours. */
+export function isNews({ kind }: Pick<Finding, 'kind'>): boolean {
+  return kind === 'new' || kind === 'restarted' || kind === 'went-back';
+}
+
 /** A message of a database whose id another one has taken over may come so late; after that, both are alive. */
 const LATE_MS = 60_000;
 /** How long an id that two use is a problem after it was last noticed. */
@@ -58,6 +75,8 @@ export class Identity {
   /** An identity that must be given up: it is another's as well. */
   #renewing: string | undefined;
   readonly #began: number;
+  /** What was last heard of a database, by its inc. */
+  readonly #heard = new Map<string, { low: number | undefined; at: number }>();
   /** When an id was taken over by another database, and when two were last seen to use it. */
   readonly #takenOver = new Map<string, number>();
   readonly #usedTwice = new Map<string, number>();
@@ -110,6 +129,7 @@ export class Identity {
       t0,
       tick,
       seal: sealOf(own, { boot, tick }),
+      low: this.#o.low(to),
       ...(to != null && you && { you: { inc: to, tick: you.tick, boot: you.boot, seal: you.seal ?? undefined } }),
     });
   }
@@ -132,8 +152,10 @@ export class Identity {
     const judgement = judge(said, known);
     const { kind } = judgement;
     const wentBack = kind === 'went-back' && !judgement.again;
-    const doubtful = wentBack && !hearing.answer && this.#isAtUrl(inc);
+    // That it goes on is nothing that it could not have said. Another attach is: an answer of the one before would be late.
+    const doubtful = isNews({ kind }) && !hearing.answer && this.#isAtUrl(inc);
     if (kind !== 'late' && !doubtful) this.#remember(said, judgement.remember, known, own.tick);
+    if (kind !== 'late' && (hearing.answer || !this.#isAtUrl(inc))) this.#noteLow(said);
     const passOn = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
     const compareAll = passOn && !(wentBack && this.#passedOn.get(inc) === said.boot);
     return { id, inc, boot: said.boot, kind, wentBack, doubtful, compareAll };
@@ -187,6 +209,25 @@ export class Identity {
   /** Somebody else has introduced itself here. */
   knowsOthers(): boolean {
     return this.#db.get('SELECT 1 AS n FROM main._nodes WHERE self IS NULL LIMIT 1') !== undefined;
+  }
+
+  #noteLow({ inc, low }: Introduction): void {
+    // A hub that was started again says nothing until its edges have spoken: what it said before still holds.
+    this.#heard.set(inc, { low: low ?? this.saidBy(inc), at: this.#o.clock.now() });
+  }
+
+  /** What a database last said of what it still has to send; undefined where it has not, since the start. */
+  saidBy(inc: string): number | undefined {
+    return this.#heard.get(inc)?.low;
+  }
+
+  /** The databases that hold an id at present, without this one. */
+  others(): Other[] {
+    const names = this.#db.all<{ id: string; inc: string }>('SELECT id, inc FROM main._names ORDER BY id');
+    return names.map(({ id, inc }) => {
+      const heard = this.#heard.get(inc);
+      return { id, inc, low: heard?.low, heardAt: heard?.at };
+    });
   }
 
   problems(): string[] {
@@ -250,7 +291,7 @@ export class Identity {
   #note({ id, inc }: Introduction, heard: { wentBack: boolean; brings: boolean; holdsItFirst: boolean }): boolean {
     const now = this.#o.clock.now();
     if (id === this.#o.id) {
-      this.#usedTwice.set(id, now);
+      noteAt(this.#usedTwice, id, now);
       return heard.wentBack;
     }
     const holder = this.#db.get('SELECT inc FROM main._names WHERE id = ?', id)?.inc;
@@ -261,12 +302,12 @@ export class Identity {
         id,
         inc,
       );
-      this.#takenOver.set(id, now);
+      noteAt(this.#takenOver, id, now);
       return holder !== undefined;
     }
     // It had the id before. What it has sent until it ended may arrive after the one that took over has been heard.
     if (Math.abs(now - (this.#takenOver.get(id) ?? this.#began)) < LATE_MS) return heard.brings;
-    this.#usedTwice.set(id, now);
+    noteAt(this.#usedTwice, id, now);
     return false;
   }
 
@@ -322,6 +363,14 @@ export class Identity {
     const chance = [random(), random(), random()].join(' ');
     return createHash('sha256').update(`${id} ${what} ${chance}`).digest('hex').slice(0, digits);
   }
+}
+
+/** The latest of them: ids can be made up as well. */
+function noteAt(times: Map<string, number>, id: string, now: number): void {
+  times.delete(id);
+  times.set(id, now);
+  const [oldest] = times.keys();
+  if (times.size > STRANGERS_KEPT && oldest !== undefined) times.delete(oldest);
 }
 
 /** Of this database `seal` is the secret. */

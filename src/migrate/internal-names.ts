@@ -1,5 +1,6 @@
 /** What Rowcast's own tables say of a table or a column, brought in line with the names that these have now. */
 import { moveCapture } from '../capture/capture-record.ts';
+import { moveFloor } from '../capture/floors.ts';
 import { forgetNames, keepNames, Names, renamed } from '../capture/names.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold, literal } from '../sqlite/sql.ts';
@@ -28,7 +29,7 @@ export function moveTable(db: Connection, from: string, to: string): void {
   );
   moveWalks(db, from, to);
   moveCapture(db, from, to);
-  db.run('UPDATE OR REPLACE main._meta SET key = ? WHERE key = ?', `floor:${fold(to)}`, `floor:${fold(from)}`);
+  moveFloor(db, from, to);
   const names = Names.read(db);
   const [before, there] = [names.of(from), names.of(to)];
   const { was, sentAs } = renamed({ ...before, name: from }, to);

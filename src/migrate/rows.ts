@@ -6,6 +6,7 @@
  * deleted. A column that was renamed has not changed, nor has a row that only got a column with its default, nor a value
  * that is what the column's new type makes of the old one: on a node that is migrated likewise it becomes the same.
  */
+import { dayOf } from '../capture/floors.ts';
 import { qualified } from '../capture/stamps.ts';
 import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from '../capture/versions.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -55,7 +56,8 @@ export class Before {
     const { now } = pair;
     const last =
       `max(coalesce(w.version, ${TIMESTAMP_MIN}), ` +
-      `coalesce(${tombstoneOf(now, idOf(now, 't'))}, ${TIMESTAMP_MIN}))`;
+      `coalesce(${tombstoneOf(now, idOf(now, 't'))}, ${TIMESTAMP_MIN}), ` +
+      `iif(w.id IS NULL, ${now.floor ?? TIMESTAMP_MIN}, ${TIMESTAMP_MIN}))`;
     this.#db.exec('DROP TABLE IF EXISTS temp._rowcast_changed');
     this.#db.exec(
       qualified(
@@ -78,7 +80,8 @@ export class Before {
 
   #stamp(table: Table): void {
     const time = timeOf(table, 't');
-    const wanted = `iif(${valid(time)}, ${time}, ${NOW})`;
+    const isOld = table.floor === undefined ? '' : ` AND NOT (x.fresh AND ${time} <= ${table.floor})`;
+    const wanted = `iif(${valid(time)}${isOld}, ${time}, ${NOW})`;
     this.#db.run(
       'INSERT INTO main._stamps (table_name, row_id, version) ' +
         `SELECT ${literal(table.name)}, x.id, min(${TIMESTAMP_MAX}, max(${wanted}, x.last + 1)) ` +
@@ -104,15 +107,16 @@ export class Before {
     const gone =
       `FROM ${copy} AS w WHERE NOT EXISTS ` +
       `(SELECT 1 FROM ${table.target} AS t WHERE ${idOf(table, 't')} = w.id) ORDER BY w.id`;
+    const day = dayOf(table);
     const row = `json_object(${literal(table.id)}, ${encode('w.id', 'TEXT')}, ${literal(table.updatedAt)}, w.version)`;
     this.#db.run(
       'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
         `SELECT 'DELETE', ${literal(table.wireName)}, w.id, ${row} ${gone}`,
     );
     this.#db.run(
-      'INSERT INTO main._tombstones (table_name, row_id, version) ' +
-        `SELECT ${literal(table.name)}, w.id, w.version ${gone} ` +
-        'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+      `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
+        `SELECT ${literal(table.name)}, w.id, w.version${day.value} ${gone} ` +
+        `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
     );
   }
 }

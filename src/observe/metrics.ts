@@ -21,7 +21,10 @@ export interface Observable {
   on<E extends Counted>(event: E, listener: Listener<E>): () => void;
 }
 
-type Counted = Exclude<EventName, 'applied' | 'acked' | 'peer-stale' | 'peer-up' | 'peer-down' | 'error'>;
+type Counted = Exclude<
+  EventName,
+  'applied' | 'visible' | 'acked' | 'peer-stale' | 'tombstones-collected' | 'peer-up' | 'peer-down' | 'error'
+>;
 
 /** What a node's status and a hub's have in common, as far as it is shown. */
 export interface Observed {

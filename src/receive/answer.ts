@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import type { Faults } from '../sqlite/faults.ts';
+import type { Faults } from '../faults.ts';
 import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 
 /** The answer to a batch, for the caller's own `/sync` route: send `body` as JSON, with these headers. */

@@ -45,6 +45,7 @@ export class Applier {
   /** The last change that was recorded, and the schema, when the visible rows were last settled. */
   #settledUpTo = -1;
   #settledSchema = -1;
+  #cameBack: RowcastEvents['visible']['rows'] = [];
 
   constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number, self: Ticking) {
     this.#db = db;
@@ -110,8 +111,11 @@ export class Applier {
     // Another process may write between the two; then there are rows whose version is not the one that is compared.
     while (!done) {
       this.#registry.refresh();
+      // Of a transaction that failed.
+      this.#unique.takeCameBack();
       done = this.#trySyncing(fn);
     }
+    this.#cameBack.push(...this.#unique.takeCameBack());
     return done.result;
   }
 
@@ -132,9 +136,11 @@ export class Applier {
     );
   }
 
-  /** See UniqueRows. */
-  takeCameBack(): boolean {
-    return this.#unique.takeCameBack();
+  /** The rows that have come back, by transactions that are committed, since this was last asked. */
+  takeCameBack(): RowcastEvents['visible']['rows'] {
+    const rows = this.#cameBack;
+    this.#cameBack = [];
+    return rows;
   }
 
   /** Once, before the first batch and outside of any transaction. */

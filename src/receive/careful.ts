@@ -6,6 +6,7 @@
  * divided until that row is alone. A poisoned change in ten thousand costs some forty statements, not ten thousand.
  */
 
+import { dayOf } from '../capture/floors.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
@@ -16,6 +17,7 @@ import { conjunction, literal, quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { BOUND_ID, rowJson } from '../wire/values.ts';
 import {
+  belowFloorSql,
   deleteSql,
   entombSql,
   isInsertable,
@@ -84,6 +86,7 @@ export class CarefulApply {
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);
     this.#mergeInOrder(work);
+    for (const group of groups) this.#parkBelowFloor(work, group);
     for (const group of groups) {
       const whole = group.extra.length === 0 && !partial.includes(group);
       if (this.#haveAllWon(work, group, whole)) work.won.add(group);
@@ -265,6 +268,19 @@ export class CarefulApply {
   }
 
   /**
+   * A write at or below the floor of a row that is not live here is neither applied nor dropped: the row may have been
+   * deleted, and whoever knew has forgotten.
+   */
+  #parkBelowFloor({ source, letters }: Work, { table, shape, number }: Group): void {
+    if (!shape || table.floor === undefined) return;
+    const found = this.#db.all<{ idx: number }>(belowFloorSql(table, source), number, 0, END);
+    const reason =
+      `older than the deletions that table "${table.name}" still knows (${table.floor}), and not here: it may have been ` +
+      'deleted. Write the row anew if it should exist, and discard this';
+    for (const { idx } of found) if (!letters.has(idx)) letters.set(idx, { code: 'below-horizon', reason });
+  }
+
+  /**
    * Who is visible is decided twice. Before the batch, because the application may have written a hidden row under its own id
    * since the last look, or set it free, and each row must be compared where it is; and after it, because the batch may have
    * set a value free, or brought a stronger row.
@@ -308,10 +324,12 @@ export class CarefulApply {
 
   #deleteWhatIsThere({ table, id }: Rowless): void {
     const where = `WHERE ${quote(table.id)} = ${BOUND_ID}`;
+    const day = dayOf(table);
     this.#db.run(
-      `INSERT INTO main._tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${quote(table.id)}, ` +
-        `${quote(table.updatedAt)} FROM ${table.target} ${where} ` +
-        'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+      `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
+        `SELECT ${literal(table.name)}, ${quote(table.id)}, ${quote(table.updatedAt)}${day.value} ` +
+        `FROM ${table.target} ${where} ` +
+        `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
       id,
     );
     this.#db.run(`DELETE FROM ${table.target} ${where}`, id);

@@ -13,6 +13,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import {
+  belowFloorSql,
   deleteSql,
   entombSql,
   fieldOf,
@@ -35,6 +36,8 @@ interface Statements {
   write: string;
   tally: string;
   ties: string;
+  /** Where the table has a floor. */
+  below: string | undefined;
   settled: string;
 }
 
@@ -85,6 +88,8 @@ export class FastApply {
       else {
         // Only where a change has lost may it have lost against an earlier one of the same sender.
         if (!delivery.isRowcast && this.#db.get(merge.ties, document.json)) throw new Irregular();
+        // Below the floor, a row that is not live here becomes a letter.
+        if (merge.below !== undefined && writes > 0 && this.#db.get(merge.below, document.json)) throw new Irregular();
         applied += Number(this.#db.get(merge.tally, document.json)?.applied);
       }
       if (delivery.wantRows) rows.push(...this.#db.all<RowRef>(merge.settled, document.json));
@@ -144,6 +149,7 @@ function statementsFor(table: Table, kind: Kind, verbatim: boolean): Statements 
     remove: deleteSql(table, deletions),
     write: upsertSql(table, shape, source(shape, "value ->> '$.op' <> 'DELETE'")),
     tally: tallySql(table, shape, source(shape, 'true')),
+    below: table.floor === undefined ? undefined : belowFloorSql(table, source(key, "value ->> '$.op' <> 'DELETE'")),
     ties: tiesSql(table, source(key, 'true')),
     settled: settledRowsSql(table, shape, { ...source(shape, 'true'), sql: ops }),
   };

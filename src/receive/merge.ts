@@ -6,6 +6,7 @@
  * change by change, and the outcome is the same.
  */
 
+import { dayOf } from '../capture/floors.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
 
@@ -44,11 +45,13 @@ export function isInsertable(table: Table, shape: Shape): boolean {
 
 /** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
 export function entombSql(table: Table, source: Source): string {
+  const day = dayOf(table);
   return (
-    `INSERT INTO main._tombstones (table_name, row_id, version) SELECT ${literal(table.name)}, ${source.id}, ${source.ua} ` +
+    `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
+    `SELECT ${literal(table.name)}, ${source.id}, ${source.ua}${day.value} ` +
     `FROM (${extracted(keyShape(table), source)}) AS s WHERE NOT EXISTS (SELECT 1 FROM ${table.target} AS t ` +
-    `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua})${notHiddenAbove(table, source)} ` +
-    'ON CONFLICT DO UPDATE SET version = excluded.version WHERE excluded.version > version'
+    `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua})${notHiddenAbove(table, source)}${news(table, source)} ` +
+    `ON CONFLICT DO UPDATE SET version = excluded.version${day.update} WHERE excluded.version > version`
   );
 }
 
@@ -95,7 +98,7 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
     `AND NOT (${sameValues(table, shape, target)}) AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
   return (
     `INSERT OR ABORT INTO ${table.target} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
-    `FROM (${extracted(shape, source)}) AS s WHERE NOT ${entombed(table, source)}${notHidden(table, source)} ` +
+    `FROM (${extracted(shape, source)}) AS s WHERE NOT ${entombed(table, source)}${notHidden(table, source)}${mayComeIn(table, source)} ` +
     `ON CONFLICT (${quote(table.id)}) DO UPDATE SET ${assignments.join(', ')} WHERE ${beats}`
   );
 }
@@ -161,6 +164,38 @@ export function settledRowsSql(table: Table, shape: Shape, source: Source): stri
   );
 }
 
+/**
+ * The writes that nobody can judge any more: at or below the floor, of a row that is not live here. It may be one that was
+ * deleted, and whose tombstone was collected. Asked after the merge: what the batch itself has brought is live.
+ */
+export function belowFloorSql(table: Table, source: Source): string {
+  const of = `g.table_name = ${literal(table.name)} AND g.row_id = ${source.id}`;
+  return (
+    `SELECT s.idx AS idx FROM (${extracted(keyShape(table), source)}) AS s ` +
+    `WHERE ${source.ua} <= ${table.floor} AND NOT ${isLive(table, source)} ` +
+    `AND NOT EXISTS (SELECT 1 FROM main._hidden AS g WHERE ${of}) ` +
+    `AND NOT EXISTS (SELECT 1 FROM main._tombstones AS g WHERE ${of} AND g.version >= ${source.ua})`
+  );
+}
+
+/** Where tombstones are collected, only a row that is live here takes a version that is not above the floor. */
+function mayComeIn(table: Table, source: Source): string {
+  return table.floor === undefined ? '' : ` AND (${source.ua} > ${table.floor} OR ${isLive(table, source)})`;
+}
+
+/** A deletion at or below the floor, of what is not here at all, is known already: it leaves no new tombstone. */
+function news(table: Table, source: Source): string {
+  if (table.floor === undefined) return '';
+  const noted = (where: string): string =>
+    `EXISTS (SELECT 1 FROM main.${where} AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id})`;
+  const known = [isLive(table, source), noted('_tombstones'), noted('_hidden')].join(' OR ');
+  return ` AND (${source.ua} > ${table.floor} OR ${known})`;
+}
+
+function isLive(table: Table, source: Source): string {
+  return `EXISTS (SELECT 1 FROM ${table.target} AS l WHERE l.${quote(table.id)} = ${source.id})`;
+}
+
 /** The two columns that every deletion has. */
 export function keyShape(table: Table): Shape {
   return {
@@ -224,10 +259,12 @@ function asStored(column: Column, x: string): string {
 }
 
 function deleteInPlace(table: Table): string {
-  return (
-    `(t.${quote(table.id)} IS NULL AND EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
-    'AND g.row_id = d.id AND g.version = d.ua))'
-  );
+  const noted = (version: string): string =>
+    `EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} ` +
+    `AND g.row_id = d.id AND g.version ${version} d.ua)`;
+  const collected = table.floor === undefined ? '' : ` OR (d.ua <= ${table.floor} AND NOT ${noted('>')})`;
+  const isGone = collected === '' ? noted('=') : `(${noted('=')}${collected})`;
+  return `(t.${quote(table.id)} IS NULL AND ${isGone})`;
 }
 
 function columnsOf(shape: Shape): Column[] {

@@ -32,7 +32,9 @@ export class Mirror {
     const name = `_rowcast_mirror_${of.name}`;
     this.#db = db;
     this.#of = of;
-    this.table = { ...of, name, target: `temp.${quote(name)}` };
+    // What is merged in it is live: the floor has nothing to say of it.
+    const { floor: _, ...table } = of;
+    this.table = { ...table, name, target: `temp.${quote(name)}` };
     this.#columns = of.columns.map((column) => quote(column.name)).join(', ');
     this.#rivals = rivalsSql(of, this.table.target);
     db.exec(`DROP TABLE IF EXISTS ${this.table.target}`);

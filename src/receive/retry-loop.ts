@@ -2,7 +2,7 @@
 import type { Registry } from '../capture/registry.ts';
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
-import type { Emitter } from '../events.ts';
+import type { Emitter, RowcastEvents } from '../events.ts';
 import { asFailure } from './answer.ts';
 import type { Retry } from './retry.ts';
 
@@ -49,6 +49,13 @@ export class RetryLoop {
   schemaChanged(): void {
     this.#retry.schemaChanged();
     if (this.#page()) this.#catchingUp ??= this.#catchUp();
+  }
+
+  /** Rows that were hidden are in their table again: what is kept of their columns can be filled in. */
+  cameBack(rows: RowcastEvents['visible']['rows']): void {
+    if (rows.length === 0) return;
+    this.schemaChanged();
+    this.#events.emit('visible', { rows });
   }
 
   /** Resolves when every letter that a change of the schema has made possible has been tried. */

@@ -13,6 +13,7 @@
  * settled: from the strongest on, each hidden row that beats all its rivals comes in and they go out. Every step makes
  * the visible rows stronger, so it ends. Nothing of this is captured: every node comes to the same by itself.
  */
+import { dayOf } from '../capture/floors.ts';
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
@@ -41,7 +42,7 @@ export class UniqueRows {
   readonly #db: Connection;
   readonly #letters: DeadLetters;
   readonly #mirrors = new WeakMap<Table, Mirror>();
-  #cameBack = false;
+  #cameBack: RowcastEvents['visible']['rows'] = [];
 
   constructor(db: Connection, letters: DeadLetters) {
     this.#db = db;
@@ -77,20 +78,22 @@ export class UniqueRows {
 
   /** A deletion without a version takes a hidden row as it is. `wire` is its id as it travels. */
   entomb(table: Table, wire: string): void {
+    const day = dayOf(table);
     this.#db.run(
-      'INSERT INTO main._tombstones (table_name, row_id, version) SELECT table_name, row_id, version FROM main._hidden ' +
+      `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
+        `SELECT table_name, row_id, version${day.value} FROM main._hidden ` +
         `WHERE table_name = ? AND row_id = ${BOUND_ID} ` +
-        'ON CONFLICT DO UPDATE SET version = max(version, excluded.version)',
+        `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
       table.name,
       wire,
     );
   }
 
-  /** Has any row come back since this was last asked? What is kept of its columns can be filled in now. */
-  takeCameBack(): boolean {
-    const before = this.#cameBack;
-    this.#cameBack = false;
-    return before;
+  /** The rows that have come back since this was last asked. What is kept of their columns can be filled in now. */
+  takeCameBack(): RowcastEvents['visible']['rows'] {
+    const rows = this.#cameBack;
+    this.#cameBack = [];
+    return rows;
   }
 
   /** Would settling change anything? Without a transaction, so that an idle tick writes nothing. */
@@ -128,8 +131,8 @@ export class UniqueRows {
         const again = rivals.flatMap(({ id }) => [...this.#takeOut(table, id), ...this.#hiddenBy(table, id)]);
         mirror.insert();
         this.#keepUnknown(table, row.id);
-        this.#forget(table, row.id);
-        this.#cameBack = true;
+        // One that has no letter was put aside for this batch alone, to see which of two stands.
+        if (this.#forget(table, row.id)) this.#cameBack.push({ table: table.name, id: row.id });
         return again.filter(({ id }) => id !== row.id);
       });
     } catch (error) {
@@ -201,7 +204,8 @@ export class UniqueRows {
     );
   }
 
-  #forget(table: Table, id: string): void {
+  /** True where a letter listed it. */
+  #forget(table: Table, id: string): boolean {
     const where = `WHERE table_name = ? AND row_id = ${BOUND_ID}`;
     const letter = this.#db.get<{ dead_id: number | null }>(
       `SELECT dead_id FROM main._hidden ${where}`,
@@ -210,6 +214,7 @@ export class UniqueRows {
     );
     if (letter?.dead_id != null) this.#letters.remove(letter.dead_id);
     this.#db.run(`DELETE FROM main._hidden ${where}`, table.name, id);
+    return letter?.dead_id != null;
   }
 
   /** A row that the application has written again since it was hidden is newer in its table; one that was deleted is gone. */

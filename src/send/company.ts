@@ -4,7 +4,8 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
-import { type Finding, Identity } from '../identity/identity.ts';
+import { type Finding, Identity, isNews, type Other } from '../identity/identity.ts';
+import { note } from '../identity/last-heard.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
@@ -28,6 +29,8 @@ export interface CompanyOptions {
   random: () => number;
   clock: Clock;
   events: Emitter;
+  /** All that was captured here before has reached every peer. */
+  low(): number;
   warn(code: string, message: string): void;
 }
 
@@ -64,6 +67,11 @@ export class NodeCompany {
 
   problems(): string[] {
     return this.#identity.problems();
+  }
+
+  /** The databases that hold an id at present, without this one. */
+  others(): Other[] {
+    return this.#identity.others();
   }
 
   /** As the ship loop of one peer knows it. */
@@ -114,7 +122,7 @@ export class NodeCompany {
   hello(said: string): Record<string, string> {
     try {
       const sender = this.#identity.greet(said);
-      if (sender?.kind === 'new' || sender?.kind === 'went-back') this.#doubt(sender);
+      if (sender && isNews(sender)) this.#doubt(sender);
       this.settle();
     } catch {
       // Not now: whoever asks will say it again.
@@ -128,7 +136,7 @@ export class NodeCompany {
     this.#told = [];
     const finding = this.#identity.hear(said, { answer: false, brings });
     if (!finding) return;
-    if (finding.kind === 'new' || finding.wentBack) this.#doubt(finding);
+    if (isNews(finding)) this.#doubt(finding);
     this.#actOn(finding);
   }
 
@@ -207,6 +215,8 @@ export class NodeCompany {
     const now = this.#o.clock.now();
     this.#turns.replace(peer, before, inc, now);
     noteDatabase(this.#db, peer, inc);
+    // Nobody waits for the one before; where it is elsewhere, it is heard again, and counts again.
+    for (const other of this.#identity.others()) if (other.inc === before) note(this.#db, 'forgotten', other.id, now);
     beginSeed(this.#db, peer, now);
     this.#tell('peer-replaced', { peer, id });
   }

@@ -309,6 +309,10 @@ export const NOTHING_KNOWN: PeerState = {
   again: null,
 };
 
+const STATE =
+  `SELECT last_acked, tail_from, snapshot_table, ${idForWire('snapshot_after')} AS snapshot_after, ` +
+  'snapshot_of AS scope, snapshot_run AS run, asks, inc, stale, again FROM main._peer_state WHERE peer_url = ?';
+
 export function findState(db: Connection, peer: string): PeerState | undefined {
   const row = db.get<{
     last_acked: number;
@@ -321,11 +325,7 @@ export function findState(db: Connection, peer: string): PeerState | undefined {
     inc: string | null;
     stale: number | null;
     again: number | null;
-  }>(
-    `SELECT last_acked, tail_from, snapshot_table, ${idForWire('snapshot_after')} AS snapshot_after, ` +
-      'snapshot_of AS scope, snapshot_run AS run, asks, inc, stale, again FROM main._peer_state WHERE peer_url = ?',
-    peer,
-  );
+  }>(STATE, peer);
   return (
     row && {
       lastAcked: row.last_acked,

@@ -8,13 +8,14 @@
  * a power cut could take back.
  */
 import type { Clock } from '../clock.ts';
+import { withoutForgotten } from '../compare/forgotten.ts';
 import { hashPiece } from '../compare/hashing.ts';
 import { compareIds, type Id, isInLastPart, type Range } from '../compare/ids.ts';
 import { type Columns, type Outline, PIECE, type Portion } from '../compare/ledger.ts';
 import { Pace } from '../compare/pace.ts';
 import { CannotCompare, type Remote } from '../compare/remote.ts';
 import type { SqliteLedger } from '../compare/sqlite-ledger.ts';
-import { type Exchange, fetchRows, newerSide, sharedColumns } from '../compare/verify.ts';
+import { type Exchange, fetchRows, floorOf, newerSide, sharedColumns } from '../compare/verify.ts';
 import { type Suspect, suspectsOf } from '../compare/walk.ts';
 import { RowcastError } from '../errors.ts';
 import type { RowRef } from '../events.ts';
@@ -179,17 +180,18 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     const columns = sharedColumns(table, run.theirs as Outline[]);
     // What it has no column for it keeps aside for later, and it cannot say whether it has.
     if (!columns || Object.keys(columns).length < Object.keys(table.columns ?? {}).length) return 'not-comparable';
+    const terms: Terms = { columns, floor: floorOf(table, run.theirs as Outline[]), own: table.floor };
     const ids: Id[] = [];
     let upTo = from;
     try {
       const { ahead } = run;
       if (ahead.table !== table.name || ahead.ranges[0]?.range.after !== from) {
         const last = run.theirs?.find(({ name }) => fold(name) === fold(table.name))?.last ?? null;
-        run.ahead = { table: table.name, ranges: await this.#compared(sides, table.name, columns, from, limit, last) };
+        run.ahead = { table: table.name, ranges: await this.#compared(sides, table.name, terms, from, limit, last) };
       }
       // As many as make one batch; what is known of the others is kept for the next.
       for (let next = run.ahead.ranges[0]; next && ids.length < limit.changes; next = run.ahead.ranges[0]) {
-        ids.push(...(await this.#toSend(sides, table.name, columns, next)));
+        ids.push(...(await this.#toSend(sides, table.name, terms, next)));
         upTo = next.range.upTo;
         run.ahead.ranges.shift();
       }
@@ -217,7 +219,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   async #compared(
     { ledger, remote, pace }: Sides,
     table: string,
-    columns: Columns,
+    { columns, floor }: Terms,
     from: Id | null,
     limit: BatchLimit,
     last: Id | null,
@@ -229,29 +231,27 @@ export class SeedOutbox implements Outbox<PeerPosition> {
       const upTo = await pace.turn(() => ledger.cut(table, { after: begin, upTo: null }, portionOf(limit)));
       const range = { after: begin, upTo };
       ranges.push(range);
-      hashes.push(await pace.turn(() => hashPiece(ledger, table, columns, range)));
+      hashes.push(await pace.turn(() => hashPiece(ledger, table, columns, range, floor)));
       if (upTo === null || hasNothingAfter(last, upTo)) break;
       after = upTo;
     }
-    const theirs = await remote.hashes(table, columns, ranges);
+    const theirs = await remote.hashes(table, columns, ranges, floor);
     return ranges.map((range, i) => ({
       range,
       outcome: theirs[i] === hashes[i] ? 'same' : theirs[i]?.startsWith('0:') ? 'absent' : 'differs',
     }));
   }
 
-  /** What of a range is newer here; what is newer there is fetched. */
-  async #toSend(sides: Sides, table: string, columns: Columns, { range, outcome }: Compared): Promise<Id[]> {
+  /** What of a range is newer here; what is newer there is fetched, and what was deleted here long ago is deleted there. */
+  async #toSend(sides: Sides, table: string, terms: Terms, { range, outcome }: Compared): Promise<Id[]> {
+    const { columns, floor, own } = terms;
     if (outcome === 'same') return [];
     if (outcome === 'absent') return await this.#pace.turn(() => sides.ledger.ids(table, range));
     const ids: Id[] = [];
-    for await (const found of suspectsOf(sides, table, columns, [range])) {
+    for await (const found of suspectsOf(sides, table, columns, floor, [range])) {
       ids.push(...found.filter((one) => newerSide(one) !== 'there').map(({ id }) => id));
-      await fetchInParts(
-        sides,
-        table,
-        found.filter((one) => newerSide(one) !== 'here'),
-      );
+      const newer = found.filter((one) => newerSide(one) !== 'here');
+      await fetchInParts(sides, table, await withoutForgotten(sides, table, columns, newer, own));
     }
     return ids;
   }
@@ -288,6 +288,14 @@ type Own = ReturnType<SqliteLedger['tables']>[number];
 interface Step {
   shipment?: Omit<PeerShipment, 'end'>;
   after: Id | null;
+}
+
+/** What is compared of a table. */
+interface Terms {
+  columns: Columns;
+  /** Up to there one of the sides may have collected its tombstones; and this one. */
+  floor: number | undefined;
+  own: number | undefined;
 }
 
 type Sides = ReturnType<SeedOptions['sides']> & { pace: Pace };

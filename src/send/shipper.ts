@@ -8,7 +8,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import type { Faults } from '../sqlite/faults.ts';
+import type { Faults } from '../faults.ts';
 import { nextBatchSize } from './batch-size.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';

@@ -59,6 +59,26 @@ export function readAtOnce<T>(db: Connection, fn: () => T): T {
   }
 }
 
+/** Looks at the same things again and again, and need not where nobody has touched anything since it last did. */
+export class Stillness {
+  readonly #db: Connection;
+  /** Before the latest look that went through, and before what that has done itself. */
+  #seen: string | undefined;
+
+  constructor(db: Connection) {
+    this.#db = db;
+  }
+
+  look(fn: (isQuiet: boolean) => void): void {
+    const found = this.#db.fingerprint();
+    const isQuiet = found !== undefined && found === this.#seen;
+    // Where it fails on the way, all of it is done again.
+    this.#seen = undefined;
+    fn(isQuiet);
+    this.#seen = found;
+  }
+}
+
 /** better-sqlite3 lets nothing but reads through while the application is in the middle of an iterate(). */
 function isReading(error: unknown): boolean {
   const { code } = error as { code?: unknown };

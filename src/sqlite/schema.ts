@@ -50,6 +50,11 @@ export interface Table {
   /** How many triggers of the application may write to this table, or be fired by it. */
   writers: number;
   warnings: string[];
+  /**
+   * No tombstone above it was ever collected: what is not live here and comes at or below it may have been deleted.
+   * Undefined where tombstones are kept for ever; see capture/floors.ts.
+   */
+  floor?: number;
 }
 
 export const INTERNAL_TABLES = [

@@ -18,7 +18,7 @@ export function literal(text: string): string {
 
 /** Names compare as SQLite compares them: ASCII letters without case, everything else byte for byte. */
 export function fold(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
+  return /[A-Z]/.test(name) ? name.replace(/[A-Z]/g, (letter) => letter.toLowerCase()) : name;
 }
 
 /** Terms per bracket: SQLite limits the depth of an expression to 1,000, and `a AND b AND c` nests one level per term. */

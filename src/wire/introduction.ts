@@ -1,7 +1,7 @@
 /**
  * The header by which Rowcast introduces itself, spelt and read here and nowhere else:
  *
- *   id=a; inc=5f0c1e9a77b2d310; boot=7-21d0b7e4; t0=812; t=840; seal=1b9e44f03ac2d857;
+ *   id=a; inc=5f0c1e9a77b2d310; boot=7-21d0b7e4; t0=812; t=840; seal=1b9e44f03ac2d857; low=1794742802116;
  *   you=9be0aa10c2f4d871.1290.3-aa11cc22.60f1c2d09be3aa75
  *
  * Keys that are not known are ignored, so that a later build may say more. An id has no spaces, so none can hold a key.
@@ -32,14 +32,17 @@ export interface Remembered {
 
 export interface Introduction extends Self {
   id: string;
+  /** All that it captured before this time, by its own clock, has reached every peer of its own. */
+  low?: number | undefined;
   you?: Remembered | undefined;
 }
 
-export function introduce({ id, inc, boot, t0, tick, seal, you }: Introduction): string {
+export function introduce({ id, inc, boot, t0, tick, seal, low, you }: Introduction): string {
   const sealed = seal === undefined ? '' : `; seal=${seal}`;
+  const lowest = low === undefined ? '' : `; low=${Math.max(0, Math.floor(low))}`;
   const theirs = you?.seal === undefined ? '' : `.${you.seal}`;
   const remembered = you === undefined ? '' : `; you=${you.inc}.${you.tick}.${you.boot}${theirs}`;
-  return `id=${id}; inc=${inc}; boot=${boot}; t0=${t0}; t=${tick}${sealed}${remembered}`;
+  return `id=${id}; inc=${inc}; boot=${boot}; t0=${t0}; t=${tick}${sealed}${lowest}${remembered}`;
 }
 
 /** Undefined where it says no more than an id, or what no build of ours would say: then it is a plain peer's. */
@@ -53,8 +56,9 @@ export function readIntroduction(header: string | null | undefined): Introductio
   const [id, inc, boot, t0, tick] = ['id', 'inc', 'boot', 't0', 't'].map((key) => said.get(key) ?? '');
   if (!id || !isHex(inc) || !isBoot(boot) || !isCount(t0) || !isCount(tick)) return undefined;
   const you = readRemembered(said.get('you'));
-  const seal = said.get('seal');
-  return { id, inc, boot, t0: Number(t0), tick: Number(tick), ...(isHex(seal) && { seal }), ...(you && { you }) };
+  const [seal, low] = [said.get('seal'), said.get('low')];
+  const more = { ...(isHex(seal) && { seal }), ...(isCount(low) && { low: Number(low) }), ...(you && { you }) };
+  return { id, inc, boot, t0: Number(t0), tick: Number(tick), ...more };
 }
 
 /** The number of a boot: each attach to a file has one above the last. */

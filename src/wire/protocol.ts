@@ -38,7 +38,8 @@ export type RejectionCode =
   | 'bad-timestamp'
   | 'unknown-table'
   | 'unknown-column'
-  | 'constraint';
+  | 'constraint'
+  | 'below-horizon';
 
 /** Why a change became a dead letter, in either direction. */
 export type LetterCode = RejectionCode | 'refused' | 'unique' | 'no-id';

@@ -238,3 +238,9 @@ function ofBytes(x: string): string {
 function isWhole(x: string): string {
   return `length(${x}) = octet_length(${x})`;
 }
+
+/** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
+export function exactIntegers(_key: string, value: unknown): unknown {
+  if (typeof value !== 'bigint') return value;
+  return Number.isSafeInteger(Number(value)) ? Number(value) : `$int:${value}`;
+}

@@ -100,8 +100,7 @@ describe('the direction of imports', () => {
     const users = imports.filter(
       ({ from, to }) => from.startsWith('hub/') && !from.startsWith('hub/sqlite-') && to.startsWith('sqlite/'),
     );
-    // What opens the store, and what a fault of its file is.
-    expect(users.map(show)).toEqual(['hub/hub.ts -> sqlite/connection.ts', 'hub/hub.ts -> sqlite/faults.ts']);
+    expect(users.map(show)).toEqual(['hub/hub.ts -> sqlite/connection.ts']);
   });
 
   test('the composition root is imported by the public entry alone, and as a type by the HTTP edge', () => {

@@ -12,12 +12,12 @@ const [, ofNode = '', ofHub = ''] = page.split(/^## /m);
 type Columns = Record<string, string[]>;
 
 test('the tables of a node are on the page', async () => {
-  const { db } = await node();
+  const { db } = await node({ tombstones: { keep: '90d' } });
   expect(onPage(ofNode)).toEqual(inDatabase(db));
 });
 
 test('the keys of _meta are on the page', async () => {
-  const { db } = await node();
+  const { db } = await node({ tombstones: { keep: '90d' } });
   // Some have a table or a peer behind them.
   const keys = rowsOf(db, 'SELECT key FROM _meta').map(({ key }) => String(key).split(/[: ]/)[0]);
   const section = ofNode.split('### `_meta`')[1]?.split('\n### ')[0] ?? '';

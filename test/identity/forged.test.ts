@@ -109,6 +109,27 @@ describe('whoever can send to /sync', () => {
     expect(a.events).toEqual([]);
   });
 
+  test('cannot say of a peer that it is further than it is: its answers count as before, and so does its next start', async () => {
+    const { cluster, a, b } = await pair();
+    const { inc } = told(b);
+    for (const said of [
+      'boot=9999999999-aaaaaaaa; t0=999999999; t=999999999',
+      `boot=9999999999-aaaaaaaa; t0=999999999; t=999999999; seal=${SEAL}`,
+    ]) {
+      a.manager.receive(EMPTY, { from: 'b', said: `id=b; inc=${inc}; ${said}` });
+    }
+    write(a, '3');
+    await settled('1 2 3', a, b);
+    await until('it counts', () => a.manager.health().pending_changes === 0);
+    await b.stop();
+    const again = await cluster.node('b', ['a']);
+    write(a, '4');
+    write(again, '5');
+    await settled('1 2 3 4 5', a, again);
+    await until('it counts', () => a.manager.health().pending_changes === 0);
+    expect([...a.events, ...again.events]).toEqual([]);
+  });
+
   test('cannot keep a seed from ending, nor what is written from being sent', async () => {
     const cluster = new Cluster();
     const a = await cluster.node('a', [], { batchSize: 1 });

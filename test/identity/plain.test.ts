@@ -44,7 +44,9 @@ test('a plain peer is sent batches as ever, one header more, and never a GET', a
   for (const [i, { headers, body }] of seen.entries()) {
     const { 'x-rowcast': introduction, ...others } = headers;
     expect(others).toEqual({ 'content-type': 'application/json', 'x-node-id': 'a' });
-    expect(introduction).toMatch(/^id=a; inc=[0-9a-f]{16}; boot=1-[0-9a-f]{8}; t0=0; t=\d+; seal=[0-9a-f]{16}$/);
+    expect(introduction).toMatch(
+      /^id=a; inc=[0-9a-f]{16}; boot=1-[0-9a-f]{8}; t0=0; t=\d+; seal=[0-9a-f]{16}; low=\d+$/,
+    );
     const row = `{"id":"${i + 1}","name":"n","value":1,"created_at":10,"updated_at":1000}`;
     expect(body).toBe(`{"batch_id":${i + 1},"changes":[{"op":"INSERT","table":"items","row":${row},"old_id":null}]}`);
   }

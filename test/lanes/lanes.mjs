@@ -19,12 +19,16 @@ export const deno = installed('@deno', `${platform}-glibc`, 'deno');
 
 /** About the project, not about a runtime: the present Node answers for all. */
 const HOUSE = ['house/architecture', 'house/api', 'types'];
+/** In these much is left to chance: in `npm test` they draw a part of it (test/support/draws.ts), and here all. */
+const DRAWN = ['receive/merge', 'receive/unique', 'compare/property', 'wire/exact-text', 'wire/values'];
+/** About how much there is, or in which order things are done, and not about a runtime; each takes half a minute. */
+const LONG = ['send/backlog.deep', 'compare/large.deep', 'migrate/order.deep'];
 /** What touches the binding, and not what decides about answers, sizes or flags. */
 const BINDING = ['attach', 'capture/', 'wire/', 'receive/', 'send/peers', 'send/snapshot', 'hub/'];
 
 /**
  * `test` and `deep` say which files run in `npm test` and in `npm run test:deep`: the `quick` ones, those named
- * `*.deep.test.ts`, or all of them, `only` the listed or `without` them.
+ * `*.deep.test.ts`, or all of them; `only` the listed, these `also`, or `without` them.
  */
 export const lanes = [
   {
@@ -33,7 +37,7 @@ export const lanes = [
     command: process.execPath,
     binding: 'better-sqlite3',
     test: { files: 'quick' },
-    deep: { files: 'deep' },
+    deep: { files: 'deep', also: DRAWN },
   },
   {
     name: 'bun',
@@ -42,14 +46,14 @@ export const lanes = [
     flags: ['--bun'],
     binding: 'bun-sqlite',
     test: { files: 'quick', without: HOUSE },
-    deep: { files: 'deep', without: ['house/bench'] },
+    deep: { files: 'deep', also: DRAWN, without: ['house/bench', ...LONG] },
   },
   {
     name: 'node-26',
     what: 'Node 26 with node:sqlite',
     command: node(26),
     binding: 'node-sqlite',
-    deep: { files: 'all', without: [...HOUSE, 'house/bench'] },
+    deep: { files: 'all', without: [...HOUSE, 'house/bench', ...LONG] },
   },
   {
     name: 'node-26-better',

@@ -1,6 +1,7 @@
 /** The version order: what wins, on every node, in whatever order it arrives. */
 import { describe, expect, test } from 'vitest';
 import { attach, type Manager, type Statement } from '../../src/index.ts';
+import { draws } from '../support/draws.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { Model, Random, type WireChange } from '../support/model.ts';
 import { captured, cleanUp, database, exactRows, ITEMS, node, rowsOf, writeStamps } from '../support/nodes.ts';
@@ -368,7 +369,7 @@ function collect(site: Site): string[] {
   );
 }
 
-const SEEDS = 200;
+const SEEDS = draws(200);
 
 test(`three nodes that write, lose the order and repeat themselves converge on each of ${SEEDS} seeds`, async () => {
   const sites = await threeSites();
@@ -403,7 +404,7 @@ describe('the same three nodes diverge', () => {
       return mutated;
     });
     let diverged = 0;
-    for (let seed = 1; seed <= SEEDS && diverged < 3; seed++) {
+    for (let seed = 1; seed <= 200 && diverged < 3; seed++) {
       if (simulate(sites, seed, false)) diverged++;
       expect(rewritten, 'the mutation no longer finds what it is to change').toBeGreaterThan(0);
     }

@@ -7,6 +7,7 @@ import { DeadLetters } from '../../src/dead-letters.ts';
 import { UniqueRows } from '../../src/receive/unique.ts';
 import { Connection, isRowFault } from '../../src/sqlite/connection.ts';
 import { describeTable, type Table } from '../../src/sqlite/schema.ts';
+import { draws } from '../support/draws.ts';
 import { openDatabase } from '../support/lane.ts';
 import { visibleOf } from '../support/unique-kernel.ts';
 
@@ -81,7 +82,7 @@ test('any history, in any order and with repetitions, ends with the rows that th
         end();
       }
     }),
-    { numRuns: 300 },
+    { numRuns: draws(300) },
   );
 });
 

@@ -1,56 +1,16 @@
 /** A peer that is away for too long: nothing is kept for it, nobody else notices, and it is seeded when it is back. */
 import { describe, expect, test } from 'vitest';
-import type { Config, RowcastEvents } from '../../src/index.ts';
 import { PRUNE_SLICE } from '../../src/send/peers.ts';
+import { A, away, B, MINUTE, writeMany } from '../support/away.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { database, exactRows, rowsOf } from '../support/nodes.ts';
-import { changeIds, peerRow, type Receivers, receivers, type Sender, sender, write } from '../support/receivers.ts';
-
-const A = 'http://a.test';
-const B = 'http://b.test';
-const MINUTE = 60_000;
+import { changeIds, peerRow, type Receivers, receivers, sender, write } from '../support/receivers.ts';
 
 const same = (db: TestDatabase, network: Receivers, url: string): void => {
   expect(exactRows(network.at(url).db, 'items')).toEqual(exactRows(db, 'items'));
   const tombstones = 'SELECT table_name, row_id, version FROM _tombstones ORDER BY 1, 2';
   expect(rowsOf(network.at(url).db, tombstones)).toEqual(rowsOf(db, tombstones));
 };
-
-function writeMany(db: TestDatabase, from: number, to: number): void {
-  db.exec(
-    `WITH RECURSIVE n (i) AS (SELECT ${from} UNION ALL SELECT i + 1 FROM n WHERE i < ${to}) ` +
-      "INSERT INTO items SELECT printf('row-%07d', i), 'n', i, 10, 1000 FROM n",
-  );
-}
-
-interface Case extends Sender {
-  network: Receivers;
-  db: TestDatabase;
-  told: RowcastEvents['peer-stale'][];
-  /** Ships what there is, and lets the bound be looked at. */
-  minute(): Promise<void>;
-}
-
-/** `b` is away, and everybody has the row `first`. */
-async function away(
-  maxBacklog: Config['maxBacklog'],
-  extra: Partial<Config> = {},
-  peers: string[] = [A, B],
-): Promise<Case> {
-  const network = await receivers(...peers);
-  const db = await database();
-  const made = sender(db, network, peers, { ...(maxBacklog && { maxBacklog }), ...extra });
-  const told: Case['told'] = [];
-  made.manager.on('peer-stale', (event) => told.push(event));
-  write(db, 'first');
-  await made.manager.flush();
-  network.away.add(B);
-  const minute = async (): Promise<void> => {
-    await made.manager.flush();
-    await made.clock.advance(MINUTE + 1_000);
-  };
-  return { ...made, network, db, told, minute };
-}
 
 describe('a peer that is down', () => {
   test('stays as it is up to the limit; one change more makes it stale, once, and the changes go', async () => {
@@ -249,7 +209,6 @@ test('where all are stale nothing is kept', async () => {
   same(db, network, B);
 });
 
-/** Where there are many changes, nobody but the peer that is away: it would only take time to send them all. */
 describe('the limit', () => {
   test('in bytes', async () => {
     const { db, minute, told } = await away({ bytes: 1_000 });
@@ -272,43 +231,6 @@ describe('the limit', () => {
     await manager.flush();
     expect(told).toMatchObject([{ peer: B, changes: 1 }]);
   });
-
-  test.each([['unlimited' as const], [{ changes: 'unlimited' as const, bytes: 'unlimited' as const }]])(
-    '%j keeps everything',
-    async (limit) => {
-      const { db, minute, told } = await away(limit, {}, [B]);
-      writeMany(db, 1, 60_000);
-      db.exec("UPDATE items SET updated_at = 2000 WHERE id LIKE 'row-%'");
-      await minute();
-      expect(told).toEqual([]);
-      expect(changeIds(db)).toHaveLength(120_000);
-    },
-    60_000,
-  );
-
-  test('auto: as many changes as there are rows and tombstones, and at least 100,000', async () => {
-    const { db, minute, told } = await away(undefined, {}, [B]);
-    writeMany(db, 1, 60_000);
-    db.exec("UPDATE items SET updated_at = 2000 WHERE id LIKE 'row-%'");
-    // 120,000 changes of 60,001 rows.
-    await minute();
-    expect(told).toMatchObject([{ peer: B, changes: 120_000 }]);
-  }, 60_000);
-
-  test('auto is not exceeded by new rows, nor by the deletion of old ones', async () => {
-    const { db, minute, told } = await away(undefined, {}, [B]);
-    writeMany(db, 1, 110_000);
-    await minute();
-    expect(told).toEqual([]);
-    expect(changeIds(db)).toHaveLength(110_000);
-    const other = await away(undefined, {}, [B]);
-    other.db.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
-    writeMany(other.db, 1, 110_000);
-    other.db.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'; DELETE FROM items");
-    await other.minute();
-    expect(other.told).toEqual([]);
-    expect(changeIds(other.db)).toHaveLength(110_001);
-  }, 60_000);
 
   test('can be changed at run time', async () => {
     const { db, minute, told, manager } = await away(undefined);

@@ -54,7 +54,8 @@ export function planLives(plan: Plan): void {
 
 /** When the trouble is over and nothing of it is under way, the clocks go on, so that everybody asks how the others are. */
 const ASKING_MS = [31_000, 31_000, 11 * 60_000, 31_000];
-const BETWEEN_MS = 1_500;
+/** Between two of these moments every loop has passed twice, with time for what it has found. */
+const between = ({ batchMs }: Plan): number => 500 + 2 * batchMs;
 const DRAINED_MS = 20_000;
 
 export class Lives {
@@ -106,7 +107,7 @@ export class Lives {
   /** The trouble is over: what is on the disks now must reach all. */
   healed(): void {
     for (const machine of this.#machines) this.#gather(machine);
-    const { timeline, network } = this.#world;
+    const { timeline, network, plan } = this.#world;
     const began = timeline.now;
     const ask = (round: number): void => {
       const ms = ASKING_MS[round];
@@ -115,7 +116,7 @@ export class Lives {
         return;
       }
       for (const machine of this.#machines) machine.offsetMs += ms;
-      timeline.in(BETWEEN_MS, () => ask(round + 1));
+      timeline.in(between(plan), () => ask(round + 1));
     };
     const drained = (): void => {
       if (network.underWay > 0 && timeline.now - began < DRAINED_MS) timeline.in(20, drained);

@@ -136,6 +136,32 @@ export const MUTANTS = [
     edits: [['receive/merge.js', '`AND g.version >= ${source.ua}))`', '`AND 0))`']],
   },
   {
+    name: 'floor-not-checked',
+    what: 'a received write does not ask how far tombstones were collected',
+    edits: [['receive/merge.js', '> ${table.floor} OR ${isLive(table, source)})`', '> ${table.floor} OR 1)`']],
+  },
+  {
+    name: 'floor-lowered',
+    what: 'the floor is where the latest collection was, though an earlier one went higher',
+    edits: [
+      ['capture/floors.js', 'SET value = max(value, excluded.value)', 'SET value = excluded.value'],
+      ['tombstones/collect.js', 'floor > (registry.get(name)?.floor ?? floor)', 'floor !== registry.get(name)?.floor'],
+    ],
+  },
+  {
+    name: 'forgotten-is-taken',
+    what: 'a comparison fetches rows that were deleted here and whose tombstones were collected',
+    edits: [['compare/forgotten.js', 'if (!here && isBelow(there, floors.here))', 'if (0)']],
+  },
+  {
+    name: 'insert-below-floor',
+    what: 'a row that is inserted under an old id begins below what was collected',
+    edits: [
+      ['capture/triggers.js', '` OR ${time} <= ${table.floor}`', "''"],
+      ['capture/triggers.js', "` AND ${timeOf(table, 'NEW')} > ${table.floor}`", "''"],
+    ],
+  },
+  {
     name: 'deletes-lose-ties',
     what: 'a deletion does not remove a row of the same time',
     edits: [

@@ -2,7 +2,9 @@
 import type { WireChange, WireRow } from '../support/model.ts';
 import { Application } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
+import { collectAndRepeat } from './collecting.ts';
 import type { DiskKind, DiskPool, TableName } from './disk.ts';
+import { deletedByComparison } from './forgetting.ts';
 import { LifeChecks, Lives } from './lives.ts';
 import { type Alarm, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
 import { addsColumn } from './migration.ts';
@@ -151,6 +153,7 @@ class World implements Surroundings {
         fail: (what) => this.#checks.fail(what),
       });
     }
+    if (!this.#checks.violation && this.#collects) await this.#collectTombstones();
     this.#trace.add(`ends with ${this.#checks.violation ? 'a violation' : 'all the same'}`);
     this.#clear();
   }
@@ -296,7 +299,12 @@ class World implements Surroundings {
 
   /** Its disks are no good to any other schedule. */
   get #usesUpDisks(): boolean {
-    return this.plan.fresh || this.#altersSchemas || this.plan.faults.rebuild !== undefined;
+    return this.plan.fresh || this.#altersSchemas || this.plan.faults.rebuild !== undefined || this.#collects;
+  }
+
+  get #collects(): boolean {
+    const { seed, faults, lives } = this.plan;
+    return !this.#altersSchemas && faults.rebuild === undefined && !lives && stream(seed, 'collects').chance(0.15);
   }
 
   #planWrites(): void {
@@ -593,6 +601,16 @@ class World implements Surroundings {
     for (const { fetched } of this.#machines) for (const change of fetched) newcomer.mergeChange(change);
     const difference = differenceOf(before, rowsOn(machine.disk)) ?? differenceOf(before, newcomer.visible());
     if (difference) this.#checks.fail(`${machine.name} is another after everything has come again: ${difference}`);
+  }
+
+  async #collectTombstones(): Promise<void> {
+    const random = stream(this.plan.seed, 'collecting');
+    const node = this.#machines.find(({ kind, counts }) => kind === 'node' && counts) as Machine;
+    const until = (done: () => boolean): Promise<boolean> =>
+      this.timeline.run(this.timeline.now + HEALED_MS, done, () => {});
+    const world = { random, node, machines: this.#machines, until, trace: (line: string) => this.trace(line) };
+    const wrong = collectAndRepeat(node, this.#bodies, random) ?? (await deletedByComparison(world));
+    if (wrong) this.#checks.fail(wrong);
   }
 
   #clear(): void {

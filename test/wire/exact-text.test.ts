@@ -5,6 +5,7 @@ import { createHub, type Hub } from '../../src/hub/hub.ts';
 import { attach, type Manager } from '../../src/index.ts';
 import type { Fetch } from '../../src/send/transport.ts';
 import { exactText, inOneSpelling } from '../../src/wire/exact-text.ts';
+import { draws } from '../support/draws.ts';
 import { PEER, standstill } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import {
@@ -285,7 +286,7 @@ test('a tie between two such contents is decided alike by nodes and by a hub, in
         applied: 1,
       });
     }),
-    { numRuns: 150 },
+    { numRuns: draws(150) },
   );
 });
 
@@ -314,7 +315,7 @@ test('any bytes, as ids and as values, arrive by the tail and by a snapshot', as
       await other.manager.stop();
       expect(state(late.db)).toEqual(state(origin.db));
     }),
-    { numRuns: 40 },
+    { numRuns: draws(40) },
   );
 });
 

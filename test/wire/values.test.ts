@@ -5,6 +5,7 @@ import { attach } from '../../src/index.ts';
 import type { Fetch } from '../../src/send/transport.ts';
 import type { Column } from '../../src/sqlite/schema.ts';
 import { content } from '../../src/wire/values.ts';
+import { draws } from '../support/draws.ts';
 import { PEER, standstill } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { attached, captured, cleanUp, database, node, recording, rowsOf, type TestNode } from '../support/nodes.ts';
@@ -418,7 +419,7 @@ test('any values, in any columns, arrive as they were written', async () => {
       expect(cells(fast.db, columns, `id GLOB '${run}-*'`)).toEqual(written);
       expect(cells(careful.db, columns, `id GLOB '${run}-*'`)).toEqual(written);
     }),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 });
 

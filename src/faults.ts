@@ -2,9 +2,8 @@
  * What has failed at writing to the database, until it has succeeded again: a disk that is full lets a transaction begin and
  * end, and only who wants to write something finds out.
  */
-import type { Clock } from '../clock.ts';
-import { RowcastError } from '../errors.ts';
-import { isCode } from './result-codes.ts';
+import type { Clock } from './clock.ts';
+import { RowcastError } from './errors.ts';
 
 /** Whoever fails tries again within seconds; where nobody does, nobody knows whether it would still fail. */
 const LASTS_MS = 60_000;
@@ -20,8 +19,7 @@ export class Faults {
 
   /** Somebody else's lock, a body that is no batch and the like are no faults of the database. */
   failed(what: string, error: unknown): void {
-    const isOurs = error instanceof RowcastError && error.code === 'DATABASE_FAILED';
-    if (!isOurs || isCode(error.cause, 'BUSY', 'LOCKED')) return;
+    if (!(error instanceof RowcastError) || error.code !== 'DATABASE_FAILED') return;
     this.#failed.set(what, { message: error.message, at: this.#clock.now() });
   }
 

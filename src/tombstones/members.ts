@@ -1,0 +1,95 @@
+/**
+ * Who may still send what is older than a tombstone: every database that holds an id at present, and the peers that have
+ * never said who they are. When each was last heard outlives a restart, to within an hour; what it said of itself does
+ * not, and is waited for.
+ */
+import type { Clock } from '../clock.ts';
+import { RowcastError } from '../errors.ts';
+import type { Other } from '../identity/identity.ts';
+import { note, noted } from '../identity/last-heard.ts';
+import { OF_ANY_ATTACHMENT } from '../send/attachment.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import type { Member } from './horizon.ts';
+
+export interface MembersOptions {
+  id: string;
+  company: { low(): number | undefined; others(): Other[] };
+  /** Those that are configured at the moment. */
+  peers: () => string[];
+  clock: Clock;
+}
+
+const NOTED_EVERY_MS = 3_600_000;
+
+export class Members {
+  readonly #db: Connection;
+  readonly #o: MembersOptions;
+  readonly #began: number;
+
+  constructor(db: Connection, options: MembersOptions) {
+    this.#db = db;
+    this.#o = options;
+    this.#began = options.clock.now();
+  }
+
+  list(): Member[] {
+    const { id, company } = this.#o;
+    const now = this.#o.clock.now();
+    const own: Member = { id, low: company.low(), lastHeard: now, retired: false, left: false, plain: false };
+    const left = this.#left();
+    const others = company.others().map((other): Member => {
+      const lastHeard = other.heardAt ?? noted(this.#db, 'heard', other.id) ?? this.#began;
+      const retired = (noted(this.#db, 'forgotten', other.id) ?? Number.NEGATIVE_INFINITY) >= lastHeard;
+      return { id: other.id, low: other.low, lastHeard, retired, left: left.has(other.inc), plain: false };
+    });
+    return [own, ...others, ...this.#strangers(now)];
+  }
+
+  /** When the others were last heard, for the next process. */
+  note(): void {
+    const due = this.#o.company.others().filter(({ id, heardAt }) => {
+      const before = noted(this.#db, 'heard', id) ?? Number.NEGATIVE_INFINITY;
+      return heardAt !== undefined && heardAt - before >= NOTED_EVERY_MS;
+    });
+    if (due.length === 0) return;
+    this.#db.transaction(() => {
+      for (const { id, heardAt } of due) note(this.#db, 'heard', id, heardAt as number);
+    });
+  }
+
+  /** Nobody waits for it any more, until it is heard again. */
+  forget(id: string): void {
+    const known = this.list().filter((member) => member.id !== this.#o.id);
+    if (!known.some((member) => member.id === id)) {
+      const names = known.map((member) => JSON.stringify(member.id)).join(', ');
+      throw new RowcastError('NO_SUCH_NODE', `no node ${JSON.stringify(id)} is known here`, {
+        hint: names === '' ? 'none is' : `those that are: ${names}`,
+      });
+    }
+    this.#db.transaction(() => note(this.#db, 'forgotten', id, this.#o.clock.now()));
+  }
+
+  /** Databases for which nothing is kept: they were peers once, or are away for so long that they count as stale. */
+  #left(): Set<string> {
+    const inUse = `stale IS NOT 1 AND ${OF_ANY_ATTACHMENT}`;
+    const rows = this.#db.all<{ inc: string }>(
+      'SELECT inc FROM main._peer_state WHERE inc IS NOT NULL EXCEPT ' +
+        `SELECT inc FROM main._peer_state WHERE ${inUse}`,
+    );
+    return new Set(rows.map(({ inc }) => inc));
+  }
+
+  /** Peers that have never said who they are. */
+  #strangers(now: number): Member[] {
+    const known = 'SELECT 1 AS n FROM main._peer_state WHERE peer_url = ? AND inc IS NOT NULL';
+    const unknown = this.#o.peers().filter((peer) => !this.#db.get(known, peer));
+    return unknown.map((peer) => ({
+      id: peer,
+      low: undefined,
+      lastHeard: now,
+      retired: noted(this.#db, 'forgotten', peer) !== undefined,
+      left: false,
+      plain: true,
+    }));
+  }
+}

@@ -1,0 +1,62 @@
+/** What a node says of itself with every message, so that others know whether anything old is still to come from it. */
+import type { Clock } from '../clock.ts';
+import { OF_ANY_ATTACHMENT } from '../send/attachment.ts';
+import type { BacklogAge } from '../send/backlog-age.ts';
+import { snapshotKey } from '../send/resend.ts';
+import type { Connection } from '../sqlite/connection.ts';
+
+export interface OwnLowOptions {
+  /** Those that are configured at the moment. */
+  peers: () => string[];
+  age: BacklogAge;
+  clock: Clock;
+}
+
+/** It goes into every header, and a second makes no difference to anybody. An old one promises less, so it is never wrong. */
+const LOOK_MS = 1_000;
+
+export class OwnLow {
+  readonly #db: Connection;
+  readonly #o: OwnLowOptions;
+  #known = 0;
+  #lookedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(db: Connection, options: OwnLowOptions) {
+    this.#db = db;
+    this.#o = options;
+  }
+
+  now(): number {
+    const now = this.#o.clock.now();
+    if (Math.abs(now - this.#lookedAt) >= LOOK_MS) {
+      this.#known = lowOf(this.#db, { peers: this.#o.peers(), age: this.#o.age, now });
+      this.#lookedAt = now;
+    }
+    return this.#known;
+  }
+}
+
+/**
+ * All that was captured here before has reached every peer: since when the oldest of the rest has been waiting. For a
+ * stale peer nothing waits; it is compared with when it is back.
+ */
+export function lowOf(db: Connection, { peers, age, now }: { peers: string[]; age: BacklogAge; now: number }): number {
+  const states = db.all<{ url: string; acked: number; walking: number; stale: number | null }>(
+    'SELECT peer_url AS url, last_acked AS acked, tail_from IS NOT NULL AS walking, stale FROM main._peer_state ' +
+      `WHERE peer_url IN (SELECT value FROM json_each(?)) OR ${OF_ANY_ATTACHMENT}`,
+    JSON.stringify(peers),
+  );
+  // Nothing is known of one that was taken away: then nothing is promised.
+  if (!peers.every((peer) => states.some(({ url }) => url === peer))) return 0;
+  return states.reduce((low, { url, acked, walking, stale }) => {
+    if (stale === 1) return low;
+    // While a peer is given the whole state, anything may be on its way that is as old as that.
+    if (walking) return Math.min(low, snapshotSince(db, url));
+    return Math.min(low, age.sinceAfter(acked) ?? now);
+  }, now);
+}
+
+function snapshotSince(db: Connection, peer: string): number {
+  const began = db.get('SELECT value FROM main._meta WHERE key = ?', snapshotKey(peer))?.value;
+  return typeof began === 'number' ? began : 0;
+}

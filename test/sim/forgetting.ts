@@ -1,0 +1,76 @@
+/**
+ * After one machine has collected its tombstones, a peer of it has a row again that was deleted long ago, as a backup of
+ * it would, unseen by everybody. The two are compared: the row must go, and not come back to where it was forgotten.
+ */
+import type { Machine } from './machine.ts';
+import type { Random } from './random.ts';
+
+export interface Forgetting {
+  random: Random;
+  /** It has collected. */
+  node: Machine;
+  machines: Machine[];
+  /** Lets time pass until it says so. */
+  until(done: () => boolean): Promise<boolean>;
+  trace(line: string): void;
+}
+
+/** What is wrong; undefined where nothing is. */
+export async function deletedByComparison(world: Forgetting): Promise<string | undefined> {
+  const { node, random } = world;
+  const url = node.configured[0];
+  const peer = world.machines.find((one) => one.url === url && one.kind === 'node' && one.counts);
+  if (!node.process || node.second || url === undefined || !peer?.process || peer.second) return undefined;
+  if ([node, peer].some(({ disk }) => disk.kind === 'node-foreign-keys' || disk.inTransaction)) return undefined;
+  // First what the two have done since; what is on its way is exempt.
+  await world.until(() => !hasPending(node) && !hasPending(peer));
+  const zombie = random.pick([undefined, ...forgottenOn(node, peer)]);
+  if (!zombie || !bringBack(peer, zombie)) return undefined;
+  world.trace(`${peer.name} has ${zombie.id} again, which ${node.name} has forgotten, and is compared with`);
+  let over = false;
+  const end = (): void => {
+    over = true;
+  };
+  void node.process.verify(url).then(end, end);
+  if (!(await world.until(() => over))) return `${node.name} comes to no end with ${peer.name}`;
+  const has = [node, peer].find(({ disk }) => disk.all('SELECT 1 FROM items WHERE id = ?', zombie.id).length > 0);
+  return has && `${has.name}: ${zombie.id} was deleted, and forgotten on ${node.name}, and is back`;
+}
+
+interface Zombie {
+  id: string;
+  version: number;
+}
+
+/** Deletions that the peer still knows, and of which nothing is left here but the floor. */
+function forgottenOn({ disk }: Machine, peer: Machine): Zombie[] {
+  const known = peer.disk.all("SELECT row_id AS id, version FROM _tombstones WHERE table_name = 'items'");
+  const there = new Set(peer.disk.all('SELECT id FROM items').map(({ id }) => id));
+  const left = disk.all(
+    'SELECT id FROM items UNION SELECT row_id FROM _hidden UNION SELECT row_id FROM _tombstones UNION ' +
+      'SELECT row_id FROM _dead_letter',
+  );
+  const here = new Set(left.map(({ id }) => id));
+  const [floor] = disk.all("SELECT value FROM _meta WHERE key = 'floor:items'");
+  return known
+    .map(({ id, version }) => ({ id: String(id), version: Number(version) }))
+    .filter(({ id, version }) => version <= Number(floor?.value) && !here.has(id) && !there.has(id));
+}
+
+/** False where the schema does not allow it. */
+function bringBack({ disk }: Machine, { id, version }: Zombie): boolean {
+  disk.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
+  try {
+    disk.prepare('INSERT INTO items (id, updated_at) VALUES (?, ?)').run(id, version);
+    disk.prepare("DELETE FROM _tombstones WHERE table_name = 'items' AND row_id = ?").run(id);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    disk.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
+  }
+}
+
+function hasPending({ disk }: Machine): boolean {
+  return disk.all('SELECT 1 FROM _changes LIMIT 1').length > 0;
+}

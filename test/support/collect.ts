@@ -1,0 +1,31 @@
+/** Tombstones collected at a moment of the test's choosing, by a second registry on the file, as another process would. */
+import { beginDays } from '../../src/capture/floors.ts';
+import { Registry } from '../../src/capture/registry.ts';
+import { systemClock } from '../../src/clock.ts';
+import { DeadLetters } from '../../src/dead-letters.ts';
+import { Connection, type Database } from '../../src/sqlite/connection.ts';
+import { Collection } from '../../src/tombstones/collect.ts';
+
+/** Later than anything that a test writes: every tombstone is old enough. */
+export const AFTER_ALL = 7_000_000_000_000;
+
+export interface Walk {
+  tables?: string[];
+  before?: number;
+  slice?: number;
+}
+
+/** Goes on as far as `steps`; all the way without. */
+export function collect(db: Database, { tables = ['items'], before = AFTER_ALL, slice }: Walk = {}, steps = 1e6): void {
+  const connection = new Connection(db);
+  const registry = new Registry(connection, { tables, warn() {}, onRefresh() {}, onUnseen() {} });
+  try {
+    registry.install();
+    registry.remake(() => beginDays(connection));
+    const letters = new DeadLetters(connection, systemClock);
+    const collection = new Collection({ db: connection, registry, letters }, before, slice);
+    for (let step = 0; step < steps && !collection.isDone; step++) collection.step();
+  } finally {
+    connection.release();
+  }
+}
