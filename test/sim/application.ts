@@ -249,8 +249,11 @@ export class Application {
     for (const { key, version } of difference(wholeOn(machine, machine.versions.rows()), now)) {
       if (tableIn(key) !== table || version.isDelete) continue;
       this.#checks.unseen(machine, key, version);
+      // NULL may be what making the table anew has left, and be filled in.
+      const behind = hasNewColumn(machine) && version.row[NEW_COLUMN] === null;
       machine.versions.set(key, version);
-      this.#count(machine, { key, version });
+      if (behind) machine.versions.merge(key, withoutNewColumn(version));
+      this.#count(machine, { key, version, behind });
     }
   }
 

@@ -9,7 +9,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { MUTANTS } from './mutants.mjs';
+import { MUTANTS, NOT_NOTICED_YET } from './mutants.mjs';
 import { compile, startWorker } from './workers.mjs';
 
 // A wrong flag or a worker that has ended is a message, not a stack.
@@ -25,7 +25,7 @@ const caughtFile = new URL('./caught-at.json', import.meta.url);
 const caughtAt = JSON.parse(readFileSync(caughtFile, 'utf8'));
 const limit = Number(values.seeds ?? 500);
 const only = values.only?.split(',');
-const wanted = only ? MUTANTS.filter(({ name }) => only.includes(name)) : MUTANTS;
+const wanted = only ? [...MUTANTS, ...NOT_NOTICED_YET].filter(({ name }) => only.includes(name)) : MUTANTS;
 if (wanted.length === 0) throw new Error(`--only must name one of ${MUTANTS.map(({ name }) => name).join(', ')}`);
 
 const built = compile('sim-mutants');
