@@ -251,8 +251,9 @@ export class Application {
       this.#checks.unseen(machine, key, version);
       // NULL may be what making the table anew has left, and be filled in.
       const behind = hasNewColumn(machine) && version.row[NEW_COLUMN] === null;
+      const earlier = machine.versions.history(key).filter((one) => behind && one.updatedAt < version.updatedAt);
       machine.versions.set(key, version);
-      if (behind) machine.versions.merge(key, withoutNewColumn(version));
+      if (behind) for (const one of [...earlier, withoutNewColumn(version)]) machine.versions.merge(key, one);
       this.#count(machine, { key, version, behind });
     }
   }

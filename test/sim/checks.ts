@@ -214,7 +214,8 @@ export class Checks {
     for (const change of this.#newChanges(machine)) {
       const key = keyOf(change.table, change.id);
       const isFine = this.retried || (this.#mixedSchemas && isPutTogether(machine, change));
-      if (!isFine) this.fail(`${machine.name} has captured a change of ${key} that it was sent`);
+      if (!isFine)
+        this.fail(`${machine.name} has captured a change of ${key} that it was sent: ${describe(change.version)}`);
       if (this.#mixedSchemas) machine.versions.merge(key, change.version);
     }
   }
