@@ -1,5 +1,6 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
 
+import type { Trust } from './auth/trust.ts';
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
 import { chance } from './chance.ts';
@@ -13,6 +14,7 @@ import {
   checkConfig,
   checkSettings,
   checkTables,
+  replaceKeys,
   type Settings,
 } from './config.ts';
 import { DeadLetters } from './dead-letters.ts';
@@ -34,18 +36,18 @@ import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
 import { NodeCompany } from './send/company.ts';
 import { Comparisons } from './send/comparisons.ts';
+import { Lines } from './send/lines.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, Requests, resendTables } from './send/resend.ts';
 import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
-import { type Post, type Transport, transportFor } from './send/transport.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { NodeTombstones } from './tombstones/node-tombstones.ts';
 import { batchText } from './wire/body.ts';
-import { type Change, NODE_ID_HEADER, ROWCAST_HEADER } from './wire/protocol.ts';
+import { type Change, ROWCAST_HEADER } from './wire/protocol.ts';
 import { exactIntegers } from './wire/values.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
@@ -58,6 +60,7 @@ class Attached implements Manager {
   readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
   readonly aliases: Manager['aliases'];
+  readonly trust: Trust | undefined;
   readonly #handle: Database;
   readonly peers: Peers;
   readonly #db: Connection;
@@ -76,7 +79,7 @@ class Attached implements Manager {
   readonly #age: BacklogAge;
   readonly #oneWay: OneWay;
   readonly #roster: Roster;
-  readonly #transport: Transport;
+  readonly #lines: Lines;
   readonly #stopped = new AbortController();
   readonly #stillness: Stillness;
   readonly #watching: Promise<void>;
@@ -127,6 +130,7 @@ class Attached implements Manager {
       bound: new BacklogBound({ ...sources, counter: this.#counter, age: this.#age, limits }),
       warn,
       shipper: (url, attachment) => this.#shipper(url, attachment),
+      onRemoved: (url) => this.#lines.bonds?.forget(url),
     });
     this.#roster.enrol();
     this.#roster.noteRemoved();
@@ -136,7 +140,9 @@ class Attached implements Manager {
     this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...kept });
     this.#retrying.schemaChanged();
 
-    this.#transport = transportFor(config);
+    const onAnswer = (peer: string, id: string | null | undefined): void => this.#heard(peer, id);
+    this.#lines = new Lines(config, db, { clock: this.#clock, warn, onAnswer });
+    this.trust = this.#lines.bonds?.trust;
     this.#comparisons = new Comparisons(db, {
       registry: this.#registry,
       config,
@@ -144,10 +150,11 @@ class Attached implements Manager {
       events: this.#events,
       stopped: this.#stopped.signal,
       random: this.#random,
-      fetch: (peer, ...request) => this.#fetch(peer, ...request),
+      fetch: (peer, ...request) => this.#lines.fetch(peer, ...request),
       peers,
       shippers: () => this.#roster.shippers,
       company: this.#company,
+      bond: (peer) => this.#lines.bonds?.of(peer),
       take: (body) => void this.#apply(body, {}, true),
     });
     this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
@@ -201,6 +208,7 @@ class Attached implements Manager {
       age: this.#age,
       verified: (peer) => this.#comparisons.summaryOf(peer),
       heldBy: this.#tombstones.heldBy,
+      bonded: (peer) => this.#lines.bonds?.healthOf(peer),
       now: this.#clock.now(),
     });
   }
@@ -238,7 +246,9 @@ class Attached implements Manager {
 
   configure(settings: Settings): void {
     this.#refuseIfStopped();
-    Object.assign(this.#settings, checkSettings(settings));
+    const checked = checkSettings(settings);
+    replaceKeys(this.#lines.bonds?.keyring, checked.auth);
+    Object.assign(this.#settings, checked.settings);
     this.nudge();
   }
 
@@ -302,23 +312,21 @@ class Attached implements Manager {
       peer,
       outbox: this.#comparisons.seeding(peer, outbox),
       company: this.#company.of(peer),
-      fetch: (...request) => this.#fetch(peer, ...request),
-      get: this.#transport.get,
-      untilSent: this.#transport.untilSent,
+      fetch: (...request) => this.#lines.fetch(peer, ...request),
+      get: this.#lines.transport.get,
+      untilSent: this.#lines.transport.untilSent,
       clock: this.#clock,
       random: this.#random,
       events: this.#events,
       faults: this.#faults,
       pace: this.#settings,
+      bond: this.#lines.bonds?.of(peer),
     });
   }
 
-  async #fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post> {
-    const answer = await this.#transport.fetch(...request);
-    const id = answer.headers?.get(NODE_ID_HEADER);
+  #heard(peer: string, id: string | null | undefined): void {
     this.#oneWay.heard(peer, id);
     if (id) this.#comparisons.heard(peer, id);
-    return answer;
   }
 
   /** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
@@ -370,7 +378,7 @@ class Attached implements Manager {
     this.#counter.stop();
     this.#stopped.abort();
     await Promise.all([this.#watching, this.#retrying.stop(), this.#comparisons.stop(), this.#roster.stop()]);
-    this.#transport.close();
+    this.#lines.transport.close();
     try {
       this.#roster.leave();
       this.#applier.release();

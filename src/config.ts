@@ -1,8 +1,9 @@
 /** The options of attach and createHub, checked one by one: a misspelt or ill-typed option is an error that names it. */
+import { type AuthOptions, type CheckedAuth, checkAuth } from './auth/keys.ts';
 import type { Clock } from './clock.ts';
 import { RowcastError, suggest } from './errors.ts';
 import type { Fetch, Get } from './send/transport.ts';
-import { BATCH_CHANGES_MAX, SYNC_PATH } from './wire/protocol.ts';
+import { BATCH_CHANGES_MAX, isNodeId, SYNC_PATH } from './wire/protocol.ts';
 
 export interface Config {
   /** This node's id, sent with every batch. */
@@ -26,6 +27,8 @@ export interface Config {
   verify?: { every?: string | number; repair?: boolean } | false;
   /** How much is kept for a peer that is away; one that is further behind is given the whole state when it is back. */
   maxBacklog?: MaxBacklog;
+  /** Keys: what is sent is signed, and only what is signed is believed. Without them whoever can be reached is. */
+  auth?: AuthOptions;
   /** How long a deletion is remembered after every node has it, such as `90d` or `36h`. Default `forever`. */
   tombstones?: { keep: string };
   /** Seams for tests and simulations: time, network and chance come from outside. */
@@ -49,15 +52,19 @@ export interface BacklogLimits {
 }
 
 /** The options that can be changed while a node or a hub runs, by `configure`. A hub has no `maxBacklog`. */
-export type Settings = Pick<Config, 'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs' | 'maxBacklog'>;
+export type Settings = Pick<
+  Config,
+  'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs' | 'maxBacklog' | 'auth'
+>;
 
 type Seam = 'clock' | 'fetch' | 'get' | 'random';
-export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify' | 'tombstones'>> &
+export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify' | 'tombstones' | 'auth'>> &
   Pick<Config, Seam> & {
     maxBacklog: BacklogLimits;
     verify: CheckedVerify;
     /** In milliseconds; undefined for ever. */
     keepTombstonesMs: number | undefined;
+    auth?: CheckedAuth;
   };
 
 export interface CheckedVerify {
@@ -67,7 +74,7 @@ export interface CheckedVerify {
 }
 
 /** What the loops and the bound on the backlog go by; the same object for as long as the node runs. */
-export type CheckedSettings = Pick<CheckedConfig, keyof Settings>;
+export type CheckedSettings = Pick<CheckedConfig, Exclude<keyof Settings, 'auth'>>;
 
 export interface Setting {
   default: number;
@@ -138,8 +145,8 @@ const BACKLOG_NAMES = Object.keys(BACKLOG_SETTINGS) as BacklogSetting[];
 
 /** Those that `configure` takes. */
 const RUNTIME: Record<keyof typeof PEERS, (keyof Settings)[]> = {
-  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'maxBacklog'],
-  hub: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs'],
+  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'maxBacklog', 'auth'],
+  hub: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'auth'],
 };
 
 /** Those to whom is sent: a node calls them its peers, a hub its edges. */
@@ -153,7 +160,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   const peersName = PEERS[kind];
   if (typeof config !== 'object' || config === null) throw wrong(`config must be an object {id, ${peersName}, ...}`);
   const given = config as Record<string, unknown>;
-  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...ONLY[kind], 'verify', 'clock', ...SEAMS]);
+  refuseUnknown(given, ['id', peersName, ...SETTING_NAMES, ...ONLY[kind], 'verify', 'auth', 'clock', ...SEAMS]);
   const id = checkId(given.id);
   const peers = given[peersName];
   if (!Array.isArray(peers)) throw wrong(`option "${peersName}" must be an array of URLs`);
@@ -166,12 +173,19 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
     if (given[name] !== undefined && typeof given[name] !== 'function')
       throw wrong(`option "${name}" must be a function`);
   }
+  const auth = given.auth === undefined ? undefined : checkAuth(given.auth, normalisePeer);
+  if (auth && fetch && !get) {
+    throw wrong(
+      'option "get" is needed beside "fetch" where there are keys: a peer is first asked to show that it has one',
+    );
+  }
   return {
     id,
     peers: [...new Set(peers.map(normalisePeer))],
     ...(numbers as Record<SettingName, number>),
     maxBacklog: checkBacklog(given.maxBacklog),
     verify: checkVerify(given.verify),
+    ...(auth && { auth }),
     keepTombstonesMs: checkTombstones(given.tombstones),
     ...(clock && { clock }),
     ...(fetch && { fetch }),
@@ -181,16 +195,29 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
 }
 
 /** What `configure` is given: these settings, and the others stay as they are. */
-export function checkSettings(settings: Settings, kind: keyof typeof PEERS = 'node'): Partial<CheckedSettings> {
+export function checkSettings(
+  settings: Settings,
+  kind: keyof typeof PEERS = 'node',
+): { settings: Partial<CheckedSettings>; auth: CheckedAuth | undefined } {
   if (typeof settings !== 'object' || settings === null) throw wrong('settings must be an object {batchMs, ...}');
   const known = RUNTIME[kind];
   refuseUnknown(settings as Record<string, unknown>, known, 'the others are read once: start again to change them');
-  const given = known.filter((name) => settings[name] !== undefined);
+  const given = known.filter((name) => name !== 'auth' && settings[name] !== undefined) as (keyof CheckedSettings)[];
   const checked = given.map((name) => [
     name,
     name === 'maxBacklog' ? checkBacklog(settings.maxBacklog) : checkNumber(name, settings[name]),
   ]);
-  return Object.fromEntries(checked);
+  const auth = settings.auth === undefined ? undefined : checkAuth(settings.auth, normalisePeer);
+  return { settings: Object.fromEntries(checked), auth };
+}
+
+/** Keys are replaced while requests are under way. Whether there are any is said at the start. */
+export function replaceKeys(
+  keyring: { replace(auth: CheckedAuth): void } | undefined,
+  auth: CheckedAuth | undefined,
+): void {
+  if (auth && !keyring) throw wrong('option "auth" can only be replaced, and there was none: start again with it');
+  if (auth) keyring?.replace(auth);
 }
 
 function refuseUnknown(given: Record<string, unknown>, known: string[], hint = ''): void {
@@ -279,13 +306,9 @@ function checkTombstones(given: unknown): number | undefined {
 /** An id travels as an HTTP header. */
 export const ID_RULE = 'must be at most 200 printable ASCII characters without spaces';
 
-export function isId(text: string): boolean {
-  return /^[\x21-\x7e]{1,200}$/.test(text);
-}
-
 function checkId(id: unknown): string {
   if (typeof id !== 'string' || id.trim() === '') throw wrong('option "id" must be a non-empty string');
-  if (!isId(id)) throw wrong(`option "id" ${ID_RULE}`);
+  if (!isNodeId(id)) throw wrong(`option "id" ${ID_RULE}`);
   return id;
 }
 

@@ -8,6 +8,7 @@ import type { VerifySummary } from './compare/notes.ts';
 import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
+import type { BondHealth } from './send/bonds.ts';
 import { changesAfter, peerProgress } from './send/progress.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
@@ -32,6 +33,10 @@ export interface PeerHealth {
   last_error: string | null;
   /** What the latest comparison with it has found; null before the first. */
   verified: VerifySummary | null;
+  /** Where there are keys: the node that must answer there, whether it has shown the key, and its clock. */
+  pinned?: string | null;
+  signed?: 'yes' | 'not-yet' | 'exempt';
+  clock_offset_ms?: number;
 }
 
 export interface Health {
@@ -66,6 +71,8 @@ export interface Subject {
   age: BacklogAge;
   /** What the latest comparison with a peer has found. */
   verified(peer: string): VerifySummary | undefined;
+  /** Where there are keys. */
+  bonded(peer: string): BondHealth | undefined;
   /** For whom tombstones are kept longer than they should be. */
   heldBy: string[];
   now: number;
@@ -153,7 +160,7 @@ function captureProblems(registry: Registry): string[] {
   );
 }
 
-function peerHealth({ db, registry, age, now, verified }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
+function peerHealth({ db, registry, age, now, ...subject }: Subject, shipper: Shipper, problems: string[]): PeerHealth {
   const progress = peerProgress(db, registry.list(), shipper.peer);
   const { pending, snapshot, lastAcked, snapshotSince } = progress;
   if (progress.toBeAsked) {
@@ -173,7 +180,8 @@ function peerHealth({ db, registry, age, now, verified }: Subject, shipper: Ship
     lag_ms: pending === 0 ? 0 : lag,
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,
-    verified: verified(shipper.peer) ?? null,
+    verified: subject.verified(shipper.peer) ?? null,
+    ...subject.bonded(shipper.peer),
   };
 }
 

@@ -1,4 +1,5 @@
 /** What a node can be asked to do; attach.ts makes one. */
+import type { Trust } from './auth/trust.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
 import type { Settings } from './config.ts';
@@ -74,4 +75,6 @@ export interface Manager {
   readonly id: string;
   /** The largest body that it takes; `rowcast/http` reads no further. */
   readonly maxBodyBytes: number;
+  /** Its keys, where it was given `auth`: `rowcast/http` lets in whom they let in. */
+  readonly trust: Trust | undefined;
 }

@@ -133,7 +133,7 @@ describe('configuration', () => {
     if (listener)
       expect(error.hint).toContain(
         'applied, acked, attempt, received, restored, peer-replaced, peer-restored, peer-up, peer-down, peer-stale, ' +
-          'dead-letter, verify-done, tombstones-collected, warning, error',
+          'dead-letter, visible, verify-done, tombstones-collected, warning, error',
       );
   });
 

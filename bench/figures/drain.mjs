@@ -56,11 +56,20 @@ export const drain = {
   ],
 };
 
-export async function drainOnce(context, { rows, beat = false, silent = false, shape = {}, options, proxy }) {
+export async function drainOnce(
+  context,
+  { rows, beat = false, silent = false, shape = {}, options, receiving, proxy },
+) {
   const { path, port } = await context.backlog(rows, shape);
   const through = await proxy?.(port);
   const at = through?.behind ?? port;
-  const receiver = await context.receiver({ port: at, timed: beat, silent, columns: shape.columns });
+  const receiver = await context.receiver({
+    port: at,
+    timed: beat,
+    silent,
+    columns: shape.columns,
+    options: receiving,
+  });
   const idleB = await receiver.ask('memory');
   if (beat) await receiver.ask('beat');
   const sender = await context.process({ path, columns: shape.columns });

@@ -4,10 +4,11 @@ import { drain } from './drain.mjs';
 import { endToEnd } from './end-to-end.mjs';
 import { growth } from './growth.mjs';
 import { health } from './health.mjs';
+import { keys } from './keys.mjs';
 import { latency } from './latency.mjs';
 import { million } from './million.mjs';
 import { receive } from './receive.mjs';
 import { slowLink } from './slow-link.mjs';
 
 /** In the order of the report. */
-export const FIGURES = [endToEnd, drain, capture, latency, million, health, receive, careful, growth, slowLink];
+export const FIGURES = [endToEnd, drain, capture, latency, million, health, receive, careful, growth, slowLink, keys];

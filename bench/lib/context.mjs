@@ -67,9 +67,9 @@ export class Context {
   }
 
   /** A receiver: attached, without peers of its own, listening. */
-  async receiver({ port, timed, silent, columns, path, check, expectLetters } = {}) {
+  async receiver({ port, timed, silent, columns, path, check, expectLetters, options } = {}) {
     const worker = await this.process({ columns, path, check });
-    await worker.ask('attach', { id: `b${++this.#serial}`, expectLetters });
+    await worker.ask('attach', { id: `b${++this.#serial}`, expectLetters, options });
     const { port: taken } = await worker.ask('listen', { port, timed, silent });
     return Object.assign(worker, { url: `http://127.0.0.1:${taken}` });
   }

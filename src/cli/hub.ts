@@ -7,6 +7,7 @@ import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
 import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { describeFlags, type Environment, text, type Values } from './flags.ts';
+import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
@@ -37,6 +38,7 @@ export const HUB_FLAGS = {
     batchMs: 'What is received goes out at once.',
     requestTimeoutMs: 'How long an edge may take to answer.',
   }),
+  ...keyFlags,
   ...adminFlags,
   ...processFlags,
 };
@@ -65,10 +67,10 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     process.stdout.write(HUB_HELP);
     return 0;
   }
-  const { flags, peers: edges } = first;
+  const { flags, peers: edges, auth } = first;
   const { id, binding, maxBodyBytes } = flags;
   checkAdminFlags(flags);
-  const { log, logging, server, answerWith } = await begin(flags);
+  const { log, logging, server, answerWith } = await begin(flags, auth !== undefined);
   let opened: Opened | undefined;
   let created: Hub | undefined;
   let door: AdminDoor;
@@ -81,6 +83,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
       maxBodyBytes,
       verify: verifyOption(flags),
       ...settingsOf(flags),
+      ...(auth && { auth }),
     });
     door = await openAdminDoor(created, flags, log);
   } catch (error) {
@@ -99,8 +102,8 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
     members: relay.edges,
     reloadable: RELOADABLE,
-    apply: (next) => {
-      relay.configure(settingsOf(next));
+    apply: (next, keys) => {
+      relay.configure({ ...settingsOf(next), ...(keys && { auth: keys }) });
       Object.assign(logging, { level: next.logLevel, format: next.logFormat });
     },
     log,
@@ -113,6 +116,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     db: flags.db,
     binding: opened.binding,
     edges,
+    ...(relay.trust && { keys: relay.trust.mode }),
     admin: door.url ?? door.socket,
     pid: process.pid,
   });

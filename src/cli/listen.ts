@@ -3,7 +3,7 @@ import http from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import { type Answer, type BodyRead, toHandler, toListener } from '../http/bridge.ts';
+import { type Answer, type BodyRead, type Incoming, toHandler, toListener } from '../http/bridge.ts';
 import { Doorman } from './door.ts';
 import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
@@ -180,8 +180,8 @@ function overcrowded(): Response {
 function withDeadline(answer: Answer, ms: number): Answer {
   return async (incoming) => {
     let late = false;
-    const read = async (max: number): Promise<BodyRead> => {
-      const body = await within(ms, incoming.read(max));
+    const read: Incoming['read'] = async (max, tap): Promise<BodyRead> => {
+      const body = await within(ms, incoming.read(max, tap));
       late = body === undefined;
       if (body === undefined) throw new Error('the client is too slow');
       return body;

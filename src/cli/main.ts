@@ -5,6 +5,7 @@ import { suggest } from '../errors.ts';
 import { type Environment, UsageError } from './flags.ts';
 import { forget } from './forget.ts';
 import { hub } from './hub.ts';
+import { keygen } from './keys.ts';
 import { aliases, migrate } from './migrate.ts';
 import { backup, deadLetters, peers, status, top, verify } from './operate.ts';
 import { report } from './program.ts';
@@ -23,6 +24,7 @@ const COMMANDS: Record<string, { summary: string; run: Command }> = {
   backup: { summary: 'a checked copy of a database that is in use', run: backup },
   migrate: { summary: "change the schema of a node's database: rowcast migrate -db a.db file.sql", run: migrate },
   aliases: { summary: 'the names that tables and columns had before; -drop sends the new ones', run: aliases },
+  keygen: { summary: 'print a new key, as the content of a file for -keys-file: rowcast keygen k1', run: keygen },
   forget: { summary: 'a node is gone for good: rowcast forget -db a.db c', run: forget },
   demo: { summary: 'run three nodes on this machine: write, kill, cut links, and watch', run: demo },
   help: { summary: 'this text, or the help of a command: rowcast help serve', run: help },

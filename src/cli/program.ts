@@ -2,12 +2,13 @@
 
 import { systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import type { Answer, BodyRead } from '../http/bridge.ts';
+import type { Answer, BodyRead, Incoming } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { isLoopback, onlyByName } from './door.ts';
 import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
+import { readableByOthers } from './keys.ts';
 import { type ClientLimits, type Listen, listen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, type Logging, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
@@ -21,16 +22,17 @@ interface Shipping {
 
 export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag wins over its environment variable):';
 
-export const RUNNING_HELP = `There is no authentication: listen on a private network, or behind a proxy that has it.
+export const RUNNING_HELP = `Without keys (-keys-file) there is no authentication: listen on a private network, or behind a proxy that has it. With
+them, peers sign what they send and what they acknowledge; the item routes ask nobody who he is.
 
 Standard output is a log of one JSON object per line (-log-format text: a line of text), written when a state changes:
 started, peer-up, peer-down, peer-stale, tombstones-collected, dead-letter, verify-done, warning, error, reloaded,
 reload-failed, reload-ignored, stopping, stopped. Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
-closed. A second signal ends the program at once. SIGHUP reads -config and the file of URLs again, as does a change of
-either, seen within seconds: URLs, -batch-*, -max-batch-bytes, -request-timeout-ms, -max-backlog-* and -log-* then take
-effect.
+closed. A second signal ends the program at once. SIGHUP reads -config, the file of URLs and that of keys again, as does
+a change of one of them, seen within seconds: URLs, keys, -keys-mode, -peer-id, -batch-*, -max-batch-bytes,
+-request-timeout-ms, -max-backlog-* and -log-* then take effect.
 A file that is wrong changes nothing, and the log says why. Without a file SIGHUP is logged and ignored; where the
 program runs in a terminal, SIGHUP is the end of that, and stops it.
 A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.
@@ -49,12 +51,13 @@ interface BeginFlags extends ClientLimits {
   id: string;
   listen: Listen;
   host: string[];
+  keysFile: string | undefined;
   logLevel: Logging['level'];
   logFormat: Logging['format'];
 }
 
 /** The port comes first: a second start of the same command must not touch the database. */
-export async function begin(flags: BeginFlags): Promise<Begun> {
+export async function begin(flags: BeginFlags, hasKeys: boolean): Promise<Begun> {
   // The database and what SQLite keeps beside it are nobody else's to read.
   process.umask(0o077);
   // Whoever reads the log may go away; the program does not.
@@ -65,7 +68,9 @@ export async function begin(flags: BeginFlags): Promise<Begun> {
   const current: Answer = (incoming) => answer(incoming);
   const local = isLoopback(flags.listen.host);
   const server = await listen(flags.listen, flags, local ? onlyByName(current, flags.host) : current, log);
-  if (!local) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
+  if (!local && !hasKeys) log('warn', 'warning', { code: 'open-to-all', message: OPEN_TO_ALL });
+  const readable = readableByOthers(flags.keysFile);
+  if (readable !== undefined) log('warn', 'warning', { code: 'keys-readable', message: readable });
   return {
     log,
     logging,
@@ -105,9 +110,9 @@ async function pendingChanges(manager: Shipping): Promise<number | null> {
 function guarded(answer: Answer, log: Log): Answer {
   return async (incoming) => {
     let gone = false;
-    const read = async (max: number): Promise<BodyRead> => {
+    const read: Incoming['read'] = async (max, tap): Promise<BodyRead> => {
       try {
-        return await incoming.read(max);
+        return await incoming.read(max, tap);
       } catch (error) {
         gone = true;
         throw error;

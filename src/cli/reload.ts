@@ -2,10 +2,13 @@
  * Reading the configuration again while the program runs: on SIGHUP, and when one of its files has changed. What is wrong
  * with a file is logged, and then nothing changes.
  */
+
+import type { AuthOptions } from '../auth/keys.ts';
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { readConfigFile, readPeersFile, signatureOf } from './config-file.ts';
 import { type Environment, type Flags, flagName, parseFlags, type Values } from './flags.ts';
+import { type KeyValues, readAuth } from './keys.ts';
 import type { Log } from './log.ts';
 
 /** How often the files are looked at. */
@@ -19,6 +22,8 @@ export interface Configured<F extends Flags> {
   /** Those of the flags and those of the file. */
   peers: string[];
   files: string[];
+  /** The keys; undefined where there are none. */
+  auth: AuthOptions | undefined;
 }
 
 /** Which flags name the peers: of a node, or of a hub. */
@@ -44,8 +49,8 @@ export function configured<F extends Flags>(
   const parse = description[names.peer]?.parse as (url: string) => string;
   const listed = path === undefined ? [] : readPeersFile(`-${flagName(names.file)}`, path, parse);
   const peers = [...new Set([...(values[names.peer] as string[]), ...listed])];
-  const files = [values.config, path].filter((file) => typeof file === 'string');
-  return { flags, peers, files };
+  const files = [values.config, path, values.keysFile].filter((file) => typeof file === 'string');
+  return { flags, peers, files, auth: readAuth(values as KeyValues, env) };
 }
 
 /** A node's peers, or a hub's edges. */
@@ -62,8 +67,8 @@ export interface ReloadOptions<F extends Flags> {
   members: Members;
   /** The flags that can be changed at run time besides the peers. */
   reloadable: readonly (keyof F & string)[];
-  /** Is told the present values of these flags where one of them has changed. */
-  apply(flags: Values<F>): void;
+  /** Is told the present values of these flags, and the keys, where one of them has changed. */
+  apply(flags: Values<F>, auth: AuthOptions | undefined): void;
   log: Log;
   clock: Clock;
 }
@@ -98,7 +103,7 @@ export class Reload<F extends Flags> {
   }
 
   get #files(): string[] {
-    return this.#o.first.files;
+    return this.#now.files;
   }
 
   #look(): string {
@@ -123,7 +128,8 @@ export class Reload<F extends Flags> {
     const { log, read } = this.#o;
     if (this.#stop.signal.aborted) return;
     if (this.#files.length === 0) {
-      const message = 'there is nothing to reload: start with -config or -peers-file, or restart with other flags';
+      const message =
+        'there is nothing to reload: start with -config, -peers-file or -keys-file, or restart with other flags';
       log('info', 'reload-ignored', {
         signal: 'SIGHUP',
         message: message.replace('peers', this.#o.names.file.replace('File', '')),
@@ -156,9 +162,13 @@ export class Reload<F extends Flags> {
     const ignored = differing.filter((key) => !reloadable.includes(key)).map(flagName);
     const added = next.peers.filter((url) => !before.peers.includes(url));
     const removed = before.peers.filter((url) => !next.peers.includes(url));
-    if (changed.length > 0) apply(next.flags);
+    // Whether there are keys at all is said at the start.
+    const auth = before.auth && next.auth ? next.auth : before.auth;
+    if (auth !== next.auth) ignored.push(KEYS);
+    const rekeyed = !same(auth, before.auth);
+    if (changed.length > 0 || rekeyed) apply(next.flags, auth);
     // What can be said again by the next reload is not taken for said: each step counts when it is done.
-    this.#now = { ...before, flags: keeping(next.flags, before.flags, ignored) };
+    this.#now = { ...before, auth, files: next.files, flags: keeping(next.flags, before.flags, ignored) };
     for (const url of added) {
       await members.add(url);
       this.#now = { ...this.#now, peers: [...this.#now.peers, url] };
@@ -171,9 +181,12 @@ export class Reload<F extends Flags> {
       const message = `read at the start alone: restart to change ${ignored.join(', ')}`;
       log('warn', 'reload-ignored', { keys: ignored, message });
     }
-    log('info', 'reloaded', { added, removed, changed: changed.map(flagName) });
+    log('info', 'reloaded', { added, removed, changed: [...changed.map(flagName), ...(rekeyed ? [KEYS] : [])] });
   }
 }
+
+/** What is said to have changed where the content of the keys has. */
+const KEYS = 'keys';
 
 /** The new flags, but those that are read once stay what the program runs with. */
 function keeping<V extends object>(next: V, before: V, ignored: string[]): V {

@@ -7,11 +7,12 @@ import { attach, type Manager, type Settings } from '../index.ts';
 import { collectMetrics, type Metrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
-
 import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
+import { isLoopback } from './door.ts';
 import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
 import { respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
+import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
 import { logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
@@ -53,6 +54,7 @@ export const SERVE_FLAGS = {
   ),
   tombstonesKeep: keepFlag,
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
+  ...keyFlags,
   ...backlogFlags,
   ...adminFlags,
   ...processFlags,
@@ -87,10 +89,10 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     process.stdout.write(SERVE_HELP);
     return 0;
   }
-  const { flags, peers } = first;
+  const { flags, peers, auth } = first;
   const { binding, busyMs, synchronous, maxBodyBytes } = flags;
   checkAdminFlags(flags);
-  const { log, logging, server, answerWith } = await begin(flags);
+  const { log, logging, server, answerWith } = await begin(flags, auth !== undefined);
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
@@ -101,7 +103,11 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     const routed = preparedItems(opened.db, flags.table);
     const { tombstonesKeep: keep } = flags;
     const beside = { maxBodyBytes, verify: verifyOption(flags), tombstones: { keep } };
-    manager = attach(opened.db, { id: flags.id, peers, ...beside, ...settingsOf(flags) }, tables);
+    manager = attach(
+      opened.db,
+      { id: flags.id, peers, ...beside, ...settingsOf(flags), ...(auth && { auth }) },
+      tables,
+    );
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
     door = await openAdminDoor(manager, flags, log);
@@ -127,8 +133,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
       remove: (url) => running.peers.remove(url),
     },
     reloadable: [...RELOADABLE, ...BACKLOG_FLAGS],
-    apply: (next) => {
-      running.configure(settingsOf(next));
+    apply: (next, keys) => {
+      running.configure({ ...settingsOf(next), ...(keys && { auth: keys }) });
       Object.assign(logging, { level: next.logLevel, format: next.logFormat });
     },
     log,
@@ -142,10 +148,14 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     binding: opened.binding,
     tables,
     peers,
+    ...(manager.trust && { keys: manager.trust.mode }),
     admin: door.url ?? door.socket,
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
+  if (auth && store && !isLoopback(flags.listen.host)) {
+    log('warn', 'warning', { code: 'open-to-all', message: ITEMS_OPEN });
+  }
   manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
   manager.on('tombstones-collected', (collected) => log('info', 'tombstones-collected', { ...collected }));
   if (!store && tables.some(isItems)) {
@@ -166,6 +176,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   log('info', 'stopped', outcome);
   return 0;
 }
+
+const ITEMS_OPEN =
+  'listening on more than loopback: peers need a key, but whoever can reach this port can read and write by the item routes';
 
 const BACKLOG_FLAGS = Object.keys(backlogFlags) as (keyof typeof backlogFlags)[];
 

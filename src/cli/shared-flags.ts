@@ -6,7 +6,6 @@ import {
   type Config,
   EVERY_RULE,
   ID_RULE,
-  isId,
   KEEP_RULE,
   keepMs,
   normalisePeer,
@@ -16,6 +15,7 @@ import {
   VERIFY,
 } from '../config.ts';
 import { messageOf } from '../errors.ts';
+import { isNodeId } from '../wire/protocol.ts';
 import { choice, file, integer, limit, text, UsageError } from './flags.ts';
 import { parseListen } from './listen.ts';
 import { FORMATS, LEVELS } from './log.ts';
@@ -97,6 +97,9 @@ export const RELOADABLE = [
   'batchSize',
   'maxBatchBytes',
   'requestTimeoutMs',
+  'keysFile',
+  'keysMode',
+  'peerId',
   'logLevel',
   'logFormat',
 ] as const;
@@ -156,7 +159,7 @@ export const processFlags = {
 };
 
 function parseId(value: string): string {
-  if (isId(value)) return value;
+  if (isNodeId(value)) return value;
   throw new UsageError(ID_RULE);
 }
 

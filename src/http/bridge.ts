@@ -1,5 +1,6 @@
 /** One answer function, two ways to be asked: the Web's Request -> Response, and node:http's listener. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Sender } from '../auth/requests.ts';
 import { Budget, type Share } from './budget.ts';
 
 /** A request, reduced to what a route needs. */
@@ -9,10 +10,14 @@ export interface Incoming {
   /** What stands behind the question mark of the URL. */
   query?: string;
   header(name: string): string | null | undefined;
-  /** Reads the body, or says why not without reading further. */
-  read(maxBytes: number): Promise<BodyRead>;
+  /** Reads the body, or says why not without reading further. `tap` is shown every part of it as it arrives. */
+  read(maxBytes: number, tap?: (chunk: Uint8Array) => void): Promise<BodyRead>;
   /** Counts what a body has become besides, unpacked for instance; false where there is no room for it now. */
   hold(bytes: number): boolean;
+  /** Where it comes from, where that is known. */
+  address?: string | undefined;
+  /** Who has signed it, once that is verified. */
+  sender?: Sender;
 }
 
 /** `no-room`: with the bodies of all other requests it would be too much at this moment. */
@@ -33,7 +38,7 @@ export function toHandler(answer: Answer, budget = new Budget()): (request: Requ
       path: new URL(request.url).pathname,
       query: new URL(request.url).search.slice(1),
       header: (name) => request.headers.get(name),
-      read: (max) => readStream(request.body, max, share),
+      read: (max, tap) => readStream(request.body, max, share, tap),
       hold: (bytes) => share.take(bytes),
     }));
     return new Response(request.method === 'HEAD' ? null : body, { status, headers });
@@ -51,8 +56,9 @@ export function toListener(
       path: (request.url ?? '/').split('?')[0] as string,
       query: (request.url ?? '').split('?')[1] ?? '',
       header: (name) => request.headers[name] as string | undefined,
-      read: (max) => readMessage(request, max, share),
+      read: (max, tap) => readMessage(request, max, share, tap),
       hold: (bytes) => share.take(bytes),
+      address: request.socket?.remoteAddress,
     })).then(({ status, headers, body }) => {
       // The application has answered by itself, or hung up: writing again would throw where nobody can catch it.
       if (response.headersSent) return;
@@ -80,24 +86,32 @@ async function answering(answer: Answer, budget: Budget, incoming: (share: Share
 
 class AlreadyRead extends Error {}
 
-async function readStream(stream: ReadableStream<Uint8Array> | null, max: number, share: Share): Promise<BodyRead> {
+type Tap = ((chunk: Uint8Array) => void) | undefined;
+
+async function readStream(
+  stream: ReadableStream<Uint8Array> | null,
+  max: number,
+  share: Share,
+  tap: Tap,
+): Promise<BodyRead> {
   if (!stream) return new Uint8Array();
-  return collect(stream as unknown as AsyncIterable<Uint8Array>, max, share);
+  return collect(stream as unknown as AsyncIterable<Uint8Array>, max, share, tap);
 }
 
-async function readMessage(request: IncomingMessage, max: number, share: Share): Promise<BodyRead> {
+async function readMessage(request: IncomingMessage, max: number, share: Share, tap: Tap): Promise<BodyRead> {
   // A body parser before us (express.json) has consumed the stream; what it made of it is no longer exact.
   if (request.readableEnded) throw new AlreadyRead('the body was already read: mount Rowcast before any body parser');
-  return collect(request as AsyncIterable<Uint8Array>, max, share);
+  return collect(request as AsyncIterable<Uint8Array>, max, share, tap);
 }
 
-async function collect(chunks: AsyncIterable<Uint8Array>, max: number, share: Share): Promise<BodyRead> {
+async function collect(chunks: AsyncIterable<Uint8Array>, max: number, share: Share, tap: Tap): Promise<BodyRead> {
   const parts: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of chunks) {
     size += chunk.byteLength;
     if (size > max) return 'too-large';
     if (!share.take(chunk.byteLength)) return 'no-room';
+    tap?.(chunk);
     parts.push(chunk);
   }
   return parts.length === 1 ? (parts[0] as Uint8Array) : Buffer.concat(parts);

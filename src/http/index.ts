@@ -1,13 +1,27 @@
 /** `rowcast/http`: `/sync` and `/health`, as a Web-standard handler and as a listener for node:http. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { toHandler, toListener } from './bridge.ts';
-import { type HttpOptions, type Replica, respond } from './respond.ts';
+import { type AuthOptions, createKeyring } from '../auth/keys.ts';
+import { Trust } from '../auth/trust.ts';
+import { systemClock } from '../clock.ts';
+import { RowcastError } from '../errors.ts';
+import { type Answer, toHandler, toListener } from './bridge.ts';
+import type { Exposition } from './probes.ts';
+import { type Replica, respond } from './respond.ts';
 
-export type { HttpOptions, Replica } from './respond.ts';
+export type { Replica } from './respond.ts';
+
+export interface HttpOptions {
+  /** A prefix before `/sync` and `/health`, such as `/replication`. */
+  prefix?: string;
+  /** Keys for a replica of your own. A manager or a hub that was given `auth` brings them, and needs nothing here. */
+  auth?: AuthOptions;
+  /** Served at `/metrics`; without it there is nothing. */
+  metrics?: Exposition | undefined;
+}
 
 /** `Request -> Response`, for Bun.serve, Hono and everything else that speaks the Web's types. */
 export function createHandler(manager: Replica, options: HttpOptions = {}): (request: Request) => Promise<Response> {
-  return toHandler((incoming) => respond(manager, options, incoming));
+  return toHandler(answering(manager, options));
 }
 
 /** For `http.createServer(listener)`, and for Express before any body parser. */
@@ -15,5 +29,17 @@ export function createListener(
   manager: Replica,
   options: HttpOptions = {},
 ): (request: IncomingMessage, response: ServerResponse) => void {
-  return toListener((incoming) => respond(manager, options, incoming));
+  return toListener(answering(manager, options));
+}
+
+function answering(manager: Replica, { prefix, auth, metrics }: HttpOptions): Answer {
+  const { id } = manager;
+  if (auth && id === undefined) {
+    throw new RowcastError(
+      'INVALID_OPTION',
+      'option "auth" needs a replica that has an id: it signs its answers by it',
+    );
+  }
+  const trust = auth && new Trust(createKeyring(auth), { id: id as string, clock: systemClock, warn: () => {} });
+  return (incoming) => respond(manager, { prefix, trust, metrics }, incoming);
 }

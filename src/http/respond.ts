@@ -1,5 +1,7 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 
+import { isPeerPath } from '../auth/requests.ts';
+import type { Trust } from '../auth/trust.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack, unpackedMax } from '../wire/gzip.ts';
@@ -15,6 +17,7 @@ import {
   SYNC_PATH,
 } from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
+import { letIn } from './gate.ts';
 import { type Exposition, probeAt } from './probes.ts';
 
 /** Who asks, by its headers. */
@@ -35,26 +38,42 @@ export interface Replica {
   hello?(said: string): Record<string, string> | Promise<Record<string, string>>;
   /** The largest body that it takes; a request is not read any further. */
   readonly maxBodyBytes: number;
+  /** Its keys; without them whoever asks is answered. */
+  readonly trust?: Trust | undefined;
 }
 
-export interface HttpOptions {
-  /** A prefix before `/sync` and `/health`, such as `/replication`. */
-  prefix?: string;
+export interface RespondOptions {
+  prefix?: string | undefined;
+  /** In place of those that the replica brings. */
+  trust?: Trust | undefined;
   /** Served at `/metrics`; without it there is nothing. */
   metrics?: Exposition | undefined;
 }
 
 const JSON_TYPE = { 'content-type': 'application/json' };
 
-export async function respond(manager: Replica, options: HttpOptions, incoming: Incoming): Promise<Outgoing> {
+export async function respond(manager: Replica, options: RespondOptions, incoming: Incoming): Promise<Outgoing> {
   const path = withoutPrefix(incoming.path, options.prefix ?? '');
+  const trust = options.trust ?? manager.trust;
+  if (!trust || !isPeerPath(path)) return await route(manager, options, path, incoming);
+  return await letIn(trust, path, incoming, {
+    peer: (verified) => route(manager, options, path, verified),
+    stranger: (unknown) => (isReading(unknown) ? briefHealth(manager) : Promise.resolve(notAllowed('GET, HEAD'))),
+  });
+}
+
+async function route(
+  manager: Replica,
+  options: RespondOptions,
+  path: string | undefined,
+  incoming: Incoming,
+): Promise<Outgoing> {
   if (path === HEALTH_PATH) {
-    if (incoming.method !== 'GET' && incoming.method !== 'HEAD') return notAllowed('GET, HEAD');
+    if (!isReading(incoming)) return notAllowed('GET, HEAD');
     return await healthOf(manager, incoming.header(ROWCAST_HEADER));
   }
   const probe = path === undefined ? undefined : probeAt(path, manager, options.metrics);
-  if (probe)
-    return incoming.method === 'GET' || incoming.method === 'HEAD' ? await probe(incoming) : notAllowed('GET, HEAD');
+  if (probe) return isReading(incoming) ? await probe(incoming) : notAllowed('GET, HEAD');
   const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
   if (answerTo) return await question(manager, answerTo, incoming);
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
@@ -126,6 +145,16 @@ async function healthOf(manager: Replica, said: string | null | undefined): Prom
   } catch (error) {
     return refused(503, messageOf(error));
   }
+}
+
+/** What a load balancer needs, and no more: who has no key is told nothing of peers and rows. */
+async function briefHealth(manager: Replica): Promise<Outgoing> {
+  const { status, headers } = await healthOf(manager, undefined);
+  return { status, headers, body: JSON.stringify({ ok: status === 200 }) };
+}
+
+function isReading({ method }: Incoming): boolean {
+  return method === 'GET' || method === 'HEAD';
 }
 
 function withoutPrefix(path: string, prefix: string): string | undefined {

@@ -10,6 +10,7 @@ import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import { type CheckedConfig, normalisePeer } from '../config.ts';
 import type { Emitter } from '../events.ts';
 import { asFailure } from '../receive/answer.ts';
+import type { Bond } from '../send/bond.ts';
 import { comparing } from '../send/question.ts';
 import type { Shipper } from '../send/shipper.ts';
 import type { Post } from '../send/transport.ts';
@@ -23,6 +24,8 @@ export interface HubComparisonsOptions {
   random: () => number;
   stopped: AbortSignal;
   fetch: Post;
+  /** Where there are keys. */
+  bond(url: string): Bond | undefined;
   links(): { edge: Edge; shipper: Shipper }[];
   remembered: Map<string, VerifyNote>;
 }
@@ -131,11 +134,11 @@ export class HubComparisons {
   }
 
   #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
-    const { config, clock, fetch, stopped, links } = this.#o;
+    const { config, clock, fetch, stopped, links, bond } = this.#o;
     const { requestTimeoutMs, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
     const another = (to: string, said: string): Promise<string | undefined> => this.#store.company.another(to, said);
-    const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped };
+    const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped, bond: bond(url) };
     const from = links().find(({ edge }) => edge.url === url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false });

@@ -40,6 +40,11 @@ export class Edge {
     return this.#row.inc;
   }
 
+  /** The node that has shown the key here, as of the start. */
+  get pinned(): string | undefined {
+    return this.#row.pinned;
+  }
+
   /** Whose changes are not to be sent here: the database that answers here, or the id of a plain node. */
   get ownOrigin(): string | undefined {
     if (this.position < this.#row.anewUpto) return undefined;

@@ -2,6 +2,7 @@
 
 import type { VerifySummary } from '../compare/notes.ts';
 import { messageOf } from '../errors.ts';
+import type { BondHealth } from '../send/bonds.ts';
 import type { Loop } from '../send/loop.ts';
 import type { PeerCondition } from '../send/shipper.ts';
 import type { Edge } from './edges.ts';
@@ -23,6 +24,10 @@ export interface EdgeHealth {
   last_error: string | null;
   /** What the latest comparison with it has found; null before the first. */
   verified: VerifySummary | null;
+  /** Where there are keys: the node that must answer there, whether it has shown the key, and its clock. */
+  pinned?: string | null;
+  signed?: 'yes' | 'not-yet' | 'exempt';
+  clock_offset_ms?: number;
 }
 
 export interface HubHealth {
@@ -48,9 +53,11 @@ interface Subject {
   faults: string[];
   now: number;
   verified(url: string): VerifySummary | undefined;
+  /** Where there are keys. */
+  bonded(url: string): BondHealth | undefined;
 }
 
-export async function hubHealth({ id, store, links, faults, now, verified }: Subject): Promise<HubHealth> {
+export async function hubHealth({ id, store, links, faults, now, verified, bonded }: Subject): Promise<HubHealth> {
   // As they are at this moment: while the store counts, an edge may advance.
   const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
   const counts = await store.counts(asked).catch(
@@ -74,6 +81,7 @@ export async function hubHealth({ id, store, links, faults, now, verified }: Sub
       last_acked_at: shipper.lastAckedAt ?? null,
       last_error: shipper.lastError ?? null,
       verified: verified(edge.url) ?? null,
+      ...bonded(edge.url),
     };
   });
   const problems = [...counts.problems, ...faults];

@@ -1,11 +1,12 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
+import type { Trust } from '../auth/trust.ts';
 import { chance } from '../chance.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import { type CheckedConfig, type Config, checkConfig, checkSettings, type Settings } from '../config.ts';
+import { type CheckedConfig, type Config, checkConfig, checkSettings, replaceKeys, type Settings } from '../config.ts';
 import type { DeadLetter } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { Emitter, type EventName, type Listener } from '../events.ts';
@@ -14,6 +15,7 @@ import type { FlushResult, Received } from '../index.ts';
 import type { Facts } from '../observe/facts.ts';
 import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import type { RetryResult } from '../receive/retry.ts';
+import { type BondHealth, Bonds } from '../send/bonds.ts';
 import { flushAll } from '../send/loop.ts';
 import type { Company } from '../send/shipment.ts';
 import { type Pace, Shipper } from '../send/shipper.ts';
@@ -55,6 +57,8 @@ export interface Hub {
   receive(body: string | Uint8Array, options?: ReceiveOptions): Promise<Received>;
   /** The largest body that `receive` takes. */
   readonly maxBodyBytes: number;
+  /** Its keys, where it was given `auth`: `rowcast/http` lets in whom they let in. */
+  readonly trust: Trust | undefined;
   health(): Promise<HubHealth>;
   /** health(), and what a dashboard draws beside it: letters by cause, sizes. */
   status(): Promise<HubHealth & Facts>;
@@ -129,6 +133,8 @@ class Relay implements Hub {
   readonly #stopped = new AbortController();
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
+  /** Where there are keys. */
+  readonly #bonds: Bonds | undefined;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -154,6 +160,16 @@ class Relay implements Hub {
       sending.close();
       asking.close();
     };
+    this.#bonds =
+      config.auth &&
+      new Bonds(config.auth, {
+        nodeId: this.id,
+        clock: this.#clock,
+        get: asking.get as Ask,
+        kept: new Map(edges.flatMap(({ url, pinned }) => (pinned === undefined ? [] : [[url, pinned]]))),
+        keep: (url, id) => store.pinEdge(url, id),
+        warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
+      });
     const shipper = (edge: Edge): Shipper =>
       new Shipper({
         nodeId: config.id,
@@ -168,17 +184,20 @@ class Relay implements Hub {
         events: this.#events,
         faults: this.#faults,
         pace,
+        bond: this.#bonds?.of(edge.url),
       });
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
       introduction: (url) => store.company.toEdge(url),
+      bond: (url) => this.#bonds?.of(url),
       clock: this.#clock,
       events: this.#events,
       onAsked: (edge) => this.#roster.nudge(edge),
     });
     const refuseIfStopped = (): void => this.#refuseIfStopped();
-    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, refuseIfStopped });
+    const onRemoved = (url: string): void => this.#bonds?.forget(url);
+    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, onRemoved, refuseIfStopped });
     this.edges = this.#roster;
     this.#comparisons = new HubComparisons(store, {
       config,
@@ -187,6 +206,7 @@ class Relay implements Hub {
       random: config.random ?? chance,
       stopped: this.#stopped.signal,
       fetch: sending.fetch,
+      bond: (url) => this.#bonds?.of(url),
       links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
       remembered: kept.verified,
     });
@@ -225,6 +245,10 @@ class Relay implements Hub {
     });
   }
 
+  get trust(): Trust | undefined {
+    return this.#bonds?.trust;
+  }
+
   async hello(said: string): Promise<Record<string, string>> {
     this.#refuseIfStopped();
     await this.#store.company.hello(said);
@@ -261,6 +285,7 @@ class Relay implements Hub {
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
+    const bonded = (url: string): BondHealth | undefined => this.#bonds?.healthOf(url);
     const faults = this.#faults.problems();
     return hubHealth({
       id: this.id,
@@ -269,6 +294,7 @@ class Relay implements Hub {
       faults,
       now: this.#clock.now(),
       verified,
+      bonded,
     });
   }
 
@@ -283,7 +309,9 @@ class Relay implements Hub {
 
   configure(settings: HubSettings): void {
     this.#refuseIfStopped();
-    Object.assign(this.#pace, checkSettings(settings, 'hub'));
+    const checked = checkSettings(settings, 'hub');
+    replaceKeys(this.#bonds?.keyring, checked.auth);
+    Object.assign(this.#pace, checked.settings);
     this.#roster.nudge();
   }
 

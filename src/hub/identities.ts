@@ -2,9 +2,10 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
+import type { Bond } from '../send/bond.ts';
 import { askHealth, nodeIdIn } from '../send/request.ts';
 import type { Ask } from '../send/transport.ts';
-import { ROWCAST_HEADER } from '../wire/protocol.ts';
+import { NODE_ID_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Edge } from './edges.ts';
 
 /** How long a `/health` may take, and the pauses before the next: while the edge is not known, and once it is. */
@@ -20,6 +21,8 @@ export interface IdentityOptions {
   get: Ask;
   /** The header for a request to an edge. */
   introduction(url: string): Promise<string>;
+  /** Where there are keys. */
+  bond(url: string): Bond | undefined;
   clock: Clock;
   events: Emitter;
   /** An edge was asked: it may be shipped to now. */
@@ -136,10 +139,12 @@ export class EdgeIdentities {
     const request = new AbortController();
     this.#requests.set(url, request);
     try {
-      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal };
+      const bond = this.#o.bond(url);
+      const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal, bond };
       const { status, body, header } = await askHealth(this.#o.get, url, await this.#o.introduction(url), options);
       // 503 is what a node answers that is not well; it is still that node.
-      const id = status === 200 || status === 503 ? nodeIdIn(body) : undefined;
+      const isNode = status === 200 || status === 503;
+      const id = isNode ? ((bond && header(NODE_ID_HEADER)) ?? nodeIdIn(body)) : undefined;
       return id === undefined ? undefined : { id, said: header(ROWCAST_HEADER) };
     } catch {
       return undefined;

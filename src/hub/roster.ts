@@ -34,6 +34,8 @@ export interface EdgeRosterOptions {
   identities: EdgeIdentities;
   /** The loop of an edge, not yet started. */
   shipper(edge: Edge): Shipper;
+  /** It is none of the edges any more. */
+  onRemoved(url: string): void;
   /** Throws once the hub was stopped. */
   refuseIfStopped(): void;
 }
@@ -103,6 +105,7 @@ export class EdgeRoster implements Edges {
         throw error;
       }
       this.links = this.links.filter((other) => other !== link);
+      this.#o.onRemoved(edge.url);
     });
   }
 

@@ -199,6 +199,11 @@ export class SqliteHubStore implements HubStore {
     this.#db.transaction(() => this.#db.run(sql, paused ? 1 : 0, url), { durable: true });
   }
 
+  async pinEdge(url: string, nodeId: string): Promise<void> {
+    const sql = 'UPDATE _hub_edges SET pinned = ? WHERE url = ?';
+    this.#db.transaction(() => this.#db.run(sql, nodeId, url), { durable: true });
+  }
+
   async reseedEdge(url: string): Promise<EdgeRow> {
     const sql = `UPDATE _hub_edges SET position = 0, anew_upto = ${LATEST} WHERE url = ?`;
     this.#db.transaction(() => this.#db.run(sql, url));
@@ -267,9 +272,9 @@ export class SqliteHubStore implements HubStore {
     return row;
   }
 
-  #edge({ url, position, node_id, inc, anew_upto: anewUpto, paused }: StoredEdge): EdgeRow {
+  #edge({ url, position, node_id, inc, anew_upto: anewUpto, paused, pinned }: StoredEdge): EdgeRow {
     const generation = this.#generationOf(url);
-    const known = { nodeId: node_id ?? undefined, inc: inc ?? undefined };
+    const known = { nodeId: node_id ?? undefined, inc: inc ?? undefined, pinned: pinned ?? undefined };
     return { url, position, ...known, anewUpto, paused: paused === 1, generation };
   }
 
@@ -313,9 +318,10 @@ interface StoredEdge {
   paused: number;
   inc: string | null;
   anew_upto: Seq;
+  pinned: string | null;
 }
 
-const EDGES = 'SELECT url, position, node_id, paused, inc, anew_upto FROM _hub_edges';
+const EDGES = 'SELECT url, position, node_id, paused, inc, anew_upto, pinned FROM _hub_edges';
 
 function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
   return {

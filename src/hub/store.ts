@@ -77,6 +77,8 @@ export interface HubStore {
   edge(url: string): Promise<EdgeRow>;
   /** Notes, and flushes, that nothing is to be sent there, or that it is again. */
   pauseEdge(url: string, paused: boolean): Promise<void>;
+  /** Notes, and flushes, which node has shown the key at a URL. */
+  pinEdge(url: string, nodeId: string): Promise<void>;
   /** The edge begins at 0 once more, in the next generation. */
   reseedEdge(url: string): Promise<EdgeRow>;
   /**
@@ -182,6 +184,8 @@ export interface EdgeRow {
   inc: string | undefined;
   /** Up to there it is sent what it brought itself, too. */
   anewUpto: Seq;
+  /** The node that has shown the key at this URL. */
+  pinned: string | undefined;
   paused: boolean;
   /** Tells apart the nodes that were at this URL one after the other. */
   generation: number;

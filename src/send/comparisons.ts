@@ -15,6 +15,7 @@ import type { Emitter } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
+import type { Bond } from './bond.ts';
 import type { NodeCompany } from './company.ts';
 import type { PeerOutbox } from './outbox.ts';
 import { deliveredUpTo } from './peers.ts';
@@ -33,6 +34,8 @@ export interface ComparisonsOptions {
   fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post>;
   /** What this node says of itself to a peer, and which database that peer is. */
   company: Pick<NodeCompany, 'introduction' | 'another'>;
+  /** Where there are keys. */
+  bond(peer: string): Bond | undefined;
   /** Those that are configured at the moment. */
   peers(): string[];
   shippers(): Shipper[];
@@ -101,6 +104,7 @@ export class Comparisons {
       clock,
       requestTimeoutMs: config.requestTimeoutMs,
       stopped,
+      bond: this.#o.bond(peer),
     };
     return { ledger: this.ledger, ...comparing(asker, peer, take, withdrawn) };
   }

@@ -12,6 +12,7 @@ import {
   ROWCAST_HEADER,
   SEND_AGAIN_HEADER,
 } from '../wire/protocol.ts';
+import type { Bond } from './bond.ts';
 import { Link, type Packed, plain } from './link.ts';
 import { askHealth, NoAnswer, nodeIdIn, type PeerAnswer, postBatch } from './request.ts';
 import type { Company, Shipment } from './shipment.ts';
@@ -49,6 +50,8 @@ export interface CourierOptions {
   untilSent: () => Promise<void>;
   clock: Clock;
   pace: { readonly requestTimeoutMs: number };
+  /** Where there are keys. */
+  bond?: Bond | undefined;
   /** Aborted when nothing more is to be sent; it ends what is on its way. */
   stopped: AbortSignal;
   onAttempt(attempt: Attempt): void;
@@ -131,10 +134,10 @@ export class Courier<P> {
 
   /** Asks the peer how it is. */
   async ask(): Promise<Pulse> {
-    const { get, peer, company, clock, stopped } = this.#o;
+    const { get, peer, company, clock, stopped, bond } = this.#o;
     if (!get) return { kind: 'unknown' };
     try {
-      const options = { clock, stopped, timeoutMs: HEALTH_MS };
+      const options = { clock, stopped, timeoutMs: HEALTH_MS, bond };
       const { status, body, header } = await askHealth(get, peer, await company.introduction(), options);
       const nodeId = nodeIdIn(body);
       if (nodeId !== undefined) {
@@ -158,7 +161,7 @@ export class Courier<P> {
     withdrawn: AbortSignal | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
-    const { nodeId, peer, company, fetch, clock, stopped } = this.#o;
+    const { nodeId, peer, company, fetch, clock, stopped, bond } = this.#o;
     const { requestTimeoutMs: timeoutMs } = this.#o.pace;
     const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
     const headers = { ...packed.headers, ...asks };
@@ -171,6 +174,7 @@ export class Courier<P> {
         clock,
         timeoutMs,
         stopped,
+        bond,
         ...(withdrawn && { withdrawn }),
       });
       verdict = await this.#weighed(

@@ -71,8 +71,21 @@ export function enrolPeers(
       }
       noteSnapshot(db, peer, attachment.now());
     }
+    // One that is taken out, and named again later, is a new one: whoever answers there then is kept to.
+    db.run(`UPDATE main._peer_state SET pinned = NULL WHERE pinned IS NOT NULL AND NOT (${OF_ANY_ATTACHMENT})`);
     pruneChanges(db, peers);
   });
+}
+
+/** By URL: the node that has shown the key there. */
+export function pinnedPeers(db: Connection): Map<string, string> {
+  const sql = 'SELECT peer_url AS url, pinned AS id FROM main._peer_state WHERE pinned IS NOT NULL';
+  return new Map(db.all<{ url: string; id: string }>(sql).map(({ url, id }) => [url, id]));
+}
+
+export function pinPeer(db: Connection, peer: string, id: string): void {
+  const sql = 'UPDATE main._peer_state SET pinned = ? WHERE peer_url = ?';
+  db.transaction(() => db.run(sql, id, peer), { durable: true });
 }
 
 /**

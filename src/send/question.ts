@@ -5,6 +5,7 @@ import type { Exchange } from '../compare/verify.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
 import { BATCH_CHANGES_MAX, ROWCAST_HEADER } from '../wire/protocol.ts';
+import type { Bond } from './bond.ts';
 import { type PeerAnswer, postBatch, postQuestion, type RequestOptions } from './request.ts';
 import type { Post } from './transport.ts';
 import { judge } from './verdict.ts';
@@ -19,6 +20,7 @@ export interface Asker {
   clock: Clock;
   requestTimeoutMs: number;
   stopped: AbortSignal;
+  bond?: Bond | undefined;
 }
 
 /** How rows and questions get to a peer, for a comparison with it; `take` applies what it sends. */
@@ -46,7 +48,7 @@ async function question(
   const bytes = new TextEncoder().encode(body);
   const introduction = await asker.introduction(peer);
   const request = { nodeId, introduction, body: bytes };
-  const answer = await postQuestion(fetch, peer + path, request, optionsOf(asker, withdrawn));
+  const answer = await postQuestion(fetch, peer, path, request, optionsOf(asker, withdrawn));
   const said = answer.header(ROWCAST_HEADER);
   const objection = said === null ? undefined : await asker.another(peer, said);
   if (objection !== undefined) throw new Error(objection);
@@ -70,6 +72,6 @@ async function handOver(
   }
 }
 
-function optionsOf({ clock, requestTimeoutMs, stopped }: Asker, withdrawn?: AbortSignal): RequestOptions {
-  return { clock, timeoutMs: requestTimeoutMs, stopped, ...(withdrawn && { withdrawn }) };
+function optionsOf({ clock, requestTimeoutMs, stopped, bond }: Asker, withdrawn?: AbortSignal): RequestOptions {
+  return { clock, timeoutMs: requestTimeoutMs, stopped, bond, ...(withdrawn && { withdrawn }) };
 }

@@ -6,6 +6,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
+import { type Bond, NotProven, type RawAnswer, type Unsigned } from './bond.ts';
 import type { Ask, BoundedResponse, Post } from './transport.ts';
 
 /** A complete answer; a torn one is an error. */
@@ -22,6 +23,8 @@ export interface RequestOptions {
   stopped: AbortSignal;
   /** Aborted to take this one request back. */
   withdrawn?: AbortSignal;
+  /** Where there are keys: it signs the request, and has the answer prove what it must. */
+  bond?: Bond | undefined;
 }
 
 /** How long an answer may be: it names, at most, each change of the batch with a reason. A longer one is not read. */
@@ -48,12 +51,8 @@ export function postBatch(
   batch: { nodeId: string; introduction: string; body: Body; count: number; headers: Record<string, string> },
   options: RequestOptions,
 ): Promise<PeerAnswer> {
-  const identity = { [NODE_ID_HEADER]: batch.nodeId, [ROWCAST_HEADER]: batch.introduction };
-  const headers = { 'content-type': 'application/json', ...batch.headers, ...identity };
   const answerBytes = ANSWER_BYTES + batch.count * ANSWER_BYTES_A_CHANGE;
-  return exchange(options, answerBytes, (signal) =>
-    post(peer + SYNC_PATH, { method: 'POST', headers, body: batch.body, redirect: 'manual', signal }),
-  );
+  return postTo(post, peer, SYNC_PATH, batch, answerBytes, options);
 }
 
 /** What a comparison may answer: some thousand ids, or as many rows as one batch has. */
@@ -62,21 +61,59 @@ const ANSWER_BYTES_COMPARED = 16 * 1024 * 1024;
 /** Asks for something at one of a peer's addresses. Throws NoAnswer. */
 export function postQuestion(
   post: Post,
-  url: string,
-  { nodeId, introduction, body }: { nodeId: string; introduction: string; body: Body },
+  peer: string,
+  path: string,
+  question: { nodeId: string; introduction: string; body: Body },
   options: RequestOptions,
 ): Promise<PeerAnswer> {
+  return postTo(post, peer, path, { ...question, headers: {} }, ANSWER_BYTES_COMPARED, options);
+}
+
+function postTo(
+  post: Post,
+  peer: string,
+  path: string,
+  message: { nodeId: string; introduction: string; body: Body; headers: Record<string, string> },
+  answerBytes: number,
+  options: RequestOptions,
+): Promise<PeerAnswer> {
+  const { nodeId, introduction, body } = message;
   const identity = { [NODE_ID_HEADER]: nodeId, [ROWCAST_HEADER]: introduction };
-  const headers = { 'content-type': 'application/json', ...identity };
-  return exchange(options, ANSWER_BYTES_COMPARED, (signal) =>
-    post(url, { method: 'POST', headers, body, redirect: 'manual', signal }),
+  const headers = { 'content-type': 'application/json', ...message.headers, ...identity };
+  return proven(
+    options,
+    { method: 'POST', path, headers, body },
+    (signed) =>
+      exchange(options, answerBytes, (signal) =>
+        post(peer + path, { method: 'POST', headers: signed, body, redirect: 'manual', signal }),
+      ),
+    (bond) => askHealth(bond.get, peer, introduction, options),
   );
 }
 
 /** Asks a peer how it is. Throws NoAnswer. */
 export function askHealth(get: Ask, peer: string, introduction: string, options: RequestOptions): Promise<PeerAnswer> {
-  const headers = { [ROWCAST_HEADER]: introduction };
-  return exchange(options, HEALTH_BYTES, (signal) => get(peer + HEALTH_PATH, { headers, signal }));
+  return proven(options, { method: 'GET', path: HEALTH_PATH, headers: { [ROWCAST_HEADER]: introduction } }, (headers) =>
+    exchange(options, HEALTH_BYTES, (signal) => get(peer + HEALTH_PATH, { headers, signal })),
+  );
+}
+
+/** Where there are keys, the request goes out signed, and the answer counts once it has proved what it must. */
+async function proven(
+  { bond }: RequestOptions,
+  request: Unsigned,
+  attempt: (headers: Record<string, string>) => Promise<RawAnswer>,
+  hello: (bond: Bond) => Promise<unknown> = async () => {},
+): Promise<PeerAnswer> {
+  try {
+    const { status, bytes, header } =
+      bond && !bond.isExempt
+        ? await bond.exchange(request, attempt, () => hello(bond))
+        : await attempt(request.headers);
+    return { status, header, body: Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString() };
+  } catch (error) {
+    throw error instanceof NotProven ? new NoAnswer(error.message, false) : error;
+  }
 }
 
 /** The node that a `/health` speaks of; undefined where the body is no such answer. */
@@ -93,7 +130,7 @@ async function exchange(
   { clock, timeoutMs, stopped, withdrawn }: RequestOptions,
   answerBytes: number,
   send: (signal: AbortSignal) => Promise<BoundedResponse>,
-): Promise<PeerAnswer> {
+): Promise<RawAnswer> {
   if (stopped.aborted || withdrawn?.aborted) throw new NoAnswer('stopped', true);
   const request = new AbortController();
   const cancel = (): void => request.abort();
@@ -112,8 +149,8 @@ async function exchange(
   });
   try {
     const answering = send(request.signal).then(async (response) => {
-      const body = await response.text(answerBytes);
-      return { status: response.status, body, header: (name: string) => response.headers?.get(name) ?? null };
+      const bytes = await response.bytes(answerBytes);
+      return { status: response.status, bytes, header: (name: string) => response.headers?.get(name) ?? null };
     });
     return await Promise.race([answering, aborted]);
   } catch (error) {

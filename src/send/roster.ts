@@ -54,6 +54,8 @@ export interface RosterOptions {
   warn(code: string, message: string): void;
   /** The loop of a peer, not yet started. */
   shipper(url: string, attachment: Attachment): Shipper;
+  /** It is none of the peers any more. */
+  onRemoved(url: string): void;
 }
 
 export class Roster implements Peers {
@@ -113,6 +115,7 @@ export class Roster implements Peers {
     this.noteRemoved();
     this.#loops = this.#loops.filter((other) => other !== loop);
     loop.end();
+    this.#o.onRemoved(url);
     const { ended } = loop;
     this.#leaving.set(url, ended);
     await ended;

@@ -10,6 +10,7 @@ import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Faults } from '../faults.ts';
 import { nextBatchSize } from './batch-size.ts';
+import type { Bond } from './bond.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
 import type { Company, Outbox, Shipment } from './shipment.ts';
@@ -31,6 +32,8 @@ export interface ShipperOptions<P> {
   events: Emitter;
   faults: Faults;
   pace: Pace;
+  /** Where there are keys. */
+  bond?: Bond | undefined;
 }
 
 /** How often, how much and how patiently is sent. It may change from one look to the next. */
@@ -190,8 +193,11 @@ export class Shipper<P = unknown> {
       if (verdict.kind === 'acked') {
         failures = { unreachable: 0, refused: 0 };
         this.#resize(current, verdict.applyMs);
-        if (ahead) delivered = acknowledged(current, verdict);
-        else await this.#acked(acknowledged(current, verdict));
+        const acked = acknowledged(current, verdict);
+        if (ahead) delivered = acked;
+        else await this.#acked(acked);
+        // The same comes again: not at once, whoever it is that keeps acknowledging what he should not.
+        if (acked.counts === false) await this.#backOff(1);
         current = ahead ?? (await this.#next());
         continue;
       }

@@ -27,7 +27,7 @@ export interface FetchResponse {
 
 /** An answer of which no more is read than is asked for. */
 export interface BoundedResponse extends Omit<FetchResponse, 'text' | 'body'> {
-  text(maxBytes: number): Promise<string>;
+  bytes(maxBytes: number): Promise<Uint8Array>;
 }
 
 export type Post = (...args: Parameters<Fetch>) => Promise<BoundedResponse>;
@@ -112,7 +112,7 @@ function request(
     outgoing.on('response', (response) => {
       resolve({
         status: response.statusCode ?? 0,
-        text: (max) => textOf(response, max),
+        bytes: (max) => bytesOf(response, max),
         headers: { get: (name) => String(response.headers[name] ?? '') || null },
       });
     });
@@ -120,7 +120,7 @@ function request(
   });
 }
 
-function textOf(response: http.IncomingMessage, max: number): Promise<string> {
+function bytesOf(response: http.IncomingMessage, max: number): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
@@ -134,20 +134,20 @@ function textOf(response: http.IncomingMessage, max: number): Promise<string> {
       reject(tooLong(max));
       response.destroy();
     });
-    response.on('end', () => resolve(Buffer.concat(chunks).toString()));
+    response.on('end', () => resolve(Buffer.concat(chunks)));
   });
 }
 
 /** The answer of a `fetch` that reads as much as comes: an endless one would fill the memory. */
 function bounded(response: FetchResponse): BoundedResponse {
   const { body, headers, status } = response;
-  const text = async (max: number): Promise<string> => {
-    if (isStream(body)) return Buffer.concat(await collected(body, max)).toString();
+  const bytes = async (max: number): Promise<Uint8Array> => {
+    if (isStream(body)) return Buffer.concat(await collected(body, max));
     const whole = await response.text();
     if (whole.length > max) throw tooLong(max);
-    return whole;
+    return Buffer.from(whole);
   };
-  return { status, text, ...(headers && { headers }) };
+  return { status, bytes, ...(headers && { headers }) };
 }
 
 async function collected(stream: AsyncIterable<Uint8Array>, max: number): Promise<Uint8Array[]> {

@@ -64,6 +64,11 @@ export const ANY_ORDER_HEADER = 'x-any-order';
 /** Of an answer: what the receiver can read of compressed bodies. */
 export const ACCEPT_HEADER = 'accept-encoding';
 
+/** A node id travels as a header. */
+export function isNodeId(text: string): boolean {
+  return /^[\x21-\x7e]{1,200}$/.test(text);
+}
+
 /** An acknowledgement as JSON text; an `ack` beyond 2^53 is still printed as the integer it is. */
 export function encodeAck(ack: Ack): string {
   const { ack: id, ...rest } = ack;

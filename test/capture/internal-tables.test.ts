@@ -5,8 +5,8 @@ import { INTERNAL_TABLES } from '../../src/sqlite/schema.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { captured, cleanUp, database, ITEMS, rowsOf } from '../support/nodes.ts';
 
-function attached(db: TestDatabase): Manager {
-  const manager = attach(db, { id: 'node', peers: [] }, ['items']);
+function attached(db: TestDatabase, peers: string[] = []): Manager {
+  const manager = attach(db, { id: 'node', peers }, ['items']);
   cleanUp(() => manager.stop());
   return manager;
 }
@@ -58,6 +58,20 @@ describe("an application's own object by such a name is refused, and nothing is 
     db.exec("INSERT INTO items VALUES ('a', 'n', 1, 1, 1000)");
     expect(captured(db)).toHaveLength(1);
   });
+});
+
+test('the peers of the build before there were keys keep how far they are, and no node is held to them yet', async () => {
+  const before =
+    'CREATE TABLE _peer_state (peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, ' +
+    'tail_from INTEGER, snapshot_table TEXT, snapshot_after TEXT, snapshot_of TEXT, snapshot_run INTEGER DEFAULT 0, ' +
+    'asks TEXT, paused INTEGER DEFAULT 0, stale INTEGER DEFAULT 0, inc TEXT, removed INTEGER)';
+  const row =
+    'INSERT INTO _peer_state (peer_url, last_acked, paused, inc) ' + "VALUES ('http://b', 7, 1, '5f0c1e9a77b2d310')";
+  const db = await database(`${ITEMS};${before};${row}`);
+  attached(db, ['http://b']);
+  expect(rowsOf(db, 'SELECT * FROM _peer_state')).toMatchObject([
+    { peer_url: 'http://b', last_acked: 7, paused: 1, inc: '5f0c1e9a77b2d310', pinned: null },
+  ]);
 });
 
 describe('a temporary table by the name of', () => {

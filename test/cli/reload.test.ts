@@ -237,7 +237,7 @@ describe('a reload', () => {
         level: 'info',
         event: 'reload-ignored',
         signal: 'SIGHUP',
-        message: expect.stringMatching(/nothing to reload: start with -config or -peers-file/),
+        message: expect.stringMatching(/nothing to reload: start with -config, -peers-file or -keys-file/),
       },
     ]);
   });

@@ -166,9 +166,10 @@ describe('the direction of imports', () => {
     ['identity', /^(wire\/.*|sqlite\/.*|(errors|clock)\.ts)$/],
     ['compare', /^((sqlite|wire)\/.*|(errors|clock)\.ts)$/],
     ['migrate', /^(capture|wire|sqlite)\/|^(receive\/merge|send\/resend|errors|clock)\.ts$/],
+    ['auth', /^(wire\/protocol|errors|clock)\.ts$/],
     ['admin', /^(http\/bridge\.ts|compare\/verify\.ts|receive\/retry\.ts|(errors|clock|dead-letters)\.ts)$/],
     ['observe', /^(sqlite\/.*|capture\/(change-ids|registry)\.ts|(errors|events|health|version)\.ts)$/],
-    ['http', /^(wire\/.*|(compare|receive)\/answer\.ts|(errors|attach)\.ts)$/],
+    ['http', /^(auth\/.*|wire\/.*|(compare|receive)\/answer\.ts|(errors|attach|clock)\.ts)$/],
   ];
   test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {
     const up = imports.filter(
@@ -303,6 +304,7 @@ describe('the package', () => {
       rowcast: 'attach',
       'rowcast/http': 'createHandler',
       'rowcast/hub': 'createHub',
+      'rowcast/auth': 'verifyRequest',
       'rowcast/node-sqlite': 'fromNodeSqlite',
     };
     expect(entries).toEqual(expect.arrayContaining(Object.keys(wanted)));

@@ -72,7 +72,7 @@ describe('a file of an earlier hub', () => {
       { row_id: 'y"', row_data: `{"id":"y\\"","updated_at":${T}}` },
     ]);
     expect(await store.edges()).toMatchObject([{ url: 'http://a', position: 1, nodeId: 'a', anewUpto: 0 }]);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 4 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 5 }]);
   });
 
   test('keeps its edges and how far they are, and can pause them', async () => {
@@ -88,6 +88,22 @@ describe('a file of an earlier hub', () => {
     await store.pauseEdge('http://a', true);
     const [edge] = await (await open(path)).edges();
     expect(edge).toMatchObject({ position: 2, paused: true });
+  });
+
+  test('of the last format keeps its edges, which no node is held to yet', async () => {
+    const path = await earlier();
+    const db = await database('SELECT 1', path);
+    db.exec(
+      'DROP TABLE _hub_edges; ' +
+        'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
+        'paused INTEGER NOT NULL DEFAULT 0, inc TEXT, anew_upto INTEGER NOT NULL DEFAULT 0); ' +
+        "INSERT INTO _hub_edges VALUES ('http://a', 2, 'a', 1, '5f0c1e9a77b2d310', 1); PRAGMA user_version = 4",
+    );
+    const store = await open(path);
+    const edge = { url: 'http://a', position: 2, nodeId: 'a', paused: true, inc: '5f0c1e9a77b2d310', anewUpto: 1 };
+    expect(await store.edges()).toMatchObject([{ ...edge, pinned: undefined }]);
+    await store.pinEdge('http://a', 'a');
+    expect(await (await open(path)).edges()).toMatchObject([{ ...edge, pinned: 'a' }]);
   });
 
   test('is cleaned slice by slice, and from where it was when the process ends in between', async () => {
@@ -112,12 +128,12 @@ describe('a file of an earlier hub', () => {
     await second.forgotten();
     expect(slices.length).toBeGreaterThan(2);
     expect(secret()).toBe(0);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 4 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 5 }]);
   });
 
   test('of a later format is refused and left alone', async () => {
     const path = await earlier();
-    const db = await database('PRAGMA user_version = 5', path);
+    const db = await database('PRAGMA user_version = 6', path);
     await expect(open(path)).rejects.toThrow(/newer version of the hub/);
     expect(rowsOf(db, "SELECT count(*) AS n FROM _hub_rows WHERE row_data LIKE '%secret%'")).toEqual([{ n: 1 }]);
   });

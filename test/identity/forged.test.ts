@@ -225,33 +225,53 @@ function idle({ manager, db }: Member): boolean {
   return waiting.length === 0 && manager.health().pending_changes === 0;
 }
 
-test('an acknowledgement from before the latest start does not count: what it had may be gone', async () => {
-  const clock = new VirtualClock();
+describe('an acknowledgement from before the latest start', () => {
   const said = (boot: string, t0: number, t: number): string =>
     `id=p; inc=${'e'.repeat(16)}; boot=${boot}; t0=${t0}; t=${t}`;
-  const answers = [said('5-aaaaaaaa', 80, 100), said('4-bbbbbbbb', 50, 51), said('5-aaaaaaaa', 80, 101)];
-  const sent: string[] = [];
-  const { db, manager } = await node({
-    id: 'a',
-    peers: ['http://p.test'],
-    clock,
-    random: () => 0,
-    fetch: async (_, { body }) => {
-      const text = new TextDecoder().decode(body);
-      const { batch_id: ack, changes } = JSON.parse(text);
-      sent.push(changes.map(({ row }: { row: { id: string } }) => row.id).join());
-      const header = answers[sent.length - 1] ?? null;
-      const headers = { get: (name: string) => (name === 'x-rowcast' ? header : null) };
-      return { status: 200, text: async () => JSON.stringify({ applied: changes.length, ack }), headers };
-    },
+  const [present, late] = [said('5-aaaaaaaa', 80, 100), said('4-bbbbbbbb', 50, 51)];
+
+  /** A node whose peer answers so, one after the other, and goes on with the last. */
+  async function answeredBy(
+    answers: string[],
+  ): Promise<{ clock: VirtualClock; sent: string[]; acked: number[] } & Made> {
+    const clock = new VirtualClock();
+    const sent: string[] = [];
+    const made = await node({
+      id: 'a',
+      peers: ['http://p.test'],
+      clock,
+      random: () => 0,
+      fetch: async (_, { body }) => {
+        const { batch_id: ack, changes } = JSON.parse(new TextDecoder().decode(body));
+        const header = answers[Math.min(sent.length, answers.length - 1)] ?? null;
+        sent.push(changes.map(({ row }: { row: { id: string } }) => row.id).join());
+        const headers = { get: (name: string) => (name === 'x-rowcast' ? header : null) };
+        return { status: 200, text: async () => JSON.stringify({ applied: changes.length, ack }), headers };
+      },
+    });
+    const acked: number[] = [];
+    made.manager.on('acked', ({ batchId }) => acked.push(batchId));
+    write(made, '1');
+    await clock.advance(1_000);
+    write(made, '2');
+    await clock.advance(1_000);
+    return { clock, sent, acked, ...made };
+  }
+
+  test('does not count: what it had may be gone', async () => {
+    const { sent, acked, manager } = await answeredBy([present, late, present]);
+    expect(sent).toEqual(['1', '2', '2']);
+    expect(acked).toEqual([1, 2]);
+    expect(manager.health()).toMatchObject({ pending_changes: 0 });
   });
-  const acked: number[] = [];
-  manager.on('acked', ({ batchId }) => acked.push(batchId));
-  write({ db }, '1');
-  await clock.advance(1_000);
-  write({ db }, '2');
-  await clock.advance(1_000);
-  expect(sent).toEqual(['1', '2', '2']);
-  expect(acked).toEqual([1, 2]);
-  expect(manager.health()).toMatchObject({ pending_changes: 0 });
+
+  test('is no reason to send again and again without a pause', async () => {
+    const { sent, acked, manager } = await answeredBy([present, late]);
+    expect(sent.length).toBeGreaterThan(5);
+    expect(sent.length).toBeLessThan(25);
+    expect(acked).toEqual([1]);
+    expect(manager.health()).toMatchObject({ pending_changes: 1 });
+  });
 });
+
+type Made = Awaited<ReturnType<typeof node>>;

@@ -225,9 +225,9 @@ describe('the limit', () => {
     const { db, minute, told, clock, manager } = await away({ ageMs: 5 * MINUTE });
     write(db, 'a');
     await minute();
-    await clock.advance(2 * MINUTE);
+    await clock.jump(2 * MINUTE);
     expect(told).toEqual([]);
-    await clock.advance(3 * MINUTE);
+    await clock.jump(3 * MINUTE);
     await manager.flush();
     expect(told).toMatchObject([{ peer: B, changes: 1 }]);
   });

@@ -69,7 +69,7 @@ function deleteOne(machine: Machine, random: Random, note: (key: Key, version: n
 }
 
 function collectSome({ disk }: Machine, random: Random): void {
-  const walk = { tables: tablesOf(disk.kind), slice: random.pick([1, 7, 1_000]) };
+  const walk = { tables: tablesOf(disk.kind), slice: random.pick([1, 7, 1_000]), sharesStatements: true };
   collect(disk, walk, random.chance(0.75) ? undefined : 1 + random.below(12));
 }
 

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { type Replica, respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import { attach, type Config, type Manager, type RowcastEvents } from '../../src/index.ts';
+import type { FetchResponse } from '../../src/send/transport.ts';
 import type { TestDatabase } from './lane.ts';
 import { cleanUp, database, ITEMS, rowsOf, scratchFolder, until } from './nodes.ts';
 
@@ -33,6 +34,16 @@ export class Cluster {
   readonly at = new Map<string, Replica>();
   /** Every request, in order. */
   readonly requests: Seen[] = [];
+  /** Every answer, in order, as it was given. */
+  readonly answers: { status: number; headers: Record<string, string>; body: string }[] = [];
+  /** What becomes of an answer on its way, where somebody is there who changes it. */
+  tamper:
+    | ((
+        answer: FetchResponse & { body: string },
+        url: string,
+        method: string,
+      ) => FetchResponse | Promise<FetchResponse>)
+    | undefined;
   /** Nothing gets to these URLs. */
   readonly cut = new Set<string>();
   readonly folder = scratchFolder();
@@ -108,15 +119,22 @@ export class Cluster {
       method,
       path: pathname,
       header: (name: string) => headers[name],
-      read: async () => body ?? new Uint8Array(),
+      read: async (_max: number, tap?: (chunk: Uint8Array) => void) => {
+        if (body) tap?.(body);
+        return body ?? new Uint8Array();
+      },
       hold: () => true,
     };
     const answer = await respond(replica, {}, incoming);
-    return {
+    this.answers.push(answer);
+    const whole = {
       status: answer.status,
       text: async () => answer.body,
-      headers: { get: (name) => (name === 'accept-encoding' ? null : (answer.headers[name] ?? null)) },
+      headers: { get: (name: string) => (name === 'accept-encoding' ? null : (answer.headers[name] ?? null)) },
     };
+    if (!this.tamper) return whole;
+    const { body: _, ...given } = { body: '', ...(await this.tamper({ ...whole, body: answer.body }, url, method)) };
+    return given;
   }
 
   #serve(url: string, replica: Replica & { stop(): Promise<void> }, db: TestDatabase): () => Promise<void> {

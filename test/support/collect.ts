@@ -13,10 +13,13 @@ export interface Walk {
   tables?: string[];
   before?: number;
   slice?: number;
+  /** The handle gives the same statement to everybody who prepares its text: then they are not ours to let go of. */
+  sharesStatements?: boolean;
 }
 
 /** Goes on as far as `steps`; all the way without. */
-export function collect(db: Database, { tables = ['items'], before = AFTER_ALL, slice }: Walk = {}, steps = 1e6): void {
+export function collect(db: Database, walk: Walk = {}, steps = 1e6): void {
+  const { tables = ['items'], before = AFTER_ALL, slice, sharesStatements = false } = walk;
   const connection = new Connection(db);
   const registry = new Registry(connection, { tables, warn() {}, onRefresh() {}, onUnseen() {} });
   try {
@@ -26,6 +29,6 @@ export function collect(db: Database, { tables = ['items'], before = AFTER_ALL, 
     const collection = new Collection({ db: connection, registry, letters }, before, slice);
     for (let step = 0; step < steps && !collection.isDone; step++) collection.step();
   } finally {
-    connection.release();
+    if (!sharesStatements) connection.release();
   }
 }

@@ -1,0 +1,169 @@
+/** Keys: shared secrets with names. Which of them signs, which verify, and who may use which. */
+import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { RowcastError, suggest } from '../errors.ts';
+import { Nonces } from './nonces.ts';
+
+/** A shared secret with a name. */
+export interface KeyOptions {
+  /** 1 to 64 of A-Z, a-z, 0-9, dot, underscore and hyphen. It travels with every signature. */
+  id: string;
+  /** 32 bytes or more, as base64. */
+  secret: string;
+  /** The node ids that may use it. Default `["*"]`: any, and then whoever has the key can speak as anybody. */
+  nodes?: string[];
+}
+
+/** What a node, a hub or a server wired by hand knows of keys. */
+export interface AuthOptions {
+  /** The first one signs; all of them verify. */
+  keys: KeyOptions[];
+  /** By the URL of a peer: the id of the key for it in place of the first, or null for a peer that cannot sign. */
+  sign?: Record<string, string | null>;
+  /** By the URL of a peer: the id of the node that must answer there. Without one, the first that answers is kept to. */
+  peerIds?: Record<string, string>;
+  /** `require`, the default: only what is signed counts. `accept`, for the roll-out: what is not signed is still taken. */
+  mode?: AuthMode;
+}
+
+export const AUTH_MODES = ['require', 'accept'] as const;
+export type AuthMode = (typeof AUTH_MODES)[number];
+
+/** A key as it is worked with. A KeyObject shows its secret to nobody who prints or serialises it. */
+export interface Key {
+  readonly id: string;
+  readonly secret: KeyObject;
+  /** Undefined: any. */
+  readonly nodes: ReadonlySet<string> | undefined;
+}
+
+export interface CheckedAuth {
+  keys: Key[];
+  sign: Map<string, string | null>;
+  peerIds: Map<string, string>;
+  mode: AuthMode;
+}
+
+const SECRET_BYTES_MIN = 32;
+const ANY_NODE = '*';
+const KEY_FIELDS = ['id', 'secret', 'nodes'];
+const AUTH_FIELDS = ['keys', 'sign', 'peerIds', 'mode'];
+
+/** The keys in use. They may be replaced while requests are under way: each goes on with the key that it has. */
+export class Keyring {
+  readonly nonces = new Nonces();
+  /** What an unknown key is checked against, so that it takes the same time as a known one. */
+  readonly decoy: Key = { id: '', secret: createSecretKey(randomBytes(SECRET_BYTES_MIN)), nodes: new Set() };
+  #auth: CheckedAuth;
+
+  constructor(auth: CheckedAuth) {
+    this.#auth = auth;
+  }
+
+  replace(auth: CheckedAuth): void {
+    this.#auth = auth;
+  }
+
+  get mode(): AuthMode {
+    return this.#auth.mode;
+  }
+
+  find(id: string): Key | undefined {
+    return this.#auth.keys.find((key) => key.id === id);
+  }
+
+  /** The key for requests to a peer; undefined for a peer that is exempt. */
+  keyFor(peer: string | undefined): Key | undefined {
+    const named = peer === undefined ? undefined : this.#auth.sign.get(peer);
+    if (named === null) return undefined;
+    return named === undefined ? this.#auth.keys[0] : this.find(named);
+  }
+
+  /** The id that must answer at a URL; undefined where that is not configured. */
+  idAt(peer: string): string | undefined {
+    return this.#auth.peerIds.get(peer);
+  }
+}
+
+/** The keys for a server wired by hand; it remembers which requests it has seen. */
+export function createKeyring(options: AuthOptions): Keyring {
+  return new Keyring(checkAuth(options));
+}
+
+/** Throws INVALID_OPTION, without any part of a secret in what it says. `normalise` spells the URL of a peer. */
+export function checkAuth(given: unknown, normalise: (url: string) => string = (url) => url): CheckedAuth {
+  const auth = fieldsOf(given, 'auth', AUTH_FIELDS);
+  const { keys, mode = 'require' } = auth;
+  if (!Array.isArray(keys) || keys.length === 0) throw wrong('"auth.keys" must be an array with at least one key');
+  const checked = keys.map(checkKey);
+  const ids = checked.map(({ id }) => id);
+  const twice = ids.find((id, i) => ids.indexOf(id) !== i);
+  if (twice !== undefined) throw wrong(`there are two keys with the id ${JSON.stringify(twice)}`);
+  if (!(AUTH_MODES as readonly unknown[]).includes(mode)) {
+    throw wrong(`"auth.mode" must be ${AUTH_MODES.map((one) => `"${one}"`).join(' or ')}, not ${JSON.stringify(mode)}`);
+  }
+  const sign = byUrl(auth.sign, 'sign', normalise);
+  for (const [url, id] of sign) {
+    if (id !== null && !ids.includes(id as string)) {
+      const hint = `the keys are ${ids.join(', ')}`;
+      throw wrong(`"auth.sign" names the key ${JSON.stringify(id)} for ${url}, which is not among the keys`, hint);
+    }
+  }
+  const peerIds = byUrl(auth.peerIds, 'peerIds', normalise);
+  for (const [url, id] of peerIds) {
+    if (typeof id !== 'string' || id === '') throw wrong(`"auth.peerIds" must name a node id for ${url}`);
+  }
+  return {
+    keys: checked,
+    sign: sign as Map<string, string | null>,
+    peerIds: peerIds as Map<string, string>,
+    mode: mode as AuthMode,
+  };
+}
+
+function checkKey(given: unknown, index: number): Key {
+  const { id, secret, nodes = [ANY_NODE] } = fieldsOf(given, `auth.keys[${index}]`, KEY_FIELDS);
+  if (typeof id !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(id)) {
+    throw wrong(`"auth.keys[${index}].id" must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"`);
+  }
+  const bytes = typeof secret === 'string' ? secretBytes(secret) : undefined;
+  if (!bytes) {
+    const hint = 'rowcast keygen makes one';
+    throw wrong(`the secret of key "${id}" must be ${SECRET_BYTES_MIN} bytes or more, as base64`, hint);
+  }
+  const isList =
+    Array.isArray(nodes) && nodes.length > 0 && nodes.every((one) => typeof one === 'string' && one !== '');
+  if (!isList) throw wrong(`"nodes" of key "${id}" must be an array of node ids, or ["${ANY_NODE}"]`);
+  return {
+    id,
+    secret: createSecretKey(bytes),
+    nodes: nodes.includes(ANY_NODE) ? undefined : new Set<string>(nodes),
+  };
+}
+
+/** With or without its padding; anything else is a typing error. */
+function secretBytes(text: string): Buffer | undefined {
+  const bytes = Buffer.from(text, 'base64');
+  const isBase64 = bytes.toString('base64').replace(/=+$/, '') === text.replace(/=+$/, '');
+  return isBase64 && bytes.length >= SECRET_BYTES_MIN ? bytes : undefined;
+}
+
+function byUrl(given: unknown, name: string, normalise: (url: string) => string): Map<string, unknown> {
+  if (given === undefined) return new Map();
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw wrong(`"auth.${name}" must be an object whose keys are URLs of peers`);
+  }
+  return new Map(Object.entries(given).map(([url, value]) => [normalise(url), value]));
+}
+
+function fieldsOf(given: unknown, name: string, known: string[]): Record<string, unknown> {
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) throw wrong(`"${name}" must be an object`);
+  const stranger = Object.keys(given).find((key) => !known.includes(key));
+  if (stranger !== undefined) {
+    throw wrong(`"${name}" has no "${stranger}"${suggest(stranger, known)}`, `it has ${known.join(', ')}`);
+  }
+  return given as Record<string, unknown>;
+}
+
+function wrong(message: string, hint?: string): RowcastError {
+  return new RowcastError('INVALID_OPTION', message, hint === undefined ? {} : { hint });
+}

@@ -1,0 +1,132 @@
+/**
+ * Keys for the programs: from a file, or from the environment. There is no flag with a secret in it, because everybody on
+ * the machine can see the flags of a process; and nothing that is said of a wrong file quotes from it.
+ */
+import { randomBytes } from 'node:crypto';
+import { readFileSync, statSync } from 'node:fs';
+import { AUTH_MODES, type AuthOptions, checkAuth, type KeyOptions } from '../auth/keys.ts';
+import { ID_RULE, normalisePeer } from '../config.ts';
+import { messageOf } from '../errors.ts';
+import { isNodeId } from '../wire/protocol.ts';
+import { choice, type Environment, file, text, UsageError } from './flags.ts';
+
+const KEYS_VARIABLE = 'ROWCAST_KEYS';
+
+export const keyFlags = {
+  keysFile: file(
+    'A JSON file with keys, such as rowcast keygen prints: {"keys": [{"id": "k1", "secret": "<base64>"}]}.\n' +
+      'What is sent is then signed by the first of them, and only what is signed by one of them is believed.\n' +
+      'Or ROWCAST_KEYS=k1:<base64>,k2:<base64>.',
+  ),
+  keysMode: choice(AUTH_MODES, 'accept: for the roll-out of keys. What is not signed is still taken.'),
+  peerId: {
+    ...text('url=id', 'With keys: the id of the node that must answer at a URL. Otherwise the first that answers.'),
+    parse: parsePeerId,
+    repeatable: true as const,
+  },
+};
+
+export interface KeyValues {
+  keysFile?: string | undefined;
+  keysMode?: (typeof AUTH_MODES)[number];
+  peerId?: [string, string][];
+}
+
+/** The option of attach and createHub; undefined without keys. Throws a UsageError that quotes no secret. */
+export function readAuth({ keysFile, keysMode, peerId = [] }: KeyValues, env: Environment): AuthOptions | undefined {
+  const variable = env[KEYS_VARIABLE]?.trim();
+  if (keysFile !== undefined && variable)
+    throw new UsageError(`both -keys-file and ${KEYS_VARIABLE} have keys: give one`);
+  const source = keysFile === undefined ? KEYS_VARIABLE : `-keys-file ${keysFile}`;
+  const given = keysFile === undefined ? variable && keysIn(variable) : keysOf(keysFile);
+  if (!given) {
+    if (peerId.length > 0) throw new UsageError('-peer-id needs keys: without them nobody can show who it is');
+    return undefined;
+  }
+  const auth = { ...given, peerIds: Object.fromEntries(peerId), ...(keysMode && { mode: keysMode }) };
+  try {
+    checkAuth(auth, normalisePeer);
+  } catch (error) {
+    throw new UsageError(`${source}: ${messageOf(error)}`);
+  }
+  return auth;
+}
+
+/** What is to be said of a file that others than its owner can read; undefined where nothing is. */
+export function readableByOthers(path: string | undefined): string | undefined {
+  if (path === undefined || process.platform === 'win32') return undefined;
+  const mode = statSync(path).mode & 0o777;
+  if ((mode & 0o077) === 0) return undefined;
+  return `-keys-file ${path} can be read by others than its owner (${mode.toString(8)}): chmod 600`;
+}
+
+export const KEYGEN_HELP = `rowcast keygen [id]: print a new key as the content of a file for -keys-file
+
+  (umask 077; rowcast keygen k1 > keys.json)
+
+Every node that is to use the key gets a copy of the file. A file may have several keys: {"keys": [{...}, {...}]}; the
+first one signs, all of them verify. "nodes": ["a", "b"] beside "id" says which nodes may use a key. "sign" beside
+"keys" names a key for a peer, {"http://10.0.0.2:9001": "k2"}, or null for a peer that cannot sign.
+`;
+
+/** `rowcast keygen`. */
+export async function keygen(args: string[]): Promise<number> {
+  const [id = `k-${randomBytes(4).toString('hex')}`, ...rest] = args;
+  if (/^--?(h|help)$/.test(id)) {
+    process.stdout.write(KEYGEN_HELP);
+    return 0;
+  }
+  if (rest.length > 0) throw new UsageError('one id at the most: rowcast keygen [id]');
+  const keys: KeyOptions[] = [{ id, secret: randomBytes(32).toString('base64') }];
+  try {
+    checkAuth({ keys });
+  } catch (error) {
+    throw new UsageError(messageOf(error));
+  }
+  process.stdout.write(`${JSON.stringify({ keys })}\n`);
+  return 0;
+}
+
+function keysOf(path: string): Pick<AuthOptions, 'keys' | 'sign'> {
+  const refuse = (problem: string): UsageError => new UsageError(`-keys-file ${path}: ${problem}`);
+  let content: string;
+  try {
+    content = readFileSync(path, 'utf8').replace(/^\uFEFF/, '');
+  } catch (error) {
+    throw refuse(`cannot be read (${messageOf(error)}); put the file there, readable`);
+  }
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(content);
+  } catch {
+    throw refuse('not JSON; write {"keys": [{"id": "k1", "secret": "<base64>"}]}, as rowcast keygen does');
+  }
+  const known = ['keys', 'sign'];
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) throw refuse('not an object');
+  const stranger = Object.keys(parsed).find((key) => !known.includes(key));
+  if (stranger !== undefined) throw refuse(`it has ${known.join(' and ')}, and no ${JSON.stringify(stranger)}`);
+  return parsed as Pick<AuthOptions, 'keys' | 'sign'>;
+}
+
+/** `id:base64,id:base64`. */
+function keysIn(variable: string): Pick<AuthOptions, 'keys'> {
+  const keys = variable.split(',').map((part, index): KeyOptions => {
+    const [, id, secret] = /^([^:]*):(.*)$/.exec(part.trim()) ?? [];
+    if (id === undefined || secret === undefined)
+      throw new UsageError(`${KEYS_VARIABLE}: key ${index + 1} is not id:base64`);
+    return { id, secret };
+  });
+  return { keys };
+}
+
+function parsePeerId(value: string): [string, string] {
+  const at = value.indexOf('=');
+  if (at < 0) throw new UsageError(`must be url=id, not ${JSON.stringify(value)}`);
+  const id = value.slice(at + 1);
+  if (!isNodeId(id)) throw new UsageError(`the id ${ID_RULE}`);
+  try {
+    return [normalisePeer(value.slice(0, at)), id];
+  } catch (error) {
+    throw new UsageError(messageOf(error).replace(/^peer /, ''));
+  }
+}
