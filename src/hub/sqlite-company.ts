@@ -56,12 +56,16 @@ export class SqliteHubCompany implements HubCompany {
     return sender && this.#identity.introduction(sender.inc);
   }
 
-  /** A request says who sends it. In the transaction of what it brings. */
-  requested(said: string): void {
+  /**
+   * A request says who sends it. In the transaction of what it brings. False where it is not of the present attach of that
+   * database: it has been under way, and its sender may have been put back meanwhile to what it was before.
+   */
+  requested(said: string): boolean {
     this.#found = [];
     const finding = this.#identity.hear(said, { answer: false, brings: false });
     if (finding && isNews(finding)) this.#doubt(finding);
     if (finding?.wentBack && !finding.doubtful) this.#wentBack(finding.id, finding.inc);
+    return finding === undefined || finding.kind === 'new' || finding.kind === 'same' || finding.kind === 'restarted';
   }
 
   async hello(said: string): Promise<void> {

@@ -91,8 +91,8 @@ export class BatchMerger {
   #inTransaction(document: BatchDocument, sender: Sender, superseded: Superseded): Stored & { advanced: boolean } {
     return this.#db.transaction(
       () => {
-        if (sender.said !== undefined) this.#company.requested(sender.said);
-        const stored = this.#merge(document, sender, superseded);
+        const isPresent = sender.said === undefined || this.#company.requested(sender.said);
+        const stored = this.#merge(document, sender, superseded, isPresent);
         this.#company.tick();
         return stored;
       },
@@ -104,9 +104,11 @@ export class BatchMerger {
     document: BatchDocument,
     { from: nodeId, said, plain, rights, again }: Sender,
     superseded: Superseded,
+    isPresent: boolean,
   ): Stored & { advanced: boolean } {
-    // Two databases may have one id, and one that has lost its data is another: what it brought before is news to it.
-    const from = readIntroduction(said)?.inc ?? nodeId;
+    // Two databases may have one id, and one that has lost its data is another: what it brought before is news to it. So may
+    // be what comes late, from before its latest start: then it goes to all.
+    const from = isPresent ? (readIntroduction(said)?.inc ?? nodeId) : undefined;
     const before = this.latest();
     const { latest } = this.#horizon;
     const { merge, tally, except } = this.#regular(superseded);

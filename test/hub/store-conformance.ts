@@ -341,6 +341,25 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       }
     });
 
+    test("what a database sent before its latest start is nobody's own: it may have been put back since", async () => {
+      const { store } = await make();
+      const inc = '0123456789abcdef';
+      const said = (boot: string): Sender => ({
+        from: 'a',
+        plain: false,
+        said: `id=a; inc=${inc}; boot=${boot}; t0=5; t=6`,
+      });
+      await receive(store, [live('x', T)], said('2-00000002'));
+      // Two lives after the same backup have the same number; one of an earlier start has a lower one.
+      await receive(store, [live('y', T)], said('2-00000001'));
+      await receive(store, [live('z', T)], said('1-00000001'));
+      const { runs } = (await store.read(0, ALL)) as Segment;
+      expect(runs.map(({ origin, count }) => [origin, count])).toEqual([
+        [inc, 1],
+        [null, 2],
+      ]);
+    });
+
     test('a segment has what fits, at least one change, and says who brought which part of it', async () => {
       const { store } = await make();
       const name = '\u00e9'.repeat(400);

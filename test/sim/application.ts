@@ -3,10 +3,11 @@ import type { WireRow } from '../support/model.ts';
 import type { Checks } from './checks.ts';
 import { rebuildSql, type TableName } from './disk.ts';
 import { isDiskTrouble, type Machine, type Surroundings } from './machine.ts';
+import { migrationFor, NEW_COLUMN, ownStatements, spelt } from './migration.ts';
 import { POISON } from './network.ts';
-import { isAbove, type Key, keyOf, tableIn, type Version } from './oracle.ts';
+import { canonical, isAbove, type Key, keyOf, tableIn, type Version } from './oracle.ts';
 import { type Random, stream } from './random.ts';
-import { NEW_COLUMN, rowsOf, rowsOn } from './rows.ts';
+import { columnsOf, knowsNewColumn, rowsOf, rowsOn, withoutNewColumn } from './rows.ts';
 
 type Param = string | number | bigint | null | Uint8Array;
 
@@ -21,6 +22,8 @@ export interface Write {
   key: Key;
   version: Version;
   lost: boolean;
+  /** It was recorded by triggers from before the migration, and went out without the new column: see `captured`. */
+  behind?: boolean;
 }
 
 /** Through which connection the application writes. */
@@ -76,6 +79,16 @@ export class Application {
     this.#skip = new Set(skip);
   }
 
+  /** Somebody gives up a value that another row waits for, in a transaction of its own. */
+  setFree(machine: Machine, index: number): void {
+    if (this.#skip.has(index) || !machine.process || machine.held) return;
+    const random = stream(this.#world.plan.seed, 'free', index);
+    this.#transaction(machine, index, random, machine.process.handle, 'commit', () => {
+      const [statement] = settingFree(machine, random);
+      return statement ? [statement] : [];
+    });
+  }
+
   /** Transaction number `index`, on one of the machines. */
   write(machine: Machine, index: number): void {
     if (this.#skip.has(index) || !machine.process || machine.held) return;
@@ -99,13 +112,14 @@ export class Application {
     random: Random,
     connection: Connection,
     ending: 'commit' | 'rollback' | 'held',
+    statements = () => this.#statements(random, machine),
   ): void {
     const { disk } = machine;
     if (disk.inTransaction) return;
     this.#checks.beforeWrite(machine);
     disk.setClock(machine.now());
     const written: Omit<Write, 'lost'>[] = [];
-    let before = rowsOn(disk, machine.migrated);
+    let before = rowsOn(disk);
     let rows = before;
     /** Before this transaction's own; unknown until it has begun. */
     let commits: number | undefined;
@@ -114,14 +128,14 @@ export class Application {
     try {
       connection.exec('BEGIN IMMEDIATE');
       // Another process may have come in between.
-      before = rowsOn(disk, machine.migrated);
+      before = rowsOn(disk);
       rows = before;
       commits = disk.commits;
       for (let i = 1 + random.below(3); i > 0; i--) {
-        for (const statement of this.#statements(random, machine)) {
+        for (const statement of statements()) {
           trace(statement.what);
-          connection.prepare(statement.sql).run(...statement.params);
-          const now = rowsOn(disk, machine.migrated);
+          connection.prepare(spelt(disk, statement.sql)).run(...statement.params);
+          const now = rowsOn(disk);
           written.push(...difference(rows, now));
           rows = now;
         }
@@ -186,18 +200,21 @@ export class Application {
     const unseen = all.filter(({ key }) => machine.unseen.has(tableIn(key)));
     for (const { key, version } of unseen) this.#checks.unseen(machine, key, version);
     for (const table of new Set(unseen.map(({ key }) => tableIn(key)))) machine.noteUnseen(table);
-    const written = all.filter((write) => !unseen.includes(write));
+    const behind = hasNewColumn(machine) && !knowsNewColumn(machine.disk);
+    const written = all.filter((write) => !unseen.includes(write)).map((write) => ({ ...write, behind }));
     for (const write of written) {
       const had = machine.versions.get(write.key);
       if (!isAbove(write.version, had)) this.#checks.notAdvanced(machine, index, write.key, had, write.version);
       machine.versions.merge(write.key, write.version);
+      // That is what it tells the others.
+      if (behind) machine.versions.merge(write.key, withoutNewColumn(write.version));
       this.#count(machine, write);
     }
     this.#checks.captured(machine, index, written);
   }
 
-  #count(machine: Machine, { key, version }: Omit<Write, 'lost'>): void {
-    const record = { key, version, lost: false };
+  #count(machine: Machine, write: Omit<Write, 'lost'>): void {
+    const record = { ...write, lost: false };
     this.writes.push(record);
     machine.notDurable.push(record);
   }
@@ -208,7 +225,7 @@ export class Application {
     if (machine.kind === 'hub' || !machine.ready || disk.inTransaction) return;
     const table: TableName = random.pick(['items', 'items', 'notes']);
     try {
-      for (const sql of rebuildSql(disk.kind, table)) disk.exec(sql);
+      for (const sql of rebuildSql(disk, table)) disk.exec(sql);
     } catch (error) {
       if (!isDiskTrouble(error)) throw error;
       if (disk.inTransaction) disk.exec('ROLLBACK');
@@ -223,18 +240,72 @@ export class Application {
 
   /** What nobody has captured has now been seen: from here on it counts like any other write, deletions apart. */
   seenAgain(machine: Machine, table: TableName, before: Map<Key, WireRow>): void {
-    const now = rowsOf(machine.disk, table, machine.migrated);
+    const now = rowsOf(machine.disk, table);
     this.#world.trace(`${machine.name}: ${table} is captured again`);
     this.#checks.seenAgain(machine, table, before, now);
     for (const key of machine.versions.rows().keys()) {
       if (tableIn(key) === table && !now.has(key)) machine.versions.forget(key);
     }
-    for (const { key, version } of difference(machine.versions.rows(), now)) {
+    for (const { key, version } of difference(wholeOn(machine, machine.versions.rows()), now)) {
       if (tableIn(key) !== table || version.isDelete) continue;
       this.#checks.unseen(machine, key, version);
+      // NULL may be what making the table anew has left, and be filled in.
+      const behind = hasNewColumn(machine) && version.row[NEW_COLUMN] === null;
+      const earlier = machine.versions.history(key).filter((one) => behind && one.updatedAt < version.updatedAt);
       machine.versions.set(key, version);
-      this.#count(machine, { key, version });
+      if (behind) for (const one of [...earlier, withoutNewColumn(version)]) machine.versions.merge(key, one);
+      this.#count(machine, { key, version, behind });
     }
+  }
+
+  /**
+   * The schema of a node becomes the newer one, by the application's own statements or by `migrate`. False where that could
+   * not be done now.
+   */
+  migrate(machine: Machine): boolean {
+    const { disk } = machine;
+    const { migration } = this.#world.plan;
+    if (disk.inTransaction || machine.held || machine.restarting) return false;
+    const given = migrationFor(migration);
+    if (given) return this.#migrateBy(machine, () => machine.process?.migrate(given.sql, given.options));
+    try {
+      for (const sql of ownStatements(migration, rebuildSql(disk, 'items', true))) disk.exec(sql);
+    } catch (error) {
+      if (!isDiskTrouble(error)) throw error;
+      if (disk.inTransaction) disk.exec('ROLLBACK');
+      disk.connect();
+      return false;
+    }
+    machine.noteSchema();
+    machine.touched = true;
+    if (migration === 'rebuild' && machine.ready) machine.noteUnseen('items');
+    return true;
+  }
+
+  /** What it has written counts like any other write, and is as complete. */
+  #migrateBy(machine: Machine, act: () => void): boolean {
+    const { disk, process, cuts } = machine;
+    if (!process || process.dead || !machine.ready || machine.unseen.size > 0) return false;
+    this.#checks.beforeWrite(machine);
+    disk.setClock(machine.now());
+    const before = rowsOn(disk);
+    try {
+      act();
+    } catch (error) {
+      if (!process.dead && !isDiskTrouble(error)) throw error;
+      // It may have died after the commit.
+      machine.noteSchema();
+      if (!machine.migrated || machine.cuts > cuts) return machine.migrated;
+    }
+    machine.noteSchema();
+    // Another process may have come in between, and what it wrote has been counted.
+    const isCounted = ({ key, version }: Omit<Write, 'lost'>): boolean => {
+      const known = machine.versions.get(key);
+      return known?.isDelete === version.isDelete && canonical(known.row) === canonical(version.row);
+    };
+    const written = difference(wholeOn(machine, before), rowsOn(disk)).filter((write) => !isCounted(write));
+    this.#committed(machine, -2, written);
+    return true;
   }
 
   /**
@@ -247,7 +318,7 @@ export class Application {
     const id = `i${random.below(this.#world.plan.ids)}`;
     const key = keyOf('items', id);
     const again = random.chance(0.3);
-    if (again && !rowsOn(disk, machine.migrated).has(key)) return;
+    if (again && !rowsOn(disk).has(key)) return;
     this.#checks.beforeWrite(machine);
     disk.setClock(machine.now());
     const time = Math.max(machine.now(), (machine.versions.get(key)?.updatedAt ?? 0) + 1);
@@ -260,7 +331,7 @@ export class Application {
         disk.prepare(`INSERT OR REPLACE ${ITEM}`).run(id, ...values, time);
         disk.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
       }
-      row = rowsOn(disk, machine.migrated).get(key) as WireRow;
+      row = rowsOn(disk).get(key) as WireRow;
       const sql = 'INSERT INTO _changes (op, row_id, row_data) VALUES (?, ?, ?)';
       disk.prepare(sql).run(random.pick(['INSERT', 'UPDATE']), id, JSON.stringify(row));
       disk.exec('COMMIT');
@@ -288,6 +359,8 @@ export class Application {
     const time = this.#time(random, machine, keyOf('people', id));
     const one = (what: string, sql: string, ...params: Param[]): Statement[] => [{ what, sql, params }];
     const or = random.pick(['', 'OR IGNORE', 'OR IGNORE', 'OR REPLACE']);
+    const freeing = random.chance(0.15) ? settingFree(machine, random) : [];
+    if (freeing.length > 0) return freeing;
     switch (random.below(9)) {
       case 0:
       case 1:
@@ -323,7 +396,7 @@ export class Application {
       case 7:
         return one(`rename ${id} to ${other}`, 'UPDATE OR IGNORE people SET id = ? WHERE id = ?', other, id);
       default:
-        return swapped(rowsOn(machine.disk, machine.migrated), id, other, time);
+        return swapped(rowsOn(machine.disk), id, other, time);
     }
   }
 
@@ -336,7 +409,7 @@ export class Application {
     const item: Param[] = [name, random.pick(VALUES), random.pick(SCORES), random.pick(ANYTHING)];
     const time = this.#time(random, machine, keyOf('items', id));
     const statement = (what: string, sql: string, ...params: Param[]): Statement => ({ what, sql, params });
-    if (machine.migrated && random.chance(0.4)) {
+    if (hasNewColumn(machine) && random.chance(0.4)) {
       const extra = random.pick(['x', 'y', 'z', null]);
       return statement(
         `extra ${id}`,
@@ -410,6 +483,28 @@ export class Application {
   }
 }
 
+function hasNewColumn({ disk }: Machine): boolean {
+  return columnsOf(disk, 'items').includes(NEW_COLUMN);
+}
+
+/** Rows as a migration leaves them that only adds a column. */
+function wholeOn(machine: Machine, rows: Map<Key, WireRow>): Map<Key, WireRow> {
+  if (!hasNewColumn(machine)) return rows;
+  const whole = (key: Key, row: WireRow): WireRow => (tableIn(key) === 'items' ? { [NEW_COLUMN]: null, ...row } : row);
+  return new Map([...rows].map(([key, row]) => [key, whole(key, row)]));
+}
+
+/** The row that keeps another one hidden goes, or gives up what the other waits for. */
+function settingFree({ disk }: Machine, random: Random): Statement[] {
+  const blockers = disk.all('SELECT blocked_by AS id FROM _hidden WHERE blocked_by IS NOT NULL ORDER BY row_id');
+  const id = blockers[random.below(Math.max(1, blockers.length))]?.id;
+  if (id === undefined) return [];
+  const sql = random.chance(0.5)
+    ? 'DELETE FROM people WHERE id = ?'
+    : 'UPDATE people SET email = NULL, nick = NULL WHERE id = ?';
+  return [{ what: `${id} makes room`, sql, params: [String(id)] }];
+}
+
 /** Two people take each other's nicknames, in one transaction and by way of none. */
 function swapped(rows: Map<Key, WireRow>, a: string, b: string, time: Param): Statement[] {
   const [nickA, nickB] = [a, b].map((id) => (rows.get(keyOf('people', id))?.nick ?? null) as Param) as [Param, Param];
@@ -431,7 +526,7 @@ function difference(before: Map<Key, WireRow>, after: Map<Key, WireRow>): Omit<W
   }
   for (const [key, row] of after) {
     const old = before.get(key);
-    if (old && JSON.stringify(old) === JSON.stringify(row)) continue;
+    if (old && canonical(old) === canonical(row)) continue;
     written.push({ key, version: { updatedAt: Number(row.updated_at), isDelete: false, row } });
   }
   return written;

@@ -3,9 +3,12 @@ import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
+import { NEW_COLUMN, tableNamed, withOldNames } from './migration.ts';
+import { covers, isPutTogether, notAsGiven, versionOnMachine } from './mixed.ts';
 import { canonical, describe, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
+import { isMixed } from './plan.ts';
 import { isInSeed } from './roster.ts';
-import { exactRowsOn, hiddenOn, NEW_COLUMN, rowsOn, tableOfRow, unstampedOn, versionOn, versionOnHub } from './rows.ts';
+import { exactRowsOn, hiddenOn, rowsOn, tableOfRow, unstampedOn, versionOn, withoutNewColumn } from './rows.ts';
 
 /** A captured change that is still there. */
 interface Pending {
@@ -55,7 +58,7 @@ export class Checks {
   }
 
   get #mixedSchemas(): boolean {
-    return this.#world.plan.faults.schema !== undefined;
+    return isMixed(this.#world.plan);
   }
 
   fail(message: string): void {
@@ -69,7 +72,11 @@ export class Checks {
 
   /** Everything that was applied since the last write is there, and nothing else. */
   beforeWrite(machine: Machine): void {
-    if (this.#mixedSchemas) return;
+    if (this.#mixedSchemas) {
+      const wrong = notAsGiven(machine);
+      if (wrong) this.fail(`${machine.name} does not have what it has been given: ${wrong}`);
+      return;
+    }
     const isSeen = ([key]: [Key, unknown]): boolean => !machine.unseen.has(tableIn(key));
     const given = new Map([...machine.versions.rows()].filter(isSeen));
     const difference = differenceOf(given, new Map([...this.#livingOn(machine)].filter(isSeen)));
@@ -78,7 +85,7 @@ export class Checks {
 
   /** Visible or hidden. A hidden row that was written or deleted since then goes with the next look at the table. */
   #livingOn({ disk, versions }: Machine): Map<Key, WireRow> {
-    const visible = rowsOn(disk, false);
+    const visible = rowsOn(disk);
     const hidden = [...hiddenOn(disk)].filter(([key]) => !visible.has(key) && versions.get(key)?.isDelete !== true);
     return hidden.length === 0 ? visible : new Map([...visible, ...hidden]);
   }
@@ -113,7 +120,7 @@ export class Checks {
   }
 
   nothingWritten(machine: Machine, before: Map<Key, WireRow>): void {
-    const difference = differenceOf(before, rowsOn(machine.disk, machine.migrated));
+    const difference = differenceOf(before, rowsOn(machine.disk));
     if (difference) this.fail(`${machine.name}: a transaction that was rolled back has left something: ${difference}`);
     if (this.#newChanges(machine).length > 0)
       this.fail(`${machine.name}: a transaction that was rolled back was captured`);
@@ -125,16 +132,18 @@ export class Checks {
     );
   }
 
-  /** A committed write has its change row, and the other way round. */
+  /**
+   * A committed write has its change row, and the other way round. Triggers from before a migration do not know the new
+   * column, and what they have recorded is recorded once more, above it: until then the row is told without the column.
+   */
   captured(machine: Machine, index: number, written: Omit<Write, 'lost'>[]): void {
     machine.touched = true;
     const last = new Map<Key, Version>();
-    for (const { key, version } of written) last.set(key, version);
+    for (const { key, version, behind } of written) last.set(key, behind ? withoutNewColumn(version) : version);
     const changes = new Map<Key, Pending>();
     for (const change of this.#newChanges(machine)) changes.set(keyOf(change.table, change.id), change);
     const where = `${machine.name} write ${index}`;
-    // Triggers from before a migration do not know the new column; what they have captured is captured again.
-    const tell = ({ isDelete, updatedAt, row: { [NEW_COLUMN]: _, ...row } }: Version): string =>
+    const tell = ({ isDelete, updatedAt, row }: Version): string =>
       isDelete ? `deleted at ${updatedAt}` : canonical(row);
     for (const [key, version] of last) {
       const change = changes.get(key);
@@ -142,8 +151,9 @@ export class Checks {
       const recorded = change ? tell(change.version) : 'nothing';
       if (said !== recorded) this.fail(`${where}: ${key} became ${said}, but what was captured is ${recorded}`);
     }
-    for (const key of changes.keys()) {
-      if (!last.has(key)) this.fail(`${where}: a change of ${key} was captured, which was not written`);
+    for (const [key, change] of changes) {
+      if (last.has(key) || (this.#mixedSchemas && isPutTogether(machine, change))) continue;
+      this.fail(`${where}: a change of ${key} was captured, which was not written`);
     }
   }
 
@@ -196,11 +206,18 @@ export class Checks {
     }
   }
 
-  /** Changes that appear without a write of the application would go round in circles. */
+  /**
+   * Changes that appear without a write of the application would go round in circles. Where schemas are mixed there are
+   * such: a row that was put together from two is told to all.
+   */
   #unasked(machine: Machine): void {
-    const [change] = this.#newChanges(machine);
-    if (!change || this.#mixedSchemas || this.retried) return;
-    this.fail(`${machine.name} has captured a change of ${change.table}/${change.id} that it was sent`);
+    for (const change of this.#newChanges(machine)) {
+      const key = keyOf(change.table, change.id);
+      const isFine = this.retried || (this.#mixedSchemas && isPutTogether(machine, change));
+      if (!isFine)
+        this.fail(`${machine.name} has captured a change of ${key} that it was sent: ${describe(change.version)}`);
+      if (this.#mixedSchemas) machine.versions.merge(key, change.version);
+    }
   }
 
   /**
@@ -234,14 +251,10 @@ export class Checks {
 
   /** Undefined where the peer has that version or a newer one and, where machines lose power, would still have it after that. */
   #missing(peer: Machine, { table, id, version }: Pending): string | undefined {
-    if (!peer.ready || !this.#covers(versionOnMachine(peer, table, id), version)) return 'does not have it';
+    const key = keyOf(table, id);
+    if (!peer.ready || !covers(peer, key, versionOnMachine(peer, table, id), version)) return 'does not have it';
     if (this.#world.plan.faults['power-cut'] === undefined) return undefined;
-    return this.#covers(peer.durableVersion(keyOf(table, id)), version) ? undefined : 'would lose it in a power cut';
-  }
-
-  #covers(has: Version | undefined, version: Version): boolean {
-    if (!has) return false;
-    return this.#mixedSchemas ? has.updatedAt >= version.updatedAt : isAtLeast(has, version);
+    return covers(peer, key, peer.durableVersion(key), version) ? undefined : 'would lose it in a power cut';
   }
 
   #isLetter(machine: Machine, url: string, { table, id }: Pending): boolean {
@@ -255,8 +268,8 @@ export class Checks {
     const sql =
       'SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id';
     const found = machine.disk.all(sql, seen.sequence).map((line): Pending => {
-      const row = JSON.parse(line.row_data as string) as WireRow;
-      const table = (line.table_name as TableName | null) ?? tableOfRow(row);
+      const row = withOldNames(JSON.parse(line.row_data as string) as WireRow);
+      const table = line.table_name === null ? tableOfRow(row) : tableNamed(line.table_name as string);
       const version = versionOf({ op: line.op as 'DELETE', table, row, old_id: null });
       return { changeId: Number(line.change_id), table, id: String(line.row_id), version };
     });
@@ -300,8 +313,8 @@ export class Checks {
       if (unstamped) this.fail(`${name}: the version of ${unstamped} was never written into the row`);
     }
     for (const other of others) {
-      if (exactRowsOn(first.disk, first.migrated) === exactRowsOn(other.disk, other.migrated)) continue;
-      const difference = differenceOf(rowsOn(first.disk, first.migrated), rowsOn(other.disk, other.migrated));
+      if (exactRowsOn(first.disk) === exactRowsOn(other.disk)) continue;
+      const difference = differenceOf(rowsOn(first.disk), rowsOn(other.disk));
       this.fail(`${first.name} and ${other.name} differ: ${difference ?? 'in a storage class'}`);
     }
     for (const machine of machines) {
@@ -326,7 +339,7 @@ export class Checks {
    * that somebody has written, or nothing where it was deleted. Which one is taken from the first node.
    */
   #settleLoose(expected: Versions, node: Machine, writes: Write[]): void {
-    const found = rowsOn(node.disk, node.migrated);
+    const found = rowsOn(node.disk);
     for (const [key, how] of this.#loose) {
       const row = found.get(key);
       const newest = expected.get(key);
@@ -343,20 +356,17 @@ export class Checks {
   }
 
   #asExpected(node: Machine, expected: Versions): void {
-    const difference = differenceOf(expected.visible(), rowsOn(node.disk, node.migrated));
+    const difference = differenceOf(expected.visible(), rowsOn(node.disk));
     if (difference) {
       this.fail(`${node.name} is not what was written: ${difference}`);
       return;
     }
-    const living = differenceOf(
-      expected.rows(),
-      new Map([...rowsOn(node.disk, node.migrated), ...hiddenOn(node.disk)]),
-    );
+    const living = differenceOf(expected.rows(), new Map([...rowsOn(node.disk), ...hiddenOn(node.disk)]));
     if (living) this.fail(`${node.name} does not keep what it hides: ${living}`);
     for (const [key, version] of expected.entries()) {
       if (!version.isDelete) continue;
       const id = key.slice(key.indexOf('/') + 1);
-      const has = versionOn(node.disk, tableIn(key), id, node.migrated);
+      const has = versionOn(node.disk, tableIn(key), id);
       if (has?.updatedAt !== version.updatedAt) {
         this.fail(`${node.name} does not know that ${key} was ${describe(version)}: ${describe(has)}`);
       }
@@ -371,7 +381,7 @@ export class Checks {
 
   /**
    * The columns that all nodes know are those of one write, and the version is that write's, or above it by the steps in
-   * which nodes fill in what they had kept; the new column is that write's own or, where its writer did not have the column,
+   * which nodes fill in what they had kept; the new column is that write's own or, where it was told without the column,
    * one that somebody has written to that row.
    */
   #putTogether({ key, version }: Told, writes: Write[]): void {
@@ -379,12 +389,12 @@ export class Checks {
     const of = writes.filter((write) => write.key === key && !write.lost);
     const { [NEW_COLUMN]: extra = null, ...known } = version.row;
     const steps = this.#world.plan.nodes;
-    const from = of.find(({ version: { isDelete, updatedAt, row } }) => {
+    const from = of.find(({ version: { isDelete, updatedAt, row }, behind }) => {
       const { [NEW_COLUMN]: own, ...written } = row;
       // One that is below was recorded in the same transaction before it got its version, and loses to it everywhere.
       const near = version.updatedAt <= updatedAt + steps;
       // NULL is what a migration leaves, until the value is filled in.
-      const fits = extra === null || own === undefined || own === extra;
+      const fits = extra === null || own === undefined || behind === true || own === extra;
       return (
         !isDelete && near && fits && canonical({ ...written, updated_at: 0 }) === canonical({ ...known, updated_at: 0 })
       );
@@ -393,10 +403,6 @@ export class Checks {
     if (extra !== null && !of.some((write) => write.version.row[NEW_COLUMN] === extra))
       this.fail(`somebody has told ${key} with ${NEW_COLUMN} ${JSON.stringify(extra)}, which nobody has written`);
   }
-}
-
-function versionOnMachine({ kind, disk, migrated }: Machine, table: TableName, id: string): Version | undefined {
-  return kind === 'hub' ? versionOnHub(disk, table, id) : versionOn(disk, table, id, migrated);
 }
 
 function isFollowed(gone: Pending, pending: Pending[]): boolean {

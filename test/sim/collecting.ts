@@ -53,19 +53,19 @@ function deletionsOn({ disk }: Machine): Map<Key, number> {
 
 /** Visible or hidden, with their versions. */
 function livingOn({ disk }: Machine): Map<Key, number> {
-  const rows = [...rowsOn(disk, false), ...hiddenOn(disk)];
+  const rows = [...rowsOn(disk), ...hiddenOn(disk)];
   return new Map(rows.map(([key, row]) => [key, Number(row.updated_at)]));
 }
 
 function deleteOne(machine: Machine, random: Random, note: (key: Key, version: number) => void): void {
-  const rows = [...rowsOn(machine.disk, false)];
+  const rows = [...rowsOn(machine.disk)];
   if (rows.length === 0) return;
   // The older it is, the further below the floor.
   const oldest = rows.toSorted(([, a], [, b]) => Number(a.updated_at) - Number(b.updated_at))[0] as (typeof rows)[0];
   const [key, row] = random.chance(0.5) ? oldest : random.pick(rows);
   const [table] = key.split('/');
   attempt(machine, `DELETE FROM ${table} WHERE id = '${String(row.id).replaceAll("'", "''")}'`);
-  if (!rowsOn(machine.disk, false).has(key)) note(key, Number(row.updated_at));
+  if (!rowsOn(machine.disk).has(key)) note(key, Number(row.updated_at));
 }
 
 function collectSome({ disk }: Machine, random: Random): void {

@@ -7,6 +7,7 @@
 import { createRequire } from 'node:module';
 import { attach } from '../../src/index.ts';
 import type { Database } from '../../src/sqlite/connection.ts';
+import { addsColumn, columnOn, type Migration, NEW_COLUMN, tableOn } from './migration.ts';
 import { isSameSchema, takeOver } from './take-over.ts';
 
 export interface RawStatement {
@@ -63,16 +64,21 @@ function schemaOf(kind: DiskKind): string {
  * As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. That the copy takes the place of
  * the table by ALTER TABLE ... RENAME comes to the same, after SQLite has read every trigger of the schema several times.
  */
-export function rebuildSql(kind: DiskKind, table: TableName): string[] {
+export function rebuildSql(disk: Disk, table: TableName, adding = false): string[] {
+  const { kind } = disk;
+  const name = tableOn(disk, table);
+  const extra = table === 'items' && (adding || (disk.migrated && addsColumn(disk.migration)));
+  const given = `${columnsOf(kind, table)}${extra ? `, ${NEW_COLUMN} TEXT` : ''}`;
+  const columns = given.replace(/\bname\b/, columnOn(disk, table, 'name'));
   const rebuilt = [
     'BEGIN IMMEDIATE',
-    `CREATE TABLE old_${table} (${columnsOf(kind, table)})`,
-    `INSERT INTO old_${table} SELECT * FROM ${table}`,
-    `DROP TABLE ${table}`,
-    `CREATE TABLE ${table} (${columnsOf(kind, table)})`,
+    `CREATE TABLE old_${name} (${columns})`,
+    `INSERT INTO old_${name} SELECT *${adding ? ', NULL' : ''} FROM ${name}`,
+    `DROP TABLE ${name}`,
+    `CREATE TABLE ${name} (${columns})`,
     ...(INDEXES[table] === undefined ? [] : [INDEXES[table]]),
-    `INSERT INTO ${table} SELECT * FROM old_${table}`,
-    `DROP TABLE old_${table}`,
+    `INSERT INTO ${name} SELECT * FROM old_${name}`,
+    `DROP TABLE old_${name}`,
     'COMMIT',
   ];
   // Otherwise dropping a table would take along what refers to it.
@@ -109,6 +115,10 @@ export class Disk {
   /** Commits of any connection so far, failed ones not counted. */
   commits = 0;
   readOnly = false;
+  /** The migration that the schedule has for its nodes. */
+  migration: Migration | undefined;
+  /** Is its schema the newer one? */
+  migrated = false;
   /** The level that the present connection has asked for. */
   synchronous = 1;
   #raw: Raw;

@@ -37,6 +37,7 @@ export function planFutures(plan: Plan): void {
   if (plan.lives || !random.chance(0.1)) return;
   plan.futures = true;
   plan.foreignKeys = false;
+  plan.plain = false;
   if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
   if (random.chance(0.4)) plan.topology = 'mesh';
   if (plan.topology === 'mesh') plan.nodes = 3 + random.below(2);

@@ -4,16 +4,19 @@
  * What a machine has had is then no measure any more. What counts is that all nodes are the same in the end, and that
  * nothing is less than what some disk held when the trouble was over: what one has reaches all.
  */
+import type { WireRow } from '../support/model.ts';
 import type { Write } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
-import { type TableName, tablesOf } from './disk.ts';
+import { tablesOf } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
+import { NEW_COLUMN, tableNamed } from './migration.ts';
 import { describe, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
 import type { Plan } from './plan.ts';
 import { logUniform, type Random, stream } from './random.ts';
-import { exactRowsOn, rowsOn, versionOn, versionOnHub } from './rows.ts';
+import { columnsOf, exactRowsOn, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
 
-const LIVES = ['restore', 'restore', 'restore', 'wipe', 'wipe', 'clone', 'swap', 'move'] as const;
+const LIVES = ['restore', 'restore', 'restore', 'wipe', 'wipe', 'clone', 'swap', 'swap', 'move'] as const;
+type Life = (typeof LIVES)[number];
 
 /** What a schedule of lives has beside: the network, crashes and power cuts. The rest asks questions of its own. */
 const ALLOWED = new Set([
@@ -33,18 +36,17 @@ const ALLOWED = new Set([
   'skew',
   'coarse',
   'locked',
+  'schema',
 ]);
 
-/** Whether a seed is such a schedule; and makes it one. */
+/** Makes it such a schedule. */
 export function planLives(plan: Plan): void {
-  const random = stream(plan.seed, 'lives');
-  if (!random.chance(0.2)) return;
-  plan.lives = true;
   plan.foreignKeys = false;
   plan.uniques = false;
+  plan.plain = false;
   if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
   for (const fault of Object.keys(plan.faults)) {
-    if (!ALLOWED.has(fault) || random.chance(0.4)) delete plan.faults[fault as keyof Plan['faults']];
+    if (!ALLOWED.has(fault)) delete plan.faults[fault as keyof Plan['faults']];
   }
   plan.troubleMs += 2_500;
   plan.writes += 10;
@@ -66,6 +68,8 @@ export class Lives {
   #spare: Machine | undefined;
   #urls = 0;
   #over = false;
+  /** What befalls most machines of the schedule, where it is mostly one thing. */
+  readonly #mostly: Life | undefined;
   /** What some disk held when the trouble was over. */
   readonly union = new Versions();
 
@@ -73,6 +77,7 @@ export class Lives {
     this.#world = world;
     this.#machines = machines;
     this.#random = stream(world.plan.seed, 'life');
+    this.#mostly = this.#random.chance(0.5) ? this.#random.pick(LIVES) : undefined;
   }
 
   get #nodes(): Machine[] {
@@ -88,9 +93,10 @@ export class Lives {
     for (let i = 2 + this.#random.below(5); i > 0; i--) {
       timeline.in(this.#random.next() * plan.troubleMs, () => this.#backUp(this.#random.pick(this.#machines)));
     }
-    for (let i = 1 + this.#random.below(4); i > 0; i--) {
+    for (let i = 1 + this.#random.below(5); i > 0; i--) {
       const at = plan.troubleMs * (0.2 + 0.8 * this.#random.next());
-      timeline.in(at, () => this.#live(this.#random.pick(LIVES)));
+      const what = this.#mostly !== undefined && this.#random.chance(0.7) ? this.#mostly : this.#random.pick(LIVES);
+      timeline.in(at, () => this.#live(what));
     }
   }
 
@@ -132,17 +138,18 @@ export class Lives {
       }
       return;
     }
-    const keys = new Set<Key>(rowsOn(disk, false).keys());
+    const keys = new Set<Key>(rowsOn(disk).keys());
     for (const { table_name: table, row_id: id } of disk.all('SELECT table_name, row_id FROM _tombstones')) {
-      if (tablesOf(disk.kind).includes(table as TableName)) keys.add(keyOf(String(table), String(id)));
+      const named = tableNamed(String(table));
+      if (tablesOf(disk.kind).includes(named)) keys.add(keyOf(named, String(id)));
     }
     for (const key of keys) {
-      const version = versionOn(disk, tableIn(key), idIn(key), false);
+      const version = versionOn(disk, tableIn(key), idIn(key));
       if (version) this.union.merge(key, version);
     }
   }
 
-  #live(what: (typeof LIVES)[number]): void {
+  #live(what: Life): void {
     const random = this.#random;
     const machine = random.pick(this.#machines.filter((one) => this.runs(one)));
     if (what === 'restore') {
@@ -169,6 +176,14 @@ export class Lives {
     machine.crash();
     machine.putBack(image);
     this.#world.timeline.in(logUniform(this.#random, 10, 800), () => machine.start());
+    // Whoever is being given everything may well lose it again, in the middle of that.
+    const pristine = this.#pristine.get(machine);
+    if (!this.#random.chance(0.3)) return;
+    const at = this.#world.timeline.now + logUniform(this.#random, 50, 2_000);
+    if (at >= this.#world.plan.troubleMs) return;
+    this.#world.timeline.in(at - this.#world.timeline.now, () =>
+      this.#putBack(machine, pristine, 'an empty disk once more'),
+    );
   }
 
   /** Of a node that goes on running; under its id, or one of its own. */
@@ -185,10 +200,22 @@ export class Lives {
     spare.start();
   }
 
-  /** Two nodes change places: each is where the other was, and knows it. */
+  /** Two nodes change places after one of them was not to be reached for a while, and has missed what the other has. */
   #swap(): void {
     const [a, b] = this.#random.shuffle(this.#nodes.filter((node) => this.runs(node)));
     if (!a || !b) return;
+    const others = this.#machines.filter((machine) => machine !== a);
+    const links = others.flatMap(({ name }) => [`${a.name} ${name}`, `${name} ${a.name}`]);
+    const { network, timeline } = this.#world;
+    for (const link of links) network.cut.add(link);
+    timeline.in(logUniform(this.#random, 100, 1_000), () => {
+      for (const link of links) network.cut.delete(link);
+      if (network.troubled) this.#exchange(a, b);
+    });
+  }
+
+  /** Each is where the other was, and knows it. */
+  #exchange(a: Machine, b: Machine): void {
     this.#world.trace(`${a.name} and ${b.name} change places`);
     const [urlOfA, urlOfB] = [a.url, b.url];
     for (const machine of [a, b]) {
@@ -235,7 +262,7 @@ export class LifeChecks extends Checks {
     machine: Machine,
     before: Map<Key, ReturnType<typeof rowsOn> extends Map<Key, infer R> ? R : never>,
   ): void {
-    const difference = differenceOf(before, rowsOn(machine.disk, machine.migrated));
+    const difference = differenceOf(before, rowsOn(machine.disk));
     if (difference) this.fail(`${machine.name}: a transaction that was rolled back has left something: ${difference}`);
   }
 
@@ -244,26 +271,32 @@ export class LifeChecks extends Checks {
     const [first, ...others] = nodes as [Machine, ...Machine[]];
     for (const [key, version] of this.union?.entries() ?? []) {
       for (const node of nodes) {
-        const has = versionOn(node.disk, tableIn(key), idIn(key), false);
+        const has = versionOn(node.disk, tableIn(key), idIn(key));
         if (has && isAtLeast(has, version)) continue;
         this.fail(`${node.name} has ${describe(has)} of ${key}, and somebody had ${describe(version)}`);
       }
     }
     for (const other of others) {
-      if (exactRowsOn(first.disk, false) === exactRowsOn(other.disk, false)) continue;
-      const difference = differenceOf(rowsOn(first.disk, false), rowsOn(other.disk, false));
+      if (exactRowsOn(first.disk) === exactRowsOn(other.disk)) continue;
+      const difference = differenceOf(rowsOn(first.disk), rowsOn(other.disk));
       this.fail(`${first.name} and ${other.name} differ: ${difference ?? 'in a storage class'}`);
     }
     for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
       const rows = live.map((line) => [
         keyOf(line.table_name as string, line.row_id as string),
-        JSON.parse(line.row_data as string),
+        wholeOf(first, JSON.parse(line.row_data as string)),
       ]) as [Key, never][];
-      const difference = differenceOf(rowsOn(first.disk, false), new Map(rows));
+      const difference = differenceOf(rowsOn(first.disk), new Map(rows));
       if (difference) this.fail(`${hub.name} is not what the nodes have: ${difference}`);
     }
   }
+}
+
+/** A hub that was never told of a column has nothing in it. */
+function wholeOf({ disk }: Machine, row: WireRow): WireRow {
+  const isNew = tableOfRow(row) === 'items' && columnsOf(disk, 'items').includes(NEW_COLUMN);
+  return isNew ? { [NEW_COLUMN]: null, ...row } : row;
 }
 
 function idIn(key: Key): string {

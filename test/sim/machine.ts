@@ -7,15 +7,17 @@ import type { Outgoing } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import type { Edges } from '../../src/hub/roster.ts';
-import { attach, type Manager, type Peers, type VerifyResult } from '../../src/index.ts';
+import { attach, type Manager, type MigrateOptions, type Peers, type VerifyResult } from '../../src/index.ts';
 import type { Database, Statement } from '../../src/sqlite/connection.ts';
 import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
+import { isMigrated, tableOn } from './migration.ts';
+import { covers } from './mixed.ts';
 import type { Network } from './network.ts';
-import { isAtLeast, type Key, type Version, Versions } from './oracle.ts';
-import type { Plan } from './plan.ts';
+import { type Key, keyOf, type Version, Versions } from './oracle.ts';
+import { isMixed, type Plan } from './plan.ts';
 import { type Random, stream } from './random.ts';
-import { isCaptured, NEW_COLUMN, rowsOf, versionOn, versionOnHub } from './rows.ts';
+import { isCaptured, rowsOf, versionOn, versionOnHub } from './rows.ts';
 import type { Timeline } from './timeline.ts';
 
 /** What a machine needs of the world around it. */
@@ -64,7 +66,7 @@ export class Machine {
   /** Tables that were rebuilt, and whose writes nobody captures for the moment, with the rows that they have. */
   readonly unseen = new Map<TableName, Map<Key, WireRow>>();
   /** Every version that this machine has committed, of its own or received. */
-  versions = new Versions();
+  versions: Versions;
   /** A transaction of the application is open across events. */
   held = false;
   /** Its process is coming to an end. */
@@ -85,11 +87,11 @@ export class Machine {
   ready = false;
   /** How often it may find that it is not what it was: put back from a backup, copied, or a copy. */
   pasts = 0;
-  /** Is its schema the newer one? */
-  migrated = false;
   offsetMs = 0;
   #durableVersions = new Versions();
   readonly #world: Surroundings;
+  /** Not all have the same columns: then it is not enough to know the latest version of a row. */
+  readonly #mixed: boolean;
   readonly #random: Random;
   /** Decides which of its commits fail, where some do. */
   readonly #commits: Random;
@@ -101,12 +103,15 @@ export class Machine {
     this.id = name;
     this.disk = disk;
     this.#world = world;
+    this.#mixed = isMixed(world.plan);
+    this.versions = new Versions(undefined, this.#mixed);
     this.#random = stream(world.plan.seed, 'machine', name);
     this.#commits = stream(world.plan.seed, 'commits', name);
     const { skew } = world.plan.faults;
     if (skew !== undefined) this.offsetMs = Math.round((this.#random.next() * 2 - 1) * skew);
     if (world.plan.faults['power-cut'] !== undefined) disk.keepImages();
     disk.onCommit = () => {
+      if (!disk.migrated) this.noteSchema();
       this.#lookForTriggers();
       if (this.commitsItself) this.#noteReceived();
     };
@@ -145,9 +150,18 @@ export class Machine {
     this.touched = true;
   }
 
+  /** Is its schema the newer one? */
+  get migrated(): boolean {
+    return this.disk.migrated;
+  }
+
+  noteSchema(): void {
+    this.disk.migrated = isMigrated(this.disk);
+  }
+
   /** Notes what the tables without triggers hold after something was written to them. */
   noteUnseen(table: TableName): void {
-    this.unseen.set(table, rowsOf(this.disk, table, this.migrated));
+    this.unseen.set(table, rowsOf(this.disk, table));
   }
 
   /** What of the present request is there by now; it may have committed something else, and die before it comes to that. */
@@ -155,13 +169,8 @@ export class Machine {
     for (const change of [...this.receiving, ...this.fetched]) {
       const id = String(change.op === 'DELETE' ? change.old_id : change.row.id);
       const table = change.table as TableName;
-      const has =
-        this.kind === 'hub' ? versionOnHub(this.disk, table, id) : versionOn(this.disk, table, id, this.migrated);
-      // Of nodes with different schemas one may have fewer columns of it.
-      const mixed = this.#world.plan.faults.schema !== undefined;
-      const version = versionOf(change);
-      if (has && (mixed ? has.updatedAt >= version.updatedAt : isAtLeast(has, version)))
-        this.versions.mergeChange(change);
+      const has = this.kind === 'hub' ? versionOnHub(this.disk, table, id) : versionOn(this.disk, table, id);
+      if (covers(this, keyOf(table, id), has, versionOf(change))) this.versions.mergeChange(change);
     }
   }
 
@@ -274,7 +283,7 @@ export class Machine {
     this.disk.cutPower();
     const table = this.kind === 'hub' ? '_hub_rows' : '_meta';
     this.ready = this.disk.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
-    this.migrated = this.disk.all("SELECT 1 FROM pragma_table_info('items') WHERE name = ?", NEW_COLUMN).length > 0;
+    this.noteSchema();
     this.versions = new Versions(this.#durableVersions);
     for (const table of [...this.unseen.keys()]) {
       if (isCaptured(this.disk, table)) this.unseen.delete(table);
@@ -287,9 +296,10 @@ export class Machine {
   /** Another image is on its disk, while nothing runs. */
   putBack(image: Uint8Array): void {
     this.disk.putBack(image);
+    this.noteSchema();
     const table = this.kind === 'hub' ? '_hub_rows' : '_meta';
     this.ready = this.disk.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
-    this.versions = new Versions();
+    this.versions = new Versions(undefined, this.#mixed);
     this.notDurable = [];
   }
 
@@ -349,9 +359,15 @@ export class Process {
     }
     const { bound } = plan.faults;
     const backlog = bound === undefined ? {} : { maxBacklog: { changes: bound } };
-    this.#replica = attach(this.handle, { ...common, ...backlog, peers: this.peers }, tablesOf(this.machine.disk.kind));
+    this.#replica = attach(this.handle, { ...common, ...backlog, peers: this.peers }, this.#tables(random));
     this.#listen(this.#replica as Manager);
     return undefined;
+  }
+
+  /** After a table was renamed, an application may well go on naming it as before. */
+  #tables(random: Random): string[] {
+    const { disk } = this.machine;
+    return tablesOf(disk.kind).map((table) => (random.chance(0.5) ? tableOn(disk, table) : table));
   }
 
   #listen(replica: Manager | Hub): void {
@@ -379,6 +395,17 @@ export class Process {
   /** A batch that comes to a node out of nowhere; its status. */
   receive(body: string): number | undefined {
     return (this.#replica as Manager | undefined)?.receive(body).status;
+  }
+
+  /** Runs statements and does what they ask of Rowcast, in one transaction. */
+  migrate(sql: string, options: MigrateOptions): void {
+    if (this.dead || !this.#replica) throw new ProcessGone();
+    (this.#replica as Manager).migrate(sql, options);
+  }
+
+  /** From now on it sends the names that tables and columns have here. */
+  sendNewNames(): void {
+    (this.#replica as Manager).aliases.drop();
   }
 
   /** Compares with a peer and puts right what differs. */

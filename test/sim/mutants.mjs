@@ -3,6 +3,8 @@
  * Planted bugs: each is a wrong turn that an implementation like this one could take, and has been taken somewhere. They are
  * put into a copy of the compiled sources; nothing in the shipped code knows of them.
  *
+ * `focus` is the theme whose schedules are tried first, because it has what the bug needs.
+ *
  * An edit is `[file, text, replacement]`, and the text must be there exactly once: a mutant that no longer finds its
  * place is an error, not a success.
  */
@@ -13,6 +15,7 @@ const BATCH_ID = 'JSON.parse(new TextDecoder().decode(body)).batch_id';
 export const MUTANTS = [
   {
     name: 'tick-not-flushed',
+    focus: 'lives',
     what: 'a database tells a tick that is not on its disk',
     edits: [
       [
@@ -24,11 +27,13 @@ export const MUTANTS = [
   },
   {
     name: 'tick-not-bumped-on-ship',
+    focus: 'lives',
     what: 'what was sent is not counted',
     edits: [['send/outbox.js', 'this.#company.tick();', '']],
   },
   {
     name: 't-instead-of-t0',
+    focus: 'lives',
     what: 'a database tells its latest tick as the one at which it began',
     edits: [
       [
@@ -40,6 +45,7 @@ export const MUTANTS = [
   },
   {
     name: 'you-without-inc',
+    focus: 'lives',
     what: 'what is remembered of another database is taken for what is remembered of this one',
     edits: [
       [
@@ -51,6 +57,7 @@ export const MUTANTS = [
   },
   {
     name: 'renew-twice',
+    focus: 'lives',
     what: 'a database that has taken another identity takes one more',
     edits: [
       ['identity/identity.js', 'if (own.inc !== given)\n                return false;', ''],
@@ -59,6 +66,7 @@ export const MUTANTS = [
   },
   {
     name: 'own-rows-skipped-on-a-hub-seed',
+    focus: 'lives',
     what: 'an edge that has lost its data is not sent what it brought itself',
     edits: [
       ['hub/sqlite-receive.js', 'readIntroduction(said)?.inc ?? nodeId', 'nodeId'],
@@ -68,16 +76,19 @@ export const MUTANTS = [
   },
   {
     name: 'name-not-noted',
+    focus: 'lives',
     what: 'what came from a database that is gone is not passed on',
     edits: [['send/company.js', 'if (!compareAll)', 'if (true)']],
   },
   {
     name: 'adopt-counted-as-replaced',
+    focus: 'lives',
     what: 'a peer that introduces itself for the first time is taken for another one',
     edits: [['send/company.js', 'this.#adopt(peer, finding);', "this.#replace(peer, '', finding);"]],
   },
   {
     name: 'not-seeded-when-it-went-back',
+    focus: 'lives',
     what: 'a peer that was put back from a backup is not given what it lacks',
     edits: [
       ['send/company.js', 'for (const peer of peers)\n            beginSeed(this.#db, peer, now);', ''],
@@ -87,6 +98,7 @@ export const MUTANTS = [
   },
   {
     name: 'compare-without-recheck',
+    focus: 'comparison',
     what: 'what two sides have not the same of at the first look counts as different',
     edits: [
       ['compare/verify.js', "return isWaiting ? 'pending' : 'differs';", "return 'differs';"],
@@ -95,6 +107,7 @@ export const MUTANTS = [
   },
   {
     name: 'repair-with-the-older',
+    focus: 'comparison',
     what: 'a comparison sends what is older here, and fetches what is older there',
     edits: [
       ['compare/verify.js', "newerSide(one) !== 'there').map(", "newerSide(one) === 'there').map("],
@@ -177,6 +190,7 @@ export const MUTANTS = [
   },
   {
     name: 'a-web-page-refuses',
+    focus: 'delivery',
     what: 'an answer with a status of 2xx that is no acknowledgement counts as a refusal',
     edits: [
       [
@@ -237,11 +251,13 @@ export const MUTANTS = [
   },
   {
     name: 'ack-not-flushed',
+    focus: 'power',
     what: 'a node acknowledges what a power cut can take back',
     edits: [['receive/apply.js', '{ durable: true, ...', '{ ...']],
   },
   {
     name: 'shipped-not-flushed',
+    focus: 'power',
     what: 'a node sends what a power cut can take back',
     edits: [
       [
@@ -340,6 +356,7 @@ export const MUTANTS = [
   },
   {
     name: 'hub-drops-one-edge',
+    focus: 'hubs',
     what: 'the hub serves all edges but one',
     edits: [
       [
@@ -351,6 +368,7 @@ export const MUTANTS = [
   },
   {
     name: 'hub-acks-from-memory',
+    focus: 'hubs',
     what: 'the hub acknowledges, and stores a moment later',
     edits: [
       [
@@ -362,11 +380,13 @@ export const MUTANTS = [
   },
   {
     name: 'hub-ack-not-flushed',
+    focus: 'power',
     what: 'the hub acknowledges what a power cut can take back',
     edits: [['hub/sqlite-receive.js', 'return stored;\n        }, { durable: true });', 'return stored;\n        });']],
   },
   {
     name: 'hub-keeps-what-came-last',
+    focus: 'hubs',
     what: 'the hub lets the later arrival win a tie',
     edits: [
       [
@@ -378,16 +398,19 @@ export const MUTANTS = [
   },
   {
     name: 'snapshot-without-tombstones',
+    focus: 'backlog',
     what: 'a new peer is not told what was deleted',
     edits: [['send/snapshot.js', ', hiddenOf(table), tombstonesOf(table)]', ', hiddenOf(table)]']],
   },
   {
     name: 'no-snapshot-on-return',
+    focus: 'backlog',
     what: 'a peer that was away goes on where it was, without what is gone',
     edits: [['send/peers.js', 'if (missed)', 'if (false)']],
   },
   {
     name: 'bisection-loses-the-tail',
+    focus: 'delivery',
     what: 'of a refused batch, the first half is sent and the second forgotten',
     edits: [
       [
@@ -404,6 +427,7 @@ export const MUTANTS = [
   },
   {
     name: 'read-ahead-skips',
+    focus: 'delivery',
     what: 'after a failed attempt, the loop goes on with the batch that it has read ahead',
     edits: [
       [
@@ -415,6 +439,7 @@ export const MUTANTS = [
   },
   {
     name: 'answer-of-the-younger',
+    focus: 'delivery',
     what: 'of two batches under way, the acknowledgement of the second counts for the first',
     edits: [
       [
@@ -426,11 +451,13 @@ export const MUTANTS = [
   },
   {
     name: 'gap-not-noticed',
+    focus: 'gaps',
     what: 'a table that was without its triggers gets them back, and that is all',
     edits: [['capture/capture-record.js', "length > 0 ? 'intact' : 'gap'", "length >= 0 ? 'intact' : 'gap'"]],
   },
   {
     name: 'gap-not-asked-for',
+    focus: 'gaps',
     what: 'after a gap in the capture all rows are sent, but no peer is asked for its own',
     edits: [
       [
@@ -442,6 +469,7 @@ export const MUTANTS = [
   },
   {
     name: 'gap-asked-too-early',
+    focus: 'gaps',
     what: 'a peer is asked for its rows before it has everything that was captured before the gap',
     edits: [
       [
@@ -453,11 +481,13 @@ export const MUTANTS = [
   },
   {
     name: 'hub-forgets-what-it-was-asked',
+    focus: 'hubs',
     what: 'a hub that dies forgets which tables it was asked for and has not sent yet',
     edits: [['hub/hub.js', 'askedFor: await store.askedFor(),', 'askedFor: [],']],
   },
   {
     name: 'foreign-changes-dropped',
+    focus: 'gaps',
     what: 'a change that somebody else has recorded, without a table, is passed over',
     edits: [
       [
@@ -469,11 +499,13 @@ export const MUTANTS = [
   },
   {
     name: 'other-attachment-forgotten',
+    focus: 'backlog',
     what: 'a change is dropped when the peers of one process have it, and another process has others',
     edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE ${own}']],
   },
   {
     name: 'stale-peer-not-seeded',
+    focus: 'backlog',
     what: 'a stale peer goes on with the changes that are left',
     edits: [
       [
@@ -485,11 +517,13 @@ export const MUTANTS = [
   },
   {
     name: 'removed-peer-holds-back',
+    focus: 'backlog',
     what: 'changes are kept for a peer that was removed',
     edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE true OR ${own} OR ${OF_ANY_ATTACHMENT}']],
   },
   {
     name: 'paused-peer-pruned-past',
+    focus: 'backlog',
     what: 'nothing is kept for a peer that is paused, and nobody notes what it lacks',
     edits: [
       [
@@ -501,16 +535,19 @@ export const MUTANTS = [
   },
   {
     name: 'unique-displaced-row-lost',
+    focus: 'uniques',
     what: 'a row that has to make room for a stronger one is deleted, not hidden',
     edits: [['receive/unique.js', '        this.#hide(table, row);\n', '']],
   },
   {
     name: 'unique-arrival-wins',
+    focus: 'uniques',
     what: 'of two rows with one UNIQUE value, the one that was there first is visible',
     edits: [['receive/unique.js', 'rivals?.find(({ weaker }) => weaker !== 1)', 'rivals?.find(() => true)']],
   },
   {
     name: 'mirror-not-rolled-back',
+    focus: 'uniques',
     what: 'the table in which hidden rows are merged is taken to be there after the transaction that made it failed',
     edits: [['receive/unique.js', 'if (known?.stands())', 'if (known)']],
   },
@@ -554,15 +591,42 @@ export const MUTANTS = [
       ],
     ],
   },
+  {
+    name: 'old-name-not-understood',
+    focus: 'schemas',
+    what: 'a column that was renamed here is not known by the name that it still has elsewhere',
+    edits: [['capture/names.js', 'table.aliases.set(fold(alias), column);', ';']],
+  },
+  {
+    name: 'tombstones-left-behind',
+    focus: 'schemas',
+    what: 'a table that was renamed leaves its tombstones under its old name',
+    edits: [['migrate/internal-names.js', "['_tombstones', '_stamps',", "['_stamps',"]],
+  },
+  {
+    name: 'hidden-not-settled-after-local-write',
+    focus: 'uniques',
+    what: 'a hidden row stays so when the application has set its value free',
+    edits: [['attach.js', 'of this.#applier.settleUnique())', 'of [])']],
+  },
+  {
+    name: 'letter-fills-a-losing-version',
+    focus: 'schemas',
+    what: 'what is kept of a column that is not here yet may be of a version that has lost',
+    edits: [
+      ['receive/report.js', '`(EXISTS (SELECT 1 FROM ${table.target}', '`(1 OR EXISTS (SELECT 1 FROM ${table.target}'],
+    ],
+  },
 ];
 
 /**
- * These are not noticed within 500 schedules: the schedules have to be sharpened for them, or a test of their own has to show that
- * it would notice. `npm run sim:mutants -- --only <name> --seeds 5000` runs one of them.
+ * These are not noticed within 500 schedules: the schedules have to be sharpened for them, or a test of their own has to show
+ * that it would notice. `npm run sim:mutants -- --only <name> --seeds 5000` runs one of them.
  */
 export const NOT_NOTICED_YET = [
   {
     name: 'generation-ignored',
+    focus: 'lives',
     what: 'an acknowledgement counts, whoever gives it',
     edits: [
       ['send/company.js', 'return stateOf(this.#db, peer).run === current;', 'return true;'],
@@ -572,29 +636,32 @@ export const NOT_NOTICED_YET = [
   },
   {
     name: 'inc-not-noted-at-first-contact',
+    focus: 'lives',
     what: 'which database acknowledged first at a URL is not noted',
     edits: [['send/company.js', 'noteDatabase(this.#db, peer, inc);\n        if (wentBack)', 'if (wentBack)']],
   },
   {
     name: 'resend-generation-ignored',
+    focus: 'gaps',
     what: 'the acknowledgement of a page of an earlier walk moves the present one on',
     edits: [['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? IS NOT NULL']],
   },
   {
     name: 'hidden-not-in-snapshot',
+    focus: 'uniques',
     what: 'a new peer is not sent the rows that a stronger one hides',
     edits: [['send/snapshot.js', ', hiddenOf(table), tombstonesOf(table)]', ', tombstonesOf(table)]']],
   },
   {
-    name: 'hidden-not-settled-after-local-write',
-    what: 'a hidden row stays so when the application has set its value free',
-    edits: [['attach.js', 'of this.#applier.settleUnique())', 'of [])']],
+    name: 'tie-not-decided-again',
+    focus: 'schemas',
+    what: 'of two versions of one time, which one won without a column is not asked again when the column is there',
+    edits: [['receive/retry.js', 'if (tied.length > 0)', 'if (false)']],
   },
   {
-    name: 'letter-fills-a-losing-version',
-    what: 'what is kept of a column that is not here yet may be of a version that has lost',
-    edits: [
-      ['receive/report.js', '`(EXISTS (SELECT 1 FROM ${table.target}', '`(1 OR EXISTS (SELECT 1 FROM ${table.target}'],
-    ],
+    name: 'migrated-rows-not-recorded',
+    focus: 'schemas',
+    what: 'rows that a migration has changed are not sent',
+    edits: [['migrate/migrate.js', 'before.recordChanges(pair);', '']],
   },
 ];

@@ -10,6 +10,7 @@ import {
 } from '../../src/wire/protocol.ts';
 import type { WireChange } from '../support/model.ts';
 import type { Machine, Process } from './machine.ts';
+import { inOldNames } from './migration.ts';
 import type { Fault, Plan } from './plan.ts';
 import { exponential, type Random, stream } from './random.ts';
 import type { Timeline } from './timeline.ts';
@@ -101,7 +102,9 @@ export class Network {
     const random = stream(this.#o.plan.seed, 'request', link, count);
     const isBatch = body !== undefined && path === SYNC_PATH;
     const batch = isBatch ? JSON.parse(new TextDecoder().decode(body)) : { batch_id: 0, changes: [] };
-    const request: Request = { from, to, path, body, headers, batch, random };
+    batch.changes = batch.changes.map(inOldNames);
+    const { [ROWCAST_HEADER]: _, ...plain } = headers;
+    const request: Request = { from, to, path, body, headers: this.#o.plan.plain ? plain : headers, batch, random };
     return new Promise((resolve, reject) => {
       const back = (answer: Answer | Error | undefined): void => {
         if (from.dead || signal.aborted || !answer) return;
@@ -164,7 +167,8 @@ export class Network {
     if (body && reply.committed && path === SYNC_PATH)
       this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
     // What it has asked for it applies as what it is sent.
-    if (path === FETCH_PATH && reply.status === 200) from.machine.fetched.push(...JSON.parse(reply.body).changes);
+    if (path === FETCH_PATH && reply.status === 200)
+      from.machine.fetched.push(...JSON.parse(reply.body).changes.map(inOldNames));
     const lost = this.#happens('lost-answer', random);
     const torn = this.#happens('torn', random);
     const emptied = body !== undefined && this.#happens('empty', random);
@@ -176,7 +180,8 @@ export class Network {
       if (refused && !emptied && path === SYNC_PATH) this.#refused(link);
       // Not all of them: compressed bodies would be made by other threads, in no order that a seed decides.
       const told = (name: string): boolean =>
-        name === APPLY_MS_HEADER || name === ROWCAST_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs);
+        !this.#o.plan.plain &&
+        (name === APPLY_MS_HEADER || name === ROWCAST_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs));
       const get = (name: string): string | null => (told(name) ? (reply.headers[name] ?? null) : null);
       const whole = { ...text(reply.status, reply.body), headers: { get } };
       answer(`${reply.status}${emptied ? ', emptied' : ''}`, emptied ? text(200, '') : whole);

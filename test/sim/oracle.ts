@@ -23,9 +23,22 @@ export function tableIn(key: Key): TableName {
 /** The versions that one machine has, or all of them together. */
 export class Versions {
   readonly #byKey: Map<Key, Version>;
+  /** All that were ever merged, where that is asked for; lists are replaced and never changed, so a copy costs little. */
+  readonly #history: Map<Key, readonly Version[]> | undefined;
 
-  constructor(from?: Versions) {
+  constructor(from?: Versions, keepsHistory = false) {
     this.#byKey = new Map(from ? from.#byKey : []);
+    const kept = from ? from.#history : undefined;
+    if (kept || keepsHistory) this.#history = new Map(kept ?? []);
+  }
+
+  /** Everything that was merged, by row. */
+  histories(): [Key, readonly Version[]][] {
+    return [...(this.#history ?? [])];
+  }
+
+  history(key: Key): readonly Version[] {
+    return this.#history?.get(key) ?? [];
   }
 
   get(key: Key): Version | undefined {
@@ -34,16 +47,19 @@ export class Versions {
 
   merge(key: Key, version: Version): void {
     const known = this.#byKey.get(key);
-    if (!known || compareVersions(version, known) > 0) this.#byKey.set(key, version);
+    if (!known || compare(version, known) > 0) this.#byKey.set(key, version);
+    this.#history?.set(key, [...this.history(key), version]);
   }
 
   /** What a machine has turned out to have, whatever it had before. */
   set(key: Key, version: Version): void {
     this.#byKey.set(key, version);
+    this.#history?.set(key, [version]);
   }
 
   forget(key: Key): void {
     this.#byKey.delete(key);
+    this.#history?.delete(key);
   }
 
   mergeChange(change: WireChange): void {
@@ -80,12 +96,32 @@ function clash(a: WireRow, b: WireRow): boolean {
   );
 }
 
+/** By the columns that both have: that is how nodes compare whose schemas differ. */
+function compare(a: Version, b: Version): number {
+  const [keys, others] = [Object.keys(a.row), Object.keys(b.row)];
+  if (a.isDelete || b.isDelete || keys.length === others.length) return compareVersions(a, b);
+  return compareWithin(
+    a,
+    b,
+    keys.filter((key) => others.includes(key)),
+  );
+}
+
+/** By these columns alone; what one of them does not have counts as null. */
+export function compareWithin(a: Version, b: Version, keys: string[]): number {
+  const within = (version: Version): Version => ({
+    ...version,
+    row: Object.fromEntries(keys.map((key) => [key, version.row[key] ?? null])),
+  });
+  return compareVersions(within(a), within(b));
+}
+
 export function isAbove(version: Version, other: Version | undefined): boolean {
-  return other === undefined || compareVersions(version, other) > 0;
+  return other === undefined || compare(version, other) > 0;
 }
 
 export function isAtLeast(version: Version, other: Version): boolean {
-  return compareVersions(version, other) >= 0;
+  return compare(version, other) >= 0;
 }
 
 export function describe(version: Version | undefined): string {

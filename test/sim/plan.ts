@@ -4,8 +4,10 @@
  * Faults are drawn as a swarm: each schedule has its own few, at its own rates. A schedule in which everything fails all
  * the time explores less than many schedules which each lack something.
  */
+import { type Focus, focusOf, sharpen, themeOf, weighted } from './focus.ts';
 import { planFutures } from './futures.ts';
 import { planLives } from './lives.ts';
+import { addsColumn, MIGRATIONS, type Migration } from './migration.ts';
 import { logUniform, type Random, stream } from './random.ts';
 
 /** Everything that can go wrong, by the name under which `--without` takes it away. */
@@ -49,6 +51,7 @@ export type Topology = 'pair' | 'mesh' | 'star' | 'hubs' | 'join' | 'leave' | 'r
 
 export interface Plan {
   seed: number;
+  focus: Focus;
   topology: Topology;
   nodes: number;
   /** How long the application writes and things go wrong, in virtual milliseconds. */
@@ -67,12 +70,23 @@ export interface Plan {
   fresh: boolean;
   /** Answers may say that batches come in any order, which is what a sender needs to have two under way. */
   pairs: boolean;
+  /** Nobody is told who anybody is: to each other, they are all peers that are not Rowcast. */
+  plain: boolean;
+  /** Two machines are compared in the end: see verifying.ts. */
+  verifies: boolean;
   /** Databases are lost, put back and copied: see lives.ts. */
   lives: boolean;
   /** Clocks are wrong by months: see futures.ts. */
   futures: boolean;
   /** Absent where it does not happen. Probabilities per request or, for what befalls a machine, times per second. */
   faults: Partial<Record<Fault, number>>;
+  /** What becomes of the nodes' schemas, where `schema` is among the faults. */
+  migration: Migration;
+}
+
+/** Have not all nodes the same columns all the time? */
+export function isMixed({ faults, migration }: Plan): boolean {
+  return faults.schema !== undefined && addsColumn(migration);
 }
 
 /** What a replay takes away from a schedule. */
@@ -113,11 +127,14 @@ const RARE: Partial<Record<Fault, number>> = {
 
 export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   const random = stream(seed, 'plan');
-  const topology = weighted(random, TOPOLOGIES);
+  const focus = focusOf(seed);
+  const theme = themeOf(focus);
+  const topology = weighted(random, theme.topologies ?? TOPOLOGIES);
   const nodes = nodesOf(topology, random);
-  const schema = random.next();
+  const chance = (name: string, of: number): boolean => stream(seed, name).chance(of);
   const plan: Plan = {
     seed,
+    focus,
     topology,
     nodes,
     troubleMs: 250 + random.below(random.chance(0.1) ? 5_000 : 1_100),
@@ -127,36 +144,47 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
     requestTimeoutMs: random.pick([300, 1_000, 4_000]),
     foreignKeys: random.chance(0.05),
-    uniques: stream(seed, 'uniques').chance(0.16),
+    uniques: chance('uniques', theme.uniques),
     fresh: random.chance(0.01),
-    pairs: stream(seed, 'pairs').chance(0.7),
-    lives: false,
+    pairs: chance('pairs', 0.7),
+    plain: chance('plain', theme.plain),
+    verifies: chance('verifies', theme.verifies),
+    lives: chance('lives', theme.lives),
     futures: false,
     faults: {},
+    migration: weighted(stream(seed, 'migration'), MIGRATIONS),
   };
   for (const fault of FAULTS) {
-    const on = (fault === 'schema' ? schema : random.next()) < (RARE[fault] ?? USUAL);
+    const usual = RARE[fault] ?? USUAL;
+    const likely = theme.faults[fault] ?? usual * theme.others * (fault in RARE && focus !== 'everything' ? 1 / 3 : 1);
+    const on = random.next() < likely;
     const rate = rateOf(fault, random);
     if (on && !taken.without.includes(fault)) plan.faults[fault] = rate;
   }
   keepApart(plan);
-  planLives(plan);
+  if (plan.lives) planLives(plan);
+  sharpen(plan);
   planFutures(plan);
-  // Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something.
-  if (plan.faults.poison !== undefined) plan.troubleMs += 4_000;
-  if (plan.faults.empty !== undefined && stream(plan.seed, 'nothing but empty answers').chance(0.2)) {
-    plan.faults.empty = 0.95;
+  giveTime(plan);
+  return plan;
+}
+
+/** Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something. */
+function giveTime(plan: Plan): void {
+  const { faults } = plan;
+  if (faults.poison !== undefined) plan.troubleMs += 4_000;
+  if (faults.empty !== undefined && stream(plan.seed, 'nothing but empty answers').chance(0.2)) {
+    faults.empty = 0.95;
     plan.troubleMs += 2_500;
   }
-  if (plan.faults['power-cut'] !== undefined) plan.writes += 8;
+  if (faults['power-cut'] !== undefined) plan.writes += 8;
   if (plan.foreignKeys) plan.writes += 20;
-  if (plan.faults.schema !== undefined) plan.writes += 20;
+  if (faults.schema !== undefined) plan.writes += 20;
   if (plan.uniques) plan.writes += 8;
-  if (plan.faults.bound !== undefined) {
+  if (faults.bound !== undefined) {
     plan.writes += 12;
     plan.troubleMs += 1_500;
   }
-  return plan;
 }
 
 /** Takes away what would make a question of two that are asked on their own. */
@@ -166,10 +194,10 @@ function keepApart(plan: Plan): void {
   if (faults.schema !== undefined) {
     // Versions of one time are where it matters who knows which column.
     const random = stream(plan.seed, 'ties');
+    plan.plain = false;
     if (random.chance(0.6)) faults.coarse = 1_000;
     plan.ids = 2;
     plan.foreignKeys = false;
-    delete faults.rebuild;
     delete faults.foreign;
   }
   // Nor does the other implementation, which replaces rows with capture off, tell what that takes with it.
@@ -177,6 +205,8 @@ function keepApart(plan: Plan): void {
   if (plan.foreignKeys || faults.schema !== undefined) plan.uniques = false;
   // What is made in a transaction that fails, and kept in memory, is mostly about hidden rows.
   if (plan.uniques && stream(plan.seed, 'failing commits').chance(0.3)) faults.commit ??= 0.3;
+  // A hub sends on what it was sent, and of two versions of one time a plain sender means the later one.
+  if (plan.topology === 'star' || plan.topology === 'hubs') plan.plain = false;
   // One that has not counted up its beat for a minute is taken for dead: by a clock that jumps, at once.
   if (plan.topology !== 'pair' && plan.topology !== 'mesh') delete faults['two-attachments'];
   if (faults['two-attachments'] !== undefined) {
@@ -231,13 +261,4 @@ function rateOf(fault: Fault, random: Random): number {
     default:
       return logUniform(random, 0.02, 0.6);
   }
-}
-
-function weighted<T>(random: Random, choices: [T, number][]): T {
-  let place = random.below(choices.reduce((sum, [, weight]) => sum + weight, 0));
-  for (const [choice, weight] of choices) {
-    place -= weight;
-    if (place < 0) return choice;
-  }
-  throw new Error('no choice');
 }

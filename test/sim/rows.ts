@@ -1,6 +1,7 @@
 /** Reads what is on a disk, past Rowcast and by plain SQL alone. */
 import { versionOf, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
+import { addsColumn, columnOn, NEW_COLUMN, tableOn } from './migration.ts';
 import { type Key, keyOf, type Version, wireValue } from './oracle.ts';
 
 const COLUMNS: Record<TableName, string[]> = {
@@ -9,25 +10,23 @@ const COLUMNS: Record<TableName, string[]> = {
   people: ['id', 'email', 'nick', 'gone', 'updated_at'],
 };
 
-/** The column that a node has after its migration. */
-export const NEW_COLUMN = 'extra';
-
-function columnsOf(table: TableName, migrated: boolean): string[] {
-  return table === 'items' && migrated ? [...COLUMNS.items, NEW_COLUMN] : COLUMNS[table];
+export function columnsOf({ migrated, migration }: Disk, table: TableName): string[] {
+  return table === 'items' && migrated && addsColumn(migration) ? [...COLUMNS.items, NEW_COLUMN] : COLUMNS[table];
 }
 
 const TEXTS = new Map<string, string>();
 
 /** Each value twice: its storage class, and itself in a form that JavaScript can hold. */
-function selectSql(table: TableName, migrated: boolean): string {
-  const key = `${table} ${migrated}`;
+function selectSql(disk: Disk, table: TableName): string {
+  const key = `${table} ${disk.migrated && disk.migration}`;
   const known = TEXTS.get(key);
   if (known) return known;
-  const fields = columnsOf(table, migrated).flatMap((name, i) => [
+  const columns = columnsOf(disk, table).map((name) => columnOn(disk, table, name));
+  const fields = columns.flatMap((name, i) => [
     `typeof(${name}) AS t${i}`,
     `CASE typeof(${name}) WHEN 'blob' THEN hex(${name}) WHEN 'integer' THEN CAST(${name} AS TEXT) ELSE ${name} END AS v${i}`,
   ]);
-  const sql = `SELECT ${fields.join(', ')} FROM ${table} ORDER BY id`;
+  const sql = `SELECT ${fields.join(', ')} FROM ${tableOn(disk, table)} ORDER BY id`;
   TEXTS.set(key, sql);
   return sql;
 }
@@ -35,24 +34,24 @@ function selectSql(table: TableName, migrated: boolean): string {
 const LAST_READ = new WeakMap<Disk, { state: string; rows: Map<Key, WireRow> }>();
 
 /** The rows of all tables as the wire would carry them, each with its version, whether or not that is in the row yet. */
-export function rowsOn(disk: Disk, migrated: boolean): Map<Key, WireRow> {
-  const state = `${disk.state} ${migrated}`;
+export function rowsOn(disk: Disk): Map<Key, WireRow> {
+  const state = `${disk.state} ${disk.migrated}`;
   const last = LAST_READ.get(disk);
   if (last?.state === state) return last.rows;
-  const rows = readRows(disk, migrated);
+  const rows = readRows(disk);
   LAST_READ.set(disk, { state, rows });
   return rows;
 }
 
-function readRows(disk: Disk, migrated: boolean): Map<Key, WireRow> {
-  return new Map(tablesOf(disk.kind).flatMap((table) => [...rowsOf(disk, table, migrated)]));
+function readRows(disk: Disk): Map<Key, WireRow> {
+  return new Map(tablesOf(disk.kind).flatMap((table) => [...rowsOf(disk, table)]));
 }
 
 /** Those of one table. */
-export function rowsOf(disk: Disk, table: TableName, migrated: boolean): Map<Key, WireRow> {
-  const columns = columnsOf(table, migrated);
+export function rowsOf(disk: Disk, table: TableName): Map<Key, WireRow> {
+  const columns = columnsOf(disk, table);
   const rows = new Map<Key, WireRow>();
-  for (const line of disk.all(selectSql(table, migrated))) {
+  for (const line of disk.all(selectSql(disk, table))) {
     const row: WireRow = {};
     columns.forEach((name, i) => {
       row[name] = wireValue(line[`t${i}`] as string, line[`v${i}`], name === 'anything');
@@ -60,7 +59,7 @@ export function rowsOf(disk: Disk, table: TableName, migrated: boolean): Map<Key
     rows.set(keyOf(table, String(row.id)), row);
   }
   for (const { table: of, id, version } of stampsOn(disk)) {
-    const row = of === table ? rows.get(keyOf(table, id)) : undefined;
+    const row = of === tableOn(disk, table) ? rows.get(keyOf(table, id)) : undefined;
     if (row && !(typeof row.updated_at === 'number' && row.updated_at >= version)) row.updated_at = version;
   }
   return rows;
@@ -78,18 +77,17 @@ function stampsOn(disk: Disk): { table: string; id: string; version: number }[] 
 export function unstampedOn(disk: Disk): Key | undefined {
   for (const table of tablesOf(disk.kind)) {
     const sql =
-      `SELECT s.row_id AS id FROM _stamps AS s JOIN ${table} AS t ON t.id = s.row_id WHERE s.table_name = ? ` +
+      `SELECT s.row_id AS id FROM _stamps AS s JOIN ${tableOn(disk, table)} AS t ON t.id = s.row_id WHERE s.table_name = ? ` +
       "AND NOT (typeof(t.updated_at) = 'integer' AND t.updated_at >= s.version)";
-    const [found] = disk.all(sql, table);
+    const [found] = disk.all(sql, tableOn(disk, table));
     if (found) return keyOf(table, String(found.id));
   }
   return undefined;
 }
 
 /** Every row with the storage class of every value, as one text. */
-export function exactRowsOn(disk: Disk, migrated: boolean): string {
-  const values = (table: TableName): unknown[] =>
-    disk.all(selectSql(table, migrated)).map((line) => Object.values(line));
+export function exactRowsOn(disk: Disk): string {
+  const values = (table: TableName): unknown[] => disk.all(selectSql(disk, table)).map((line) => Object.values(line));
   return JSON.stringify(tablesOf(disk.kind).map(values));
 }
 
@@ -107,7 +105,21 @@ export function hiddenOn(disk: Disk): Map<Key, WireRow> {
 
 /** Are the writes to this table captured? The application has no triggers of its own. */
 export function isCaptured(disk: Disk, table: TableName): boolean {
-  return disk.all("SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?", table).length > 0;
+  return (
+    disk.all("SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?", tableOn(disk, table)).length > 0
+  );
+}
+
+/** As a node tells it that does not have the column, or whose triggers do not know it yet. */
+export function withoutNewColumn(version: Version): Version {
+  const { [NEW_COLUMN]: _, ...row } = version.row;
+  return { ...version, row };
+}
+
+/** Do the triggers of `items` record the new column? */
+export function knowsNewColumn(disk: Disk): boolean {
+  const sql = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'items' AND instr(sql, ?) > 0";
+  return disk.all(sql, NEW_COLUMN).length > 0;
 }
 
 /** The table that a row belongs to, by its columns. */
@@ -116,13 +128,13 @@ export function tableOfRow(row: WireRow): TableName {
 }
 
 /** The version that a node has of a row: its live row, visible or hidden, its tombstone, or none. */
-export function versionOn(disk: Disk, table: TableName, id: string, migrated: boolean): Version | undefined {
-  const row = rowsOn(disk, migrated).get(keyOf(table, id));
+export function versionOn(disk: Disk, table: TableName, id: string): Version | undefined {
+  const row = rowsOn(disk).get(keyOf(table, id));
   if (row) return versionOf({ op: 'UPDATE', table, row, old_id: null });
   const hidden = hiddenOn(disk).get(keyOf(table, id));
   if (hidden) return versionOf({ op: 'UPDATE', table, row: hidden, old_id: null });
   const sql = 'SELECT version FROM _tombstones WHERE table_name = ? AND row_id = ?';
-  const buried = disk.all(sql, table, id)[0];
+  const buried = disk.all(sql, tableOn(disk, table), id)[0];
   return buried && { updatedAt: Number(buried.version), isDelete: true, row: { id } };
 }
 

@@ -2,7 +2,7 @@
  * `npm run sim:mutants`: switches on each planted bug in turn and counts the schedules until the simulation notices.
  * `-- --only <name>` for one of them, `-- --seeds 100` for another limit than 500.
  *
- * caught-at.json says which seed noticed each of them first. That one is run again before anything is searched: most of the
+ * caught-at.json says which seed noticed each of them. That one is run again before anything is searched: most of the
  * time a bug is still noticed there, and the search is hundreds of schedules long. `-- --search` begins at 1 for all.
  */
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -40,14 +40,14 @@ await Promise.all(
 print();
 process.exitCode = [...results.values()].every(({ caught }) => caught !== undefined) ? 0 : 1;
 
-async function hunt({ name, edits }) {
+async function hunt({ name, focus, edits }) {
   const folder = join(built, '..', `mutant-${name}`);
   rmSync(folder, { recursive: true, force: true });
   cpSync(built, folder, { recursive: true });
   for (const edit of edits) plant(folder, name, edit);
   const worker = startWorker('node', folder);
   try {
-    const failure = (await again(worker, name)) ?? (await search(worker, name));
+    const failure = (await again(worker, name)) ?? (await search(worker, name, focus));
     progress(name, failure ? `seed ${failure.seed}` : 'not caught');
     return failure ? { caught: failure.seed, how: failure.violation } : { caught: undefined, how: 'NOT CAUGHT' };
   } finally {
@@ -64,9 +64,12 @@ async function again(worker, name) {
   return failures[0];
 }
 
-async function search(worker, name) {
-  const { failures } = await worker.ask({ kind: 'run', from: 1, to: 1 + limit, stopAtFirst: true });
-  const [failure] = failures;
+/** Among the schedules of its theme, where it has one, and then among all. */
+async function search(worker, name, focus) {
+  const all = { kind: 'run', from: 1, to: 1 + limit, stopAtFirst: true };
+  const themes = focus === undefined ? [undefined] : [focus, undefined];
+  let failure;
+  for (const theme of themes) failure ??= (await worker.ask({ ...all, focus: theme })).failures[0];
   if (failure && caughtAt[name] !== failure.seed) {
     caughtAt[name] = failure.seed;
     writeFileSync(caughtFile, `${JSON.stringify(caughtAt, null, 2)}\n`);

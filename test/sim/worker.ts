@@ -4,13 +4,14 @@
  */
 import { createInterface } from 'node:readline';
 import { DiskPool } from './disk.ts';
+import { focusOf } from './focus.ts';
 import { planFor, type Reduction } from './plan.ts';
 import { shrink } from './shrink.ts';
 import { type Outcome, simulate } from './world.ts';
 
 export type Task =
-  /** Seeds from `from` to before `to`, until one fails where that is asked for. */
-  | { kind: 'run'; from: number; to: number; stopAtFirst?: boolean }
+  /** Seeds from `from` to before `to`, those of one focus or all, until one fails where that is asked for. */
+  | { kind: 'run'; from: number; to: number; stopAtFirst?: boolean; focus?: string }
   /** One schedule, with every line of its trace. */
   | { kind: 'replay'; seed: number; taken: Reduction }
   | { kind: 'shrink'; seed: number };
@@ -27,12 +28,16 @@ for await (const line of createInterface({ input: process.stdin })) {
   else answer({ seed: task.seed, ...(await shrink(task.seed, pool)) });
 }
 
-async function runSeeds({ from, to, stopAtFirst }: { from: number; to: number; stopAtFirst?: boolean }): Promise<void> {
+async function runSeeds({ from, to, stopAtFirst, focus }: Extract<Task, { kind: 'run' }>): Promise<void> {
   const hashes: string[] = [];
   const failures: Outcome[] = [];
   let events = 0;
   let virtualMs = 0;
   for (let seed = from; seed < to; seed++) {
+    if (focus !== undefined && focusOf(seed) !== focus) {
+      hashes.push('');
+      continue;
+    }
     const outcome = await simulate(seed, pool);
     hashes.push(outcome.hash);
     events += outcome.events;

@@ -8,12 +8,13 @@ import { deletedByComparison } from './forgetting.ts';
 import { FutureChecks, Futures } from './futures.ts';
 import { LifeChecks, Lives } from './lives.ts';
 import { type Alarm, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
+import { addsColumn } from './migration.ts';
 import { Network } from './network.ts';
 import { type Key, Versions } from './oracle.ts';
 import { type Fault, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
 import { exponential, logUniform, type Random, stream } from './random.ts';
 import { changeRoster, MINUTE_MS, rosterLeft, tellPeers } from './roster.ts';
-import { NEW_COLUMN, rowsOn } from './rows.ts';
+import { rowsOn } from './rows.ts';
 import { Timeline } from './timeline.ts';
 import { Trace } from './trace.ts';
 import { verifyInTheEnd } from './verifying.ts';
@@ -92,6 +93,9 @@ class World implements Surroundings {
   #writers: Machine[] = [];
   /** Those of which it has been decided whether they die while somebody waits for a table. */
   readonly #diesWaiting = new Set<Machine>();
+  #namesSent = false;
+  /** Writes that are still to come when the trouble is over. */
+  #lateWrites = 0;
   /** What the trouble has left undone and the end must do. */
   readonly #unfinished: (() => void)[] = [];
 
@@ -112,7 +116,7 @@ class World implements Surroundings {
     this.#futures = plan.futures ? new Futures(this, this.#machines, tellAll) : undefined;
     if (lifeChecks) lifeChecks.union = this.#lives?.union;
     this.#application = new Application(this, this.#checks, taken.skip);
-    this.trace(`${plan.topology} of ${plan.nodes}, ${JSON.stringify(plan.faults)}`);
+    this.trace(`${plan.focus}: ${plan.topology} of ${plan.nodes}, ${JSON.stringify(plan.faults)}`);
   }
 
   trace(line: string): void {
@@ -145,7 +149,7 @@ class World implements Surroundings {
       this.#checks.fail(`not everything has arrived after ${HEALED_MS} ms without trouble: ${this.#whatIsLeft()}`);
     if (!this.#checks.violation) this.#checks.final(this.#machines, this.#application.writes);
     if (!this.#checks.violation && !this.plan.lives) this.#inAnotherOrder();
-    if (!this.#checks.violation) {
+    if (!this.#checks.violation && this.plan.verifies && !this.plan.plain) {
       await verifyInTheEnd({
         seed: this.plan.seed,
         machines: this.#machines,
@@ -256,7 +260,15 @@ class World implements Surroundings {
     if (topology === 'join') {
       for (const [node, peers] of without) node.peers = peers;
       late.peers = [];
-      change(random.below(troubleMs), all);
+      // Late enough for something to be hidden, where values clash.
+      const joins = this.plan.uniques ? troubleMs * (0.5 + random.next() / 2) : random.below(troubleMs);
+      change(joins, all);
+      // It comes with data of its own, or with none.
+      if (!random.chance(0.5)) return;
+      this.#writers = rest;
+      this.timeline.in(joins + 300, () => {
+        this.#writers = nodes;
+      });
       return;
     }
     const gone = random.below(troubleMs / 2);
@@ -288,6 +300,7 @@ class World implements Surroundings {
       this.#pool.take(kind === 'hub' ? 'hub' : nodeKind, this.#usesUpDisks),
       this,
     );
+    if (this.#altersSchemas) machine.disk.migration = this.plan.migration;
     // What is missing after a failed transaction would be there again from the schedule before.
     if (this.plan.faults.commit !== undefined) machine.disk.dropMirrors();
     this.#machines.push(machine);
@@ -318,6 +331,19 @@ class World implements Surroundings {
         const machine = this.#writers[Math.floor(place * this.#writers.length)] as Machine;
         this.#application.write(machine, index);
         if (random.chance(0.2)) machine.process?.nudge();
+      });
+    }
+    if (this.plan.uniques) this.#planLateWrites();
+  }
+
+  /** When the trouble is over and nothing else is written, values are given up that hidden rows wait for. */
+  #planLateWrites(): void {
+    for (let i = 0; i < 2; i++) {
+      const random = stream(this.plan.seed, 'late', i);
+      this.#lateWrites += 1;
+      this.timeline.in(this.plan.troubleMs + random.below(2_500), () => {
+        this.#lateWrites -= 1;
+        this.#application.setFree(random.pick(this.#writers), this.plan.writes + i);
       });
     }
   }
@@ -415,24 +441,35 @@ class World implements Surroundings {
   #planMigration(machine: Machine): void {
     if (machine.kind === 'hub') return;
     const random = stream(this.plan.seed, 'migration', machine.name);
+    const dies = random.chance(0.4);
     const migrate = (): void => {
-      if (machine.migrated) return;
-      if (machine.disk.inTransaction) {
-        this.timeline.in(100, migrate);
-        return;
-      }
-      try {
-        machine.disk.exec(`ALTER TABLE items ADD COLUMN ${NEW_COLUMN} TEXT`);
-        machine.migrated = true;
-        this.trace(`${machine.name} migrates`);
-      } catch {
-        this.timeline.in(100, migrate);
-      }
+      if (machine.migrated || this.timeline.now >= this.plan.troubleMs) return;
+      if (dies) this.#dieMigrating(machine, random);
+      if (!this.#migrate(machine)) this.timeline.in(100, migrate);
     };
     // Mostly one of them is behind the others for long.
     const early = machine === this.#machines[0] ? 0.3 : 0.8;
     if (random.chance(early)) this.timeline.in(random.next() * random.next() * this.plan.troubleMs, migrate);
-    this.#unfinished.push(migrate);
+  }
+
+  #migrate(machine: Machine): boolean {
+    const done = this.#application.migrate(machine);
+    if (done) this.trace(`${machine.name} migrates: ${this.plan.migration}`);
+    return done;
+  }
+
+  /** In the middle of a migration, or soon after it. */
+  #dieMigrating(machine: Machine, random: Random): void {
+    const { crash, 'power-cut': cut } = this.plan.faults;
+    const { process } = machine;
+    if (!process || (crash === undefined && cut === undefined)) return;
+    const burn = (): void => {
+      this.trace(`${machine.name} dies while it migrates`);
+      if (cut === undefined) machine.crash();
+      else machine.cutPower();
+      this.timeline.in(logUniform(random, 10, 1_000), () => machine.start());
+    };
+    process.handle.fuse = { calls: 1 + random.below(150), after: random.chance(0.5), burn };
   }
 
   #heal(): void {
@@ -460,10 +497,37 @@ class World implements Surroundings {
       for (const machine of this.#machines) {
         void this.#retryLetters(machine);
         if (isAskedFor(machine)) this.#waitToServe(machine);
+        // Whoever is behind, or was put back to what it was before, is migrated now.
+        if (this.#altersSchemas && machine.kind === 'node' && !machine.migrated) this.#migrate(machine);
         if (hasLeftARow(machine)) machine.offsetMs += MINUTE_MS;
       }
-      return (this.#lives?.over ?? true) && (this.#futures?.over ?? true) && this.#whatIsLeft() === undefined;
+      if (!(this.#lives?.over ?? true) || !(this.#futures?.over ?? true)) return false;
+      return this.#whatIsLeft() === undefined && !this.#sendNewNames();
     };
+  }
+
+  /**
+   * Once every node is migrated, each begins to send the new names, in any order, while somebody writes. False where there
+   * are none, or that is done. A hub would keep a table under both of its names.
+   */
+  #sendNewNames(): boolean {
+    const { seed, migration } = this.plan;
+    const random = stream(seed, 'new names');
+    const isRenamed =
+      this.#altersSchemas && !addsColumn(migration) && this.#machines.every(({ kind }) => kind === 'node');
+    if (!isRenamed || this.#namesSent || !random.chance(0.6)) return false;
+    this.#namesSent = true;
+    const nodes = random.shuffle(this.#machines.filter(({ process }) => process !== undefined));
+    nodes.forEach((node, i) => {
+      this.#lateWrites += 1;
+      this.timeline.in(1 + i * random.below(400), () => {
+        this.#lateWrites -= 1;
+        this.trace(`${node.name} sends new names`);
+        node.process?.sendNewNames();
+        if (i === 0) this.#application.write(random.pick(this.#writers), this.plan.writes + 10);
+      });
+    });
+    return true;
   }
 
   /** A table is sent again once in ten minutes, and nobody wants to watch them pass; in these, a process may well die. */
@@ -497,6 +561,7 @@ class World implements Surroundings {
 
   #whatIsLeft(): string | undefined {
     if (this.network.underWay > 0) return 'requests are under way';
+    if (this.#lateWrites > 0) return 'the application is not done';
     // They do for a while after the other trouble, and what is looked at in the end must not meet one.
     if (this.plan.faults.commit !== undefined && this.timeline.now < this.plan.troubleMs + 2_000)
       return 'commits may still fail';
@@ -541,7 +606,7 @@ class World implements Surroundings {
     if (this.#altersSchemas || this.plan.faults.rebuild !== undefined || !random.chance(0.15)) return;
     const [node] = this.#machines.filter(({ kind, counts }) => kind === 'node' && counts);
     const machine = node as Machine;
-    const before = rowsOn(machine.disk, false);
+    const before = rowsOn(machine.disk);
     const newcomer = new Versions();
     for (const text of random.shuffle([...this.#bodies.keys()])) {
       const received = machine.process?.receive(text);
@@ -550,7 +615,7 @@ class World implements Surroundings {
     }
     // What comparisons have fetched has come without a batch.
     for (const { fetched } of this.#machines) for (const change of fetched) newcomer.mergeChange(change);
-    const difference = differenceOf(before, rowsOn(machine.disk, false)) ?? differenceOf(before, newcomer.visible());
+    const difference = differenceOf(before, rowsOn(machine.disk)) ?? differenceOf(before, newcomer.visible());
     if (difference) this.#checks.fail(`${machine.name} is another after everything has come again: ${difference}`);
   }
 

@@ -1,0 +1,170 @@
+/**
+ * What a schedule is about. Most have a theme, and what the theme needs happens in them all the time, beside little else:
+ * where every kind of trouble is drawn for every schedule, each new kind makes all the others rarer, and what takes three
+ * of them at once never happens. The others, of every fourth seed or so, may have anything.
+ */
+import type { Fault, Plan, Topology } from './plan.ts';
+import { type Random, stream } from './random.ts';
+
+export type Focus =
+  | 'everything'
+  | 'delivery'
+  | 'lives'
+  | 'uniques'
+  | 'schemas'
+  | 'gaps'
+  | 'hubs'
+  | 'power'
+  | 'backlog'
+  | 'comparison';
+
+/** How many of so many schedules. */
+const FOCI: [Focus, number][] = [
+  ['everything', 9],
+  ['delivery', 4],
+  ['lives', 6],
+  ['uniques', 4],
+  ['schemas', 4],
+  ['gaps', 4],
+  ['hubs', 3],
+  ['power', 3],
+  ['backlog', 3],
+  ['comparison', 1],
+];
+
+export interface Theme {
+  /** Where another choice than the usual one is due. */
+  topologies?: [Topology, number][];
+  /** How often these are part of it. */
+  faults: Partial<Record<Fault, number>>;
+  /** The usual chance of all other trouble is multiplied by this; of what asks questions of its own, by a third of it. */
+  others: number;
+  lives: number;
+  uniques: number;
+  /** Peers that do not say who they are, and are sent whole tables where others are compared with. */
+  plain: number;
+  /** Two machines are compared when the trouble is over. */
+  verifies: number;
+}
+
+const USUAL: Omit<Theme, 'faults'> = { others: 0.5, lives: 0, uniques: 0.03, plain: 0.05, verifies: 0.04 };
+
+const THEMES: Record<Focus, Theme> = {
+  everything: { others: 1, faults: {}, lives: 0.12, uniques: 0.16, plain: 0.05, verifies: 0.08 },
+  // Requests and answers: what is refused, lost, torn, doubled and late.
+  delivery: {
+    ...USUAL,
+    others: 0.8,
+    faults: { duplicate: 0.5, delay: 0.5, 'lost-answer': 0.5, 'wrong-ack': 0.4, poison: 0.35, 'too-large': 0.4 },
+  },
+  // Backups, lost disks, copies, URLs: who is who.
+  lives: {
+    ...USUAL,
+    topologies: [
+      ['pair', 5],
+      ['mesh', 5],
+      ['star', 3],
+      ['hubs', 2],
+    ],
+    faults: { partition: 0.6, delay: 0.5, crash: 0.3, 'power-cut': 0.15, schema: 0.15 },
+    lives: 1,
+  },
+  // Values that two rows cannot both have, and whoever comes later and must be told of hidden rows, too.
+  uniques: {
+    ...USUAL,
+    topologies: [
+      ['pair', 5],
+      ['mesh', 3],
+      ['join', 3],
+      ['return', 2],
+      ['star', 2],
+    ],
+    faults: { commit: 0.3, bound: 0.25, coarse: 0.3 },
+    uniques: 1,
+    plain: 0.35,
+  },
+  // A column that some have and others do not yet.
+  schemas: {
+    ...USUAL,
+    topologies: [
+      ['pair', 2],
+      ['mesh', 6],
+      ['star', 2],
+      ['hubs', 1],
+      ['return', 1],
+    ],
+    faults: { schema: 1, delay: 0.6, duplicate: 0.5, crash: 0.3, 'lost-answer': 0.3, rebuild: 0.15, 'power-cut': 0.15 },
+    uniques: 0,
+    plain: 0,
+  },
+  // Tables that are rebuilt, and changes that somebody else records.
+  gaps: {
+    ...USUAL,
+    topologies: [
+      ['pair', 5],
+      ['mesh', 4],
+      ['star', 2],
+      ['hubs', 1],
+    ],
+    faults: { rebuild: 0.85, foreign: 0.4, crash: 0.3, delay: 0.4 },
+    plain: 0.4,
+  },
+  hubs: {
+    ...USUAL,
+    topologies: [
+      ['star', 4],
+      ['hubs', 3],
+    ],
+    faults: { crash: 0.5, partition: 0.4, roster: 0.4, rebuild: 0.2, coarse: 0.5 },
+    lives: 0.15,
+    plain: 0,
+  },
+  power: { ...USUAL, faults: { 'power-cut': 1, delay: 0.4, 'lost-answer': 0.4 } },
+  // Peers that are paused, away for too long, removed, and back; two processes on one file.
+  backlog: {
+    ...USUAL,
+    topologies: [
+      ['pair', 4],
+      ['mesh', 4],
+      ['join', 1],
+      ['leave', 1],
+      ['return', 2],
+    ],
+    faults: { bound: 0.5, roster: 0.7, partition: 0.4, 'two-attachments': 0.3 },
+    plain: 0.2,
+  },
+  comparison: { ...USUAL, faults: { schema: 0.25 }, uniques: 0.2, verifies: 1 },
+};
+
+export function focusOf(seed: number): Focus {
+  return weighted(stream(seed, 'focus'), FOCI);
+}
+
+export function themeOf(focus: Focus): Theme {
+  return THEMES[focus];
+}
+
+/** What makes the theme dense: more rows than a batch has, so that walks have pages, and writes enough to be lost. */
+export function sharpen(plan: Plan): void {
+  const random = stream(plan.seed, 'sharpen');
+  if (plan.lives || plan.plain || plan.focus === 'gaps') {
+    if (random.chance(0.7)) plan.batchSize = random.pick([1, 1, 2, 3]);
+    plan.ids = 3 + random.below(5);
+    plan.writes += 8;
+  }
+  if (plan.uniques) {
+    plan.ids = 3 + random.below(3);
+    plan.writes += 6;
+    // Before a clash is known of, both rows must have been told.
+    if (plan.topology === 'join' || plan.topology === 'return') plan.troubleMs += 1_500;
+  }
+}
+
+export function weighted<T>(random: Random, choices: [T, number][]): T {
+  let place = random.below(choices.reduce((sum, [, weight]) => sum + weight, 0));
+  for (const [choice, weight] of choices) {
+    place -= weight;
+    if (place < 0) return choice;
+  }
+  throw new Error('no choice');
+}

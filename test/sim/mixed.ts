@@ -1,0 +1,90 @@
+/**
+ * What a machine must have, whatever its schema is. Nodes with different schemas compare a row by the columns that they
+ * know; of those that they do not know they keep a letter until they do. A row may then be put together from two: its
+ * columns from one write, what that one did not speak of from another.
+ */
+import { versionOf, type WireRow } from '../support/model.ts';
+import type { TableName } from './disk.ts';
+import type { Machine } from './machine.ts';
+import { NEW_COLUMN, tableOn } from './migration.ts';
+import { canonical, compareWithin, describe, isAtLeast, type Key, tableIn, type Version } from './oracle.ts';
+import { rowsOn, versionOn, versionOnHub } from './rows.ts';
+
+/** The steps by which the version of a row may be above that of the write that it is: see `Retry`. */
+const STEPS = 5;
+
+export function versionOnMachine({ kind, disk }: Machine, table: TableName, id: string): Version | undefined {
+  return kind === 'hub' ? versionOnHub(disk, table, id) : versionOn(disk, table, id);
+}
+
+/** Is `has`, which is what the machine has of a row, that version or a newer one? */
+export function covers(machine: Machine, key: Key, has: Version | undefined, version: Version): boolean {
+  if (!has) return false;
+  if (has.isDelete || version.isDelete || has.updatedAt !== version.updatedAt) return isAtLeast(has, version);
+  // A hub has no schema: what it was never told of counts as nothing.
+  if (machine.kind === 'hub') return compareWithin(has, version, Object.keys(version.row)) >= 0;
+  const unknown = NEW_COLUMN in version.row && !(NEW_COLUMN in has.row);
+  if (isAtLeast(has, version) && !unknown) return true;
+  // It has lost here without the column, or was taken without it; when the column is there, it is decided once more.
+  return NEW_COLUMN in version.row && lettersOf(machine, key).some((letter) => isAtLeast(letter, version));
+}
+
+/** What a node keeps of columns that it does not have, or has not had when it was told of them. */
+function lettersOf({ disk }: Machine, key: Key): Version[] {
+  const sql =
+    'SELECT d.row_data AS row FROM _dead_letter AS d JOIN _dead_letter_info AS i USING (dead_id) ' +
+    "WHERE i.code = 'unknown-column' AND i.table_name = ? AND d.row_id = ?";
+  const found = disk.all(sql, tableOn(disk, tableIn(key)), idIn(key));
+  return found.map(({ row }) => versionOf({ op: 'UPDATE', table: '', row: JSON.parse(String(row)), old_id: null }));
+}
+
+/** Undefined where a node has everything that it was given, and nothing else. */
+export function notAsGiven(machine: Machine): string | undefined {
+  const rows = rowsOn(machine.disk);
+  for (const [key, given] of machine.versions.histories()) {
+    if (machine.unseen.has(tableIn(key))) continue;
+    const row = rows.get(key);
+    const has = row ? versionIn(row) : versionOn(machine.disk, tableIn(key), idIn(key));
+    const missed = given.find((version) => !covers(machine, key, has, version));
+    if (missed) return `${key}: it was given ${describe(missed)}, and has ${describe(has)}`;
+    if (has && !has.isDelete && !isOf(has, given, machine, key)) return `${key}: nobody has given it ${describe(has)}`;
+  }
+  for (const [key, row] of rows) {
+    if (machine.unseen.has(tableIn(key)) || machine.versions.history(key).length > 0) continue;
+    return `${key}: nobody has given it ${describe(versionIn(row))}`;
+  }
+  return undefined;
+}
+
+/** A change that no write has made tells the row as it is on this node, and nobody else has told it so. */
+export function isPutTogether(machine: Machine, change: { table: TableName; id: string; version: Version }): boolean {
+  const { table, id, version } = change;
+  const key = `${table}/${id}`;
+  const given = machine.versions.history(key);
+  if (table !== 'items' || version.isDelete) return false;
+  const isNews = !given.some((one) => !one.isDelete && canonical(one.row) === canonical(version.row));
+  return isNews && isOf(version, given, machine, key);
+}
+
+/** Its columns are those of one version, the new one among them, or that is of another where the version had none. */
+function isOf(has: Version, given: readonly Version[], machine: Machine, key: Key): boolean {
+  const { [NEW_COLUMN]: extra, updated_at: _, ...known } = has.row;
+  const told = (value: unknown): boolean =>
+    value == null || [...given, ...lettersOf(machine, key)].some(({ row }) => row[NEW_COLUMN] === value);
+  return given.some(({ isDelete, updatedAt, row: { [NEW_COLUMN]: own, updated_at: __, ...others } }) => {
+    if (isDelete || has.updatedAt < updatedAt || has.updatedAt > updatedAt + STEPS) return false;
+    if (canonical(known) !== canonical(others)) return false;
+    if (extra === undefined) return true;
+    if (own === undefined) return told(extra);
+    // NULL is what a migration leaves, until the value is filled in.
+    return extra === own || (extra === null && lettersOf(machine, key).length > 0);
+  });
+}
+
+function versionIn(row: WireRow): Version {
+  return versionOf({ op: 'UPDATE', table: '', row, old_id: null });
+}
+
+function idIn(key: Key): string {
+  return key.slice(key.indexOf('/') + 1);
+}
