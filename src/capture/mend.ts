@@ -10,6 +10,9 @@ import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts'
 /**
  * Rows written between a schema change and the moment it was noticed were captured by triggers that did not know of it, and
  * their changes may lack a column. Such rows are recorded once more, above what was recorded.
+ *
+ * A row that shows a time above everything that was recorded of it was received since then: its sender has told it in full,
+ * and told once more from here, above that, it would win over what others have written since.
  */
 export function recapture(db: Connection, table: Table, since: number): void {
   const complete = table.columns
@@ -21,7 +24,11 @@ export function recapture(db: Connection, table: Table, since: number): void {
     `${conjunction(complete)} AS complete FROM main._changes ` +
     `WHERE change_id > ? AND table_name = ${literal(table.wireName)} ` +
     "AND op <> 'DELETE' AND json_valid(row_data) GROUP BY row_id";
-  recordAnew(db, table, `${idOf(table, 't')} IN (SELECT row_id FROM (${newest}) WHERE NOT complete)`, since);
+  const time = timeOf(table, 'r');
+  const lacking =
+    `SELECT n.row_id FROM (${newest}) AS n JOIN ${inMain(table.name)} AS r ON ${idOf(table, 'r')} = n.row_id ` +
+    `WHERE NOT n.complete AND (${valid(time)} AND ${time} > n.version) IS NOT TRUE`;
+  recordAnew(db, table, `${idOf(table, 't')} IN (${lacking})`, since);
 }
 
 /** Rows from before the first attach may have no usable time; without one they have no version. How many there were. */

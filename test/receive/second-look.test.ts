@@ -4,7 +4,7 @@ import { createListener } from '../../src/http/index.ts';
 import { attach, type Database, type Statement } from '../../src/index.ts';
 import { acknowledged, badSocket, recordingFetch } from '../support/bad-servers.ts';
 import type { TestDatabase } from '../support/lane.ts';
-import { cleanUp, database, ITEMS, node, rowsOf, serve, serveManager, until } from '../support/nodes.ts';
+import { attached, cleanUp, database, ITEMS, node, rowsOf, serve, serveManager, until } from '../support/nodes.ts';
 import { settle, VirtualClock } from '../support/virtual-clock.ts';
 
 type Row = Record<string, unknown>;
@@ -110,6 +110,35 @@ describe('a node whose schema lags behind', () => {
     expect(r.all(all)).toHaveLength(1);
     expect(r.all(all)).toEqual(a.all(all));
   });
+
+  test.each(['while it runs', 'while it is stopped'])(
+    'that is migrated %s does not tell a row of its own that was received anew since',
+    async (when) => {
+      const a = await node({ id: 'a', schema: items('c') });
+      const r = await node({ id: 'r', schema: items() });
+      r.db.exec(`INSERT INTO items VALUES ('x', 'of r', ${T})`);
+      a.manager.receive(wire(r.db));
+      a.db.exec(`UPDATE items SET name = 'of a', c = 1, updated_at = ${T + 5}`);
+      r.manager.receive(wire(a.db));
+      const before = wire(r.db);
+      // Just above that: what r would tell as its own, with the value filled in, would be above this write.
+      a.db.exec(`UPDATE items SET name = 'later', c = 2, updated_at = ${T + 6}`);
+      if (when === 'while it runs') {
+        r.db.exec('ALTER TABLE items ADD COLUMN c');
+        r.manager.receive(batch());
+      } else {
+        await r.manager.stop();
+        r.db.exec('ALTER TABLE items ADD COLUMN c');
+        r.manager = attached(r.db, { id: 'r' });
+      }
+      expect(r.all('SELECT name, updated_at, c FROM items')).toEqual([{ name: 'of a', updated_at: T + 5, c: 1 }]);
+      expect(wire(r.db)).toBe(before);
+      a.manager.receive(wire(r.db));
+      r.manager.receive(wire(a.db));
+      for (const { all } of [a, r])
+        expect(all('SELECT name, updated_at, c FROM items')).toEqual([{ name: 'later', updated_at: T + 6, c: 2 }]);
+    },
+  );
 
   test('ends with the same value in the new column as two others that had it before', async () => {
     const a = await node({ id: 'a', schema: items('c') });
