@@ -5,7 +5,7 @@ import { rebuildSql, type TableName } from './disk.ts';
 import { isDiskTrouble, type Machine, type Surroundings } from './machine.ts';
 import { migrationFor, NEW_COLUMN, ownStatements, spelt } from './migration.ts';
 import { POISON } from './network.ts';
-import { canonical, isAbove, type Key, keyOf, tableIn, type Version } from './oracle.ts';
+import { canonical, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version } from './oracle.ts';
 import { type Random, stream } from './random.ts';
 import { columnsOf, knowsNewColumn, rowsOf, rowsOn, withoutNewColumn } from './rows.ts';
 
@@ -278,7 +278,9 @@ export class Application {
     }
     machine.noteSchema();
     machine.touched = true;
-    if (migration === 'rebuild' && machine.ready) machine.noteUnseen('items');
+    // Where the table is without triggers already, its rows from before they come back are those with the new column.
+    const unseen = migration === 'rebuild' || machine.unseen.has('items');
+    if (unseen && machine.ready) machine.noteUnseen('items');
     return true;
   }
 
@@ -298,10 +300,14 @@ export class Application {
       if (!machine.migrated || machine.cuts > cuts) return machine.migrated;
     }
     machine.noteSchema();
-    // Another process may have come in between, and what it wrote has been counted.
+    // Another process may have come in between, and what it wrote has been counted. And what was given with the new column,
+    // at the version that the row had here without it, is filled in now: the row becomes what it was given, and no other.
     const isCounted = ({ key, version }: Omit<Write, 'lost'>): boolean => {
-      const known = machine.versions.get(key);
-      return known?.isDelete === version.isDelete && canonical(known.row) === canonical(version.row);
+      const newest = machine.versions.get(key);
+      const given = machine.versions.history(key).filter((one) => newest && isAtLeast(one, newest));
+      return [newest, ...given].some(
+        (one) => one?.isDelete === version.isDelete && canonical(one.row) === canonical(version.row),
+      );
     };
     const written = difference(wholeOn(machine, before), rowsOn(disk)).filter((write) => !isCounted(write));
     this.#committed(machine, -2, written);
