@@ -288,7 +288,8 @@ export class Application {
     if (!process || process.dead || !machine.ready || machine.unseen.size > 0) return false;
     this.#checks.beforeWrite(machine);
     disk.setClock(machine.now());
-    const before = rowsOn(disk);
+    const before = new Map(rowsOn(disk));
+    const counted = this.writes.length;
     try {
       act();
     } catch (error) {
@@ -298,12 +299,12 @@ export class Application {
       if (!machine.migrated || machine.cuts > cuts) return machine.migrated;
     }
     machine.noteSchema();
-    // Another process may have come in between, and what it wrote has been counted.
-    const isCounted = ({ key, version }: Omit<Write, 'lost'>): boolean => {
-      const known = machine.versions.get(key);
-      return known?.isDelete === version.isDelete && canonical(known.row) === canonical(version.row);
-    };
-    const written = difference(wholeOn(machine, before), rowsOn(disk)).filter((write) => !isCounted(write));
+    // Another process may have come in between: what it wrote has been counted, and is what the migration has found.
+    for (const { key, version } of this.writes.slice(counted)) {
+      if (version.isDelete) before.delete(key);
+      else before.set(key, version.row);
+    }
+    const written = difference(wholeOn(machine, before), rowsOn(disk));
     this.#committed(machine, -2, written);
     return true;
   }
