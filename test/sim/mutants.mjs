@@ -373,8 +373,8 @@ export const MUTANTS = [
     edits: [
       [
         'hub/hub.js',
-        'const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain });',
-        `${LATER}this.#store.receive(body, { from: sender, said, plain }));\n            const { ack, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [], changes: 1 };`,
+        'const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain, rights });',
+        `${LATER}this.#store.receive(body, { from: sender, said, plain, rights }));\n            const { ack, letters, changes } = { ack: { applied: 1, ack: ${BATCH_ID} }, letters: [], changes: 1 };`,
       ],
     ],
   },
