@@ -4,7 +4,8 @@ import type { Clock } from './clock.ts';
 import { RowcastError, suggest } from './errors.ts';
 import { checkTls, type TlsOptions } from './send/tls.ts';
 import type { Fetch, Get } from './send/transport.ts';
-import { BATCH_CHANGES_MAX, isNodeId, SYNC_PATH } from './wire/protocol.ts';
+import { normalisePeer } from './wire/peer-url.ts';
+import { BATCH_CHANGES_MAX, isNodeId } from './wire/protocol.ts';
 
 export interface Config {
   /** This node's id, sent with every batch. */
@@ -366,28 +367,6 @@ export function checkPeer(peer: string | PeerOptions): string {
 export function refuseStranger(url: string, known: string[], what: 'peer' | 'edge'): never {
   const hint = known.length === 0 ? `there is no ${what}` : `the ${what}s are ${known.join(', ')}`;
   throw new RowcastError('INVALID_PEER', `${url} is not among the ${what}s${suggest(url, known)}`, { hint });
-}
-
-/** `http://Host:80/path/` and `http://host/path` are one peer, with one watermark. */
-export function normalisePeer(peer: string): string {
-  const refuse = (problem: string, hint = 'a peer is a base URL such as http://10.0.0.2:9001'): RowcastError =>
-    new RowcastError('INVALID_PEER', `peer ${JSON.stringify(peer)} ${problem}`, { hint });
-  if (typeof peer !== 'string') throw refuse('is not a string');
-  let url: URL;
-  try {
-    url = new URL(peer);
-  } catch {
-    throw refuse('is not a URL');
-  }
-  if (url.protocol !== 'http:' && url.protocol !== 'https:')
-    throw refuse(`uses ${url.protocol} instead of http: or https:`);
-  if (url.username !== '' || url.password !== '') throw refuse('carries credentials');
-  if (url.search !== '' || url.hash !== '') throw refuse('has a query or a fragment');
-  const base = url.origin + url.pathname.replace(/\/+$/, '');
-  if (base.endsWith(SYNC_PATH)) {
-    throw refuse(`ends in ${SYNC_PATH}, which is appended`, `give the base URL: ${base.slice(0, -SYNC_PATH.length)}`);
-  }
-  return base;
 }
 
 function checkNumber(name: SettingName, value: unknown): number {

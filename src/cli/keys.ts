@@ -4,8 +4,9 @@
  */
 import { randomBytes } from 'node:crypto';
 import { AUTH_MODES, type AuthOptions, checkAuth, type KeyOptions } from '../auth/keys.ts';
-import { ID_RULE, normalisePeer } from '../config.ts';
+import { ID_RULE } from '../config.ts';
 import { messageOf } from '../errors.ts';
+import { normalisePeer } from '../wire/peer-url.ts';
 import { isNodeId } from '../wire/protocol.ts';
 import { choice, type Environment, file, text, UsageError } from './flags.ts';
 import { readSecrets, type Secrets } from './secrets.ts';

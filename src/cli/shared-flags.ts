@@ -8,13 +8,13 @@ import {
   ID_RULE,
   KEEP_RULE,
   keepMs,
-  normalisePeer,
   parseEvery,
   SETTINGS,
   TOMBSTONES,
   VERIFY,
 } from '../config.ts';
 import { messageOf } from '../errors.ts';
+import { normalisePeer } from '../wire/peer-url.ts';
 import { isNodeId } from '../wire/protocol.ts';
 import { choice, file, integer, limit, text, UsageError } from './flags.ts';
 import { parseListen } from './listen.ts';

@@ -124,3 +124,14 @@ export function firstThatFit(rows: { id: Id; bytes: number }[], portion: Portion
   const ids = rows.map(({ id }) => id);
   return { fitting: ids.slice(0, count), rest: ids.slice(count) };
 }
+
+/** How many of the first of `sizes`, which has `k` and `bytes`, come to no more than the bytes that are bound last. */
+export function fittingSql(sizes: string): string {
+  const sums = `SELECT sum(bytes) OVER (ORDER BY k ROWS UNBOUNDED PRECEDING) AS total FROM (${sizes})`;
+  return `SELECT count(*) AS n FROM (${sums}) WHERE total <= ?`;
+}
+
+/** The bytes of a portion as SQLite takes them: a portion may be without a limit. */
+export function atMost({ bytes }: Portion): number {
+  return Math.min(bytes, Number.MAX_SAFE_INTEGER);
+}

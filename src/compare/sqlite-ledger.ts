@@ -10,7 +10,7 @@ import { idForWire } from '../wire/values.ts';
 import { earlyIn } from './early.ts';
 import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
 import type { Columns, Entry, Ledger, Listed, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
-import { firstThatFit, ORDINARY_ROW_BYTES } from './ledger.ts';
+import { atMost, firstThatFit, fittingSql, ORDINARY_ROW_BYTES } from './ledger.ts';
 import { hashOf } from './lines.ts';
 import {
   type Choice,
@@ -248,14 +248,9 @@ export class SqliteLedger implements Ledger {
 
   /** How many rows of a part are no more than a portion; at least one. */
   #measure(table: Table, part: Part, portion: Portion): number {
-    const sql =
-      'SELECT count(*) AS rows, coalesce(sum(bytes), 0) AS bytes ' +
-      `FROM (${sizesOf(table, part)} LIMIT CAST(? AS INTEGER))`;
-    for (let { rows } = portion; ; ) {
-      const found = this.#db.get<{ rows: number; bytes: number }>(sql, ...threeTimes(part), rows);
-      if (!found || found.bytes <= portion.bytes || found.rows <= 1) return Math.max(1, rows);
-      rows = Math.max(1, Math.min(found.rows >> 1, Math.floor((found.rows * portion.bytes) / found.bytes)));
-    }
+    const sizes = `${sizesOf(table, part)} LIMIT CAST(? AS INTEGER)`;
+    const params = [...threeTimes(part), portion.rows, atMost(portion)];
+    return Math.max(1, Number(this.#db.get(fittingSql(sizes), ...params)?.n));
   }
 
   /** Of these ids the first that are no more than a portion, as far as there is anything of them. */

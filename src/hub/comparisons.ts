@@ -6,13 +6,14 @@ import { noteIn, type VerifyNote, type VerifyNotes, type VerifySummary } from '.
 import { checkVerifyCall } from '../compare/options.ts';
 import { eventOf, Verifier } from '../compare/verifier.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import { type CheckedConfig, normalisePeer } from '../config.ts';
+import type { CheckedConfig } from '../config.ts';
 import type { Emitter } from '../events.ts';
 import { asFailure } from '../receive/answer.ts';
 import type { Bond } from '../send/bond.ts';
 import { comparing } from '../send/question.ts';
 import type { Shipper } from '../send/shipper.ts';
 import type { Post } from '../send/transport.ts';
+import { normalisePeer } from '../wire/peer-url.ts';
 import type { Rights } from '../wire/rights.ts';
 import type { Edge } from './edges.ts';
 import type { HubStore, Seq } from './store.ts';

@@ -2,10 +2,12 @@
 import { earlyIn } from '../compare/early.ts';
 import { type Id, keyOf, type Range } from '../compare/ids.ts';
 import {
+  atMost,
   type Columns,
   type Early,
   type Entry,
   firstThatFit,
+  fittingSql,
   type Listed,
   ORDINARY_ROW_BYTES,
   type Outline,
@@ -151,15 +153,9 @@ export class SqliteHubLedger implements HubLedger {
 
   /** How many rows of a range are no more than a portion; at least one. */
   #measure(table: string, range: Range, portion: Portion, floor?: number): number {
-    for (let { rows } = portion; ; ) {
-      const { sql, params } = this.#within(table, range, rows, floor);
-      const found = this.#db.get<{ rows: number; bytes: number }>(
-        `SELECT count(*) AS rows, coalesce(sum(octet_length(r)), 0) AS bytes FROM (${sql})`,
-        ...params,
-      );
-      if (!found || found.bytes <= portion.bytes || found.rows <= 1) return Math.max(1, rows);
-      rows = Math.max(1, Math.min(found.rows >> 1, Math.floor((found.rows * portion.bytes) / found.bytes)));
-    }
+    const { sql, params } = this.#within(table, range, portion.rows, floor);
+    const sizes = `SELECT k, octet_length(r) AS bytes FROM (${sql})`;
+    return Math.max(1, Number(this.#db.get(fittingSql(sizes), ...params, atMost(portion))?.n));
   }
 
   /** Of these ids the first that are no more than a portion, as far as there is anything of them. */
