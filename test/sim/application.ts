@@ -290,7 +290,8 @@ export class Application {
     if (!process || process.dead || !machine.ready || machine.unseen.size > 0) return false;
     this.#checks.beforeWrite(machine);
     disk.setClock(machine.now());
-    const before = rowsOn(disk);
+    const before = new Map(rowsOn(disk));
+    const counted = this.writes.length;
     try {
       act();
     } catch (error) {
@@ -300,16 +301,19 @@ export class Application {
       if (!machine.migrated || machine.cuts > cuts) return machine.migrated;
     }
     machine.noteSchema();
-    // Another process may have come in between, and what it wrote has been counted. And what was given with the new column,
-    // at the version that the row had here without it, is filled in now: the row becomes what it was given, and no other.
-    const isCounted = ({ key, version }: Omit<Write, 'lost'>): boolean => {
+    // Another process may have come in between: what it wrote has been counted, and is what the migration has found.
+    for (const { key, version } of this.writes.slice(counted)) {
+      if (version.isDelete) before.delete(key);
+      else before.set(key, version.row);
+    }
+    // What was given with the new column, at the version that the row had here without it, is filled in now: the row
+    // becomes what it was given, and no other.
+    const isFilledIn = ({ key, version }: Omit<Write, 'lost'>): boolean => {
       const newest = machine.versions.get(key);
       const given = machine.versions.history(key).filter((one) => newest && isAtLeast(one, newest));
-      return [newest, ...given].some(
-        (one) => one?.isDelete === version.isDelete && canonical(one.row) === canonical(version.row),
-      );
+      return given.some((one) => one.isDelete === version.isDelete && canonical(one.row) === canonical(version.row));
     };
-    const written = difference(wholeOn(machine, before), rowsOn(disk)).filter((write) => !isCounted(write));
+    const written = difference(wholeOn(machine, before), rowsOn(disk)).filter((write) => !isFilledIn(write));
     this.#committed(machine, -2, written);
     return true;
   }

@@ -9,12 +9,13 @@ import { createHub, type Hub } from '../../src/hub/hub.ts';
 import type { Edges } from '../../src/hub/roster.ts';
 import { attach, type Manager, type MigrateOptions, type Peers, type VerifyResult } from '../../src/index.ts';
 import type { Database, Statement } from '../../src/sqlite/connection.ts';
+import { ROWCAST_HEADER } from '../../src/wire/protocol.ts';
 import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
 import { isMigrated, tableOn } from './migration.ts';
 import { covers } from './mixed.ts';
 import type { Network } from './network.ts';
-import { type Key, keyOf, type Version, Versions } from './oracle.ts';
+import { type Key, keyOf, saidPlainly, type Version, Versions } from './oracle.ts';
 import { isMixed, type Plan } from './plan.ts';
 import { type Random, stream } from './random.ts';
 import { isCaptured, rowsOf, versionOn, versionOnHub } from './rows.ts';
@@ -433,7 +434,8 @@ export class Process {
     await this.#beginning?.catch(() => {});
     if (!this.#replica) return { status: 503, headers: {}, body: '', committed: false };
     const before = disk.commits;
-    this.machine.receiving = changes;
+    const given = headers[ROWCAST_HEADER] === undefined ? saidPlainly(changes) : changes;
+    this.machine.receiving = given;
     const outgoing = await respond(
       this.#replica as Manager,
       {},
@@ -447,7 +449,7 @@ export class Process {
     );
     this.machine.receiving = [];
     // What it has acknowledged it must have, whatever can be seen.
-    if (outgoing.status === 200) for (const change of changes) this.machine.versions.mergeChange(change);
+    if (outgoing.status === 200) for (const change of given) this.machine.versions.mergeChange(change);
     return { ...outgoing, committed: disk.commits > before };
   }
 

@@ -88,6 +88,17 @@ export class Versions {
   }
 }
 
+/** What a batch of a plain sender says: of two changes of one row and one time, the later one. */
+export function saidPlainly(changes: WireChange[]): WireChange[] {
+  const latest = new Map(
+    changes.map((change) => {
+      const id = change.op === 'DELETE' ? change.old_id : change.row.id;
+      return [`${keyOf(change.table, String(id))} ${change.row.updated_at}`, change];
+    }),
+  );
+  return [...latest.values()];
+}
+
 /** By the declaration of `people`: e-mail addresses without regard to case; nicknames among those who are not gone. */
 function clash(a: WireRow, b: WireRow): boolean {
   const sameEmail = a.email !== null && String(a.email).toLowerCase() === String(b.email ?? '').toLowerCase();
