@@ -557,8 +557,8 @@ export const MUTANTS = [
 ];
 
 /**
- * These were not seen to be noticed, by the first 150 schedules or by those of their theme among the first 400: the
- * schedules have to be sharpened for them, or a test of their own has to show that it would notice.
+ * These were not noticed where they were looked for, mostly among the schedules of their theme up to 400: the schedules
+ * have to be sharpened for them, or a test of their own has to show that it would notice.
  * `npm run sim:mutants -- --only <name> --seeds 5000` runs one of them.
  */
 export const NOT_NOTICED_YET = [
