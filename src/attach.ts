@@ -30,9 +30,9 @@ import { type Status, statusOf } from './observe/status.ts';
 import { type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { NodeClockFloor } from './receive/clock-floor.ts';
-import { Horizon } from './receive/horizon.ts';
 import { Retry, type RetryResult } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
+import { TimeLimit } from './receive/time-limit.ts';
 import type { Attachment } from './send/attachment.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
@@ -114,8 +114,8 @@ class Attached implements Manager {
       onRefresh: () => this.#retrying.schemaChanged(),
       onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
     });
-    const horizon = new Horizon(this.#clock, config.maxAheadMs);
-    this.#letters = new DeadLetters(db, this.#clock, horizon);
+    const timeLimit = new TimeLimit(this.#clock, config.maxAheadMs);
+    this.#letters = new DeadLetters(db, this.#clock, timeLimit);
     const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn };
     this.#company = new NodeCompany(db, { ...around, low: () => this.#tombstones.low() });
     this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);

@@ -7,8 +7,8 @@
 import { createHash } from 'node:crypto';
 import type { Clock } from './clock.ts';
 import { RowcastError } from './errors.ts';
-import type { Horizon } from './receive/horizon.ts';
 import { LetterRoom, REASON_MAX } from './receive/letter-room.ts';
+import type { TimeLimit } from './receive/time-limit.ts';
 import { lastLetterId, UnknownColumnLetters } from './receive/unknown-columns.ts';
 import type { Connection, Value } from './sqlite/connection.ts';
 import type { RowCounter } from './sqlite/row-counter.ts';
@@ -70,15 +70,15 @@ export class DeadLetters {
   readonly #db: Connection;
   readonly #clock: Clock;
   /** How far ahead of the clock a change may be that is not kept. */
-  readonly horizon: Horizon;
+  readonly timeLimit: TimeLimit;
   /** Whether more of them may be received. */
   readonly room: LetterRoom;
   readonly unknownColumns: UnknownColumnLetters;
 
-  constructor(db: Connection, clock: Clock, horizon: Horizon) {
+  constructor(db: Connection, clock: Clock, timeLimit: TimeLimit) {
     this.#db = db;
     this.#clock = clock;
-    this.horizon = horizon;
+    this.timeLimit = timeLimit;
     this.room = new LetterRoom(db, clock);
     this.unknownColumns = new UnknownColumnLetters(db, clock);
   }
@@ -185,12 +185,12 @@ export class DeadLetters {
 
   /** Was that too far ahead, and is not any more? */
   isDue(version: number | undefined): boolean {
-    return version !== undefined && version <= this.horizon.latest;
+    return version !== undefined && version <= this.timeLimit.latest;
   }
 
   /** The next of these, the earliest first, within bounds. */
   due(page: Page): Waiting[] {
-    return this.#page(`${DUE} ORDER BY i.version, i.dead_id`, [this.horizon.latest], page);
+    return this.#page(`${DUE} ORDER BY i.version, i.dead_id`, [this.timeLimit.latest], page);
   }
 
   /** At least one, however large it is. */
@@ -209,7 +209,7 @@ export class DeadLetters {
   }
 
   #described({ version, ...letter }: Listed): DeadLetter {
-    const dueAt = letter.code === 'future-stamp' && version !== null ? this.horizon.dueAt(version) : null;
+    const dueAt = letter.code === 'future-stamp' && version !== null ? this.timeLimit.dueAt(version) : null;
     return { ...letter, dueAt };
   }
 

@@ -3,7 +3,7 @@ import { systemClock } from '../clock.ts';
 import { SETTINGS } from '../config.ts';
 import { type DeadLetter, DeadLetters } from '../dead-letters.ts';
 import { factsOf } from '../observe/facts.ts';
-import { Horizon } from '../receive/horizon.ts';
+import { TimeLimit } from '../receive/time-limit.ts';
 import { Connection } from '../sqlite/connection.ts';
 import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { inMain, literal } from '../sqlite/sql.ts';
@@ -97,7 +97,7 @@ export function letterOffline(file: string, binding: Binding | undefined, id: nu
 
 /** What the node is configured with is not in its file: when a letter is due is told for what is usual. */
 function lettersIn(db: Connection): DeadLetters {
-  return new DeadLetters(db, systemClock, new Horizon(systemClock, SETTINGS.maxAheadMs.default));
+  return new DeadLetters(db, systemClock, new TimeLimit(systemClock, SETTINGS.maxAheadMs.default));
 }
 
 function reading<T>(file: string, binding: Binding | undefined, look: (db: Connection) => T): T {

@@ -1,4 +1,4 @@
-/** Changes that are kept as dead letters until their time has come; see receive/horizon.ts. */
+/** Changes that are kept as dead letters until their time has come; see receive/time-limit.ts. */
 import type { Connection } from '../sqlite/connection.ts';
 import type { Id } from './ids.ts';
 import type { Early } from './ledger.ts';

@@ -41,7 +41,7 @@ export interface Sight {
   undelivered: Id[];
   /** Of the ids: those for which a change was received that cannot be applied here; a dead letter keeps it. */
   parked: Id[];
-  /** Changes of the ids that are kept here until their time has come; see receive/horizon.ts. */
+  /** Changes of the ids that are kept here until their time has come; see receive/time-limit.ts. */
   early: Early[];
   /** Of the ids: those that did not fit into the portion, of which nothing is said. */
   rest: Id[];

@@ -3,9 +3,9 @@
 import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
 import { faultOf, ROWLESS_FORBIDDEN, withForbidden, withoutForbidden } from '../receive/forbidden.ts';
-import type { Horizon } from '../receive/horizon.ts';
 import { planChange, type Staged } from '../receive/plan.ts';
 import type { Reason } from '../receive/report.ts';
+import type { TimeLimit } from '../receive/time-limit.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -38,7 +38,7 @@ export class BatchMerger {
   readonly #db: Connection;
   readonly #letters: DeadLetters;
   readonly #bodyBytes: number;
-  readonly #horizon: Horizon;
+  readonly #timeLimit: TimeLimit;
   readonly #jsonb: boolean;
   readonly #company: Pick<SqliteHubCompany, 'tick' | 'requested'>;
   readonly #sql: Record<'merge' | 'mergeOne' | 'tally' | 'tallyOne' | 'versions' | 'irregular', string>;
@@ -46,14 +46,14 @@ export class BatchMerger {
   constructor(
     db: Connection,
     letters: DeadLetters,
-    { bodyBytes, jsonb, horizon }: { bodyBytes: number; jsonb: boolean; horizon: Horizon },
+    { bodyBytes, jsonb, timeLimit }: { bodyBytes: number; jsonb: boolean; timeLimit: TimeLimit },
     company: Pick<SqliteHubCompany, 'tick' | 'requested'>,
   ) {
     this.#db = db;
     this.#company = company;
     this.#letters = letters;
     this.#bodyBytes = bodyBytes;
-    this.#horizon = horizon;
+    this.#timeLimit = timeLimit;
     this.#jsonb = jsonb;
     const { regular, irregular } = changesSql(jsonb);
     this.#sql = {
@@ -110,7 +110,7 @@ export class BatchMerger {
     // be what comes late, from before its latest start: then it goes to all.
     const from = isPresent ? (readIntroduction(said)?.inc ?? nodeId) : undefined;
     const before = this.latest();
-    const { latest } = this.#horizon;
+    const { latest } = this.#timeLimit;
     const { merge, tally, except } = this.#regular(superseded);
     this.#db.run(merge, before, from ?? null, document.json, latest, ...except);
     const ack: Ack = { applied: document.count, ack: document.batchId };
@@ -216,7 +216,7 @@ export class BatchMerger {
       }
       const version = Number(plan.updatedAt);
       if (plan.kind !== 'delete-any' && version > latest) {
-        aside.set(change, { code: 'future-stamp', reason: this.#horizon.reasonFor(version), version });
+        aside.set(change, { code: 'future-stamp', reason: this.#timeLimit.reasonFor(version), version });
         continue;
       }
       const table = plan.table.name;

@@ -3,7 +3,7 @@ import type { Clock } from '../clock.ts';
 import { DeadLetters } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { type Facts, factsOf } from '../observe/facts.ts';
-import { Horizon } from '../receive/horizon.ts';
+import { TimeLimit } from '../receive/time-limit.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
@@ -67,9 +67,9 @@ export class SqliteHubStore implements HubStore {
         nextGeneration: (url) => this.#generations.delete(url),
       },
     );
-    const horizon = new Horizon(clock, maxAheadMs);
-    this.#letters = new DeadLetters(db, clock, horizon);
-    const reading = { bodyBytes: maxBodyBytes, jsonb: jsonb && featuresOf(db).jsonb, horizon };
+    const timeLimit = new TimeLimit(clock, maxAheadMs);
+    this.#letters = new DeadLetters(db, clock, timeLimit);
+    const reading = { bodyBytes: maxBodyBytes, jsonb: jsonb && featuresOf(db).jsonb, timeLimit };
     this.#merger = new BatchMerger(db, this.#letters, reading, this.company);
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);

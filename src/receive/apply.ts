@@ -18,8 +18,8 @@ import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import { CarefulApply } from './careful.ts';
 import { FastApply } from './fast.ts';
 import { withForbidden, withoutForbidden } from './forbidden.ts';
-import type { Horizon } from './horizon.ts';
 import type { Delivery, Merged } from './outcome.ts';
+import type { TimeLimit } from './time-limit.ts';
 import { UniqueRows } from './unique.ts';
 
 /** What came of a batch, and the events to emit once it is committed. */
@@ -42,7 +42,7 @@ export class Applier {
   readonly #fast: FastApply;
   readonly #careful: CarefulApply;
   readonly #unique: UniqueRows;
-  readonly #horizon: Horizon;
+  readonly #timeLimit: TimeLimit;
   readonly #bodyBytes: number;
   readonly #self: Ticking;
   /** The last change that was recorded, and the schema, when the visible rows were last settled. */
@@ -56,7 +56,7 @@ export class Applier {
     this.#unique = new UniqueRows(db, letters);
     this.#fast = new FastApply(db, registry, this.#unique);
     this.#careful = new CarefulApply(db, registry, letters, this.#unique);
-    this.#horizon = letters.horizon;
+    this.#timeLimit = letters.timeLimit;
     this.#bodyBytes = bodyBytes;
     this.#self = self;
   }
@@ -92,9 +92,9 @@ export class Applier {
     try {
       return this.syncing(() => {
         delivery.note?.();
-        const before = this.#horizon.regularBelow(this.#horizon.latest);
+        const before = this.#timeLimit.regularBelow(this.#timeLimit.latest);
         const merged = delivery.announce ? undefined : this.#fast.merge(document, delivery, before);
-        return merged ?? this.#careful.merge(document, delivery, this.#horizon);
+        return merged ?? this.#careful.merge(document, delivery, this.#timeLimit);
       });
     } catch (error) {
       if (error instanceof TransactionLost) return this.#applyInHalves(document, delivery, error);

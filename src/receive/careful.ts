@@ -18,7 +18,6 @@ import type { BatchDocument } from '../wire/read-batch.ts';
 import { BOUND_ID } from '../wire/values.ts';
 import { announceAll, announceMixed } from './announce.ts';
 import { ROWLESS_FORBIDDEN } from './forbidden.ts';
-import type { Horizon } from './horizon.ts';
 import {
   belowFloorSql,
   deleteSql,
@@ -35,6 +34,7 @@ import type { Delivery, Merged } from './outcome.ts';
 import type { Plan } from './plan.ts';
 import { type Reason, Report, type Work } from './report.ts';
 import { type Group, type Sorted, STAGE, Stage, stagedSource } from './stage.ts';
+import type { TimeLimit } from './time-limit.ts';
 import type { UniqueRows } from './unique.ts';
 
 /** Changes of a group with `lo <= idx < hi`. */
@@ -73,10 +73,10 @@ export class CarefulApply {
   }
 
   /** Merges a batch inside the caller's transaction. */
-  merge(document: BatchDocument, delivery: Delivery, horizon: Horizon): Merged {
+  merge(document: BatchDocument, delivery: Delivery, timeLimit: TimeLimit): Merged {
     const sorted = this.#stage.fill(document);
     if (!delivery.isRowcast) this.#stage.supersede();
-    this.#stage.setAsideAhead(sorted, horizon);
+    this.#stage.setAsideAhead(sorted, timeLimit);
     const source = stagedSource(!document.isEncoded);
     const work: Work = {
       sorted,
@@ -283,7 +283,7 @@ export class CarefulApply {
     const reason =
       `older than the deletions that table "${table.name}" still knows (${table.floor}), and not here: it may have been ` +
       'deleted. Write the row anew if it should exist, and discard this';
-    for (const { idx } of found) if (!letters.has(idx)) letters.set(idx, { code: 'below-horizon', reason });
+    for (const { idx } of found) if (!letters.has(idx)) letters.set(idx, { code: 'below-floor', reason });
   }
 
   /**

@@ -15,10 +15,10 @@ import { inOneSpelling } from '../wire/exact-text.ts';
 import { ROW_ID_BYTES_MAX, ROW_KEYS_MAX, TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { canonicalId, storedId } from '../wire/values.ts';
-import type { Horizon } from './horizon.ts';
 import type { Shape, Source } from './merge.ts';
 import { matchKeys, type Plan, planChange, type Staged, tooManyKeys, unknownTable } from './plan.ts';
 import type { Reason } from './report.ts';
+import type { TimeLimit } from './time-limit.ts';
 
 export const STAGE = 'temp._rowcast_stage';
 
@@ -83,13 +83,13 @@ export class Stage {
   }
 
   /** Sets aside the changes that are too far ahead of the local clock; they wait for their time. */
-  setAsideAhead({ groups, refused }: Sorted, horizon: Horizon): void {
-    const { latest } = horizon;
+  setAsideAhead({ groups, refused }: Sorted, timeLimit: TimeLimit): void {
+    const { latest } = timeLimit;
     const ahead = `FROM ${STAGE} WHERE grp > 0 AND ua > ?`;
     const found = this.#db.all<{ idx: number; ua: number; grp: number }>(`SELECT idx, ua, grp ${ahead}`, latest);
     if (found.length === 0) return;
     for (const { idx, ua: version, grp } of found) {
-      refused.set(idx, { code: 'future-stamp', reason: horizon.reasonFor(version), version });
+      refused.set(idx, { code: 'future-stamp', reason: timeLimit.reasonFor(version), version });
       const group = groups.find(({ number }) => number === grp) as Group;
       group.size -= 1;
     }

@@ -40,7 +40,7 @@ export type RejectionCode =
   | 'unknown-table'
   | 'unknown-column'
   | 'constraint'
-  | 'below-horizon'
+  | 'below-floor'
   /** Its sender may not make it: neither applied nor kept here. */
   | 'forbidden';
 

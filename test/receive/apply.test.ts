@@ -7,7 +7,7 @@ import { Registry } from '../../src/capture/registry.ts';
 import { DeadLetters } from '../../src/dead-letters.ts';
 import { attach, type Manager } from '../../src/index.ts';
 import { Applier } from '../../src/receive/apply.ts';
-import { Horizon } from '../../src/receive/horizon.ts';
+import { TimeLimit } from '../../src/receive/time-limit.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
 import { type Ack, encodeAck } from '../../src/wire/protocol.ts';
 import { betterSqlite3, lane, type TestDatabase } from '../support/lane.ts';
@@ -724,8 +724,8 @@ describe('the way through without jsonb', () => {
       features: { jsonb: false },
     });
     const clock = { now: () => 1, sleep: async () => {} };
-    const horizon = new Horizon(clock, 0);
-    const letters = new DeadLetters(connection, clock, horizon);
+    const timeLimit = new TimeLimit(clock, 0);
+    const letters = new DeadLetters(connection, clock, timeLimit);
     const applier = new Applier(connection, registry, letters, 1e8, { tick: () => {} });
     registry.install();
     cleanUp(() => connection.release());

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { installInternalTables } from '../../src/capture/internal-tables.ts';
 import { systemClock } from '../../src/clock.ts';
 import { DeadLetters } from '../../src/dead-letters.ts';
-import { Horizon } from '../../src/receive/horizon.ts';
+import { TimeLimit } from '../../src/receive/time-limit.ts';
 import { UniqueRows } from '../../src/receive/unique.ts';
 import { Connection, isRowFault } from '../../src/sqlite/connection.ts';
 import { describeTable, type Table } from '../../src/sqlite/schema.ts';
@@ -96,7 +96,7 @@ async function world(): Promise<{ db: Connection; table: Table; unique: UniqueRo
   return {
     db,
     table,
-    unique: new UniqueRows(db, new DeadLetters(db, systemClock, new Horizon(systemClock, 0))),
+    unique: new UniqueRows(db, new DeadLetters(db, systemClock, new TimeLimit(systemClock, 0))),
     end: () => {
       db.release();
       handle.close();

@@ -25,7 +25,7 @@ export async function deletedByComparison(world: Forgetting): Promise<string | u
   // First what the two have done since; what is on its way is exempt.
   await world.until(() => !hasPending(node) && !hasPending(peer));
   // What it has set aside is exempt, too, until somebody has said that it is not wanted.
-  const letters = node.disk.all("SELECT dead_id AS id FROM _dead_letter_info WHERE code = 'below-horizon'");
+  const letters = node.disk.all("SELECT dead_id AS id FROM _dead_letter_info WHERE code = 'below-floor'");
   for (const { id } of letters) void node.process.letters?.discard(Number(id));
   const known = forgottenOn(node, peer);
   const zombie = known[random.below(Math.max(1, known.length))];

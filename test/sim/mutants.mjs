@@ -512,7 +512,7 @@ export const MUTANTS = [
     edits: [
       [
         'receive/stage.js',
-        "refused.set(idx, { code: 'future-stamp', reason: horizon.reasonFor(version), version });",
+        "refused.set(idx, { code: 'future-stamp', reason: timeLimit.reasonFor(version), version });",
         '',
       ],
     ],

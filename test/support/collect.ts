@@ -3,7 +3,7 @@ import { beginDays } from '../../src/capture/floors.ts';
 import { Registry } from '../../src/capture/registry.ts';
 import { systemClock } from '../../src/clock.ts';
 import { DeadLetters } from '../../src/dead-letters.ts';
-import { Horizon } from '../../src/receive/horizon.ts';
+import { TimeLimit } from '../../src/receive/time-limit.ts';
 import { Connection, type Database } from '../../src/sqlite/connection.ts';
 import { Collection } from '../../src/tombstones/collect.ts';
 
@@ -26,7 +26,7 @@ export function collect(db: Database, walk: Walk = {}, steps = 1e6): void {
   try {
     registry.install();
     registry.remake(() => beginDays(connection));
-    const letters = new DeadLetters(connection, systemClock, new Horizon(systemClock, 0));
+    const letters = new DeadLetters(connection, systemClock, new TimeLimit(systemClock, 0));
     const collection = new Collection({ db: connection, registry, letters }, before, slice);
     for (let step = 0; step < steps && !collection.isDone; step++) collection.step();
   } finally {

@@ -56,7 +56,7 @@ describe('collecting', () => {
     collect(db);
     expect(tombstones(db)).toEqual([]);
     expect(floor(db)).toBe(T);
-    expect(receive(manager, live('a', T - 1)).codes).toEqual(['below-horizon']);
+    expect(receive(manager, live('a', T - 1)).codes).toEqual(['below-floor']);
   });
 
   test('takes only what was deleted on a day before the horizon, and is dated before it', async () => {
@@ -105,7 +105,7 @@ describe('collecting', () => {
     collect(db, { slice: 10 }, 5);
     expect(floor(db)).toBe(T + 24);
     expect(tombstones(db)).toEqual(ids.slice(10));
-    expect(receive(manager, live('id03', T + 3), live('id13', T + 13)).codes).toEqual(['below-horizon']);
+    expect(receive(manager, live('id03', T + 3), live('id13', T + 13)).codes).toEqual(['below-floor']);
     collect(db, { slice: 10 });
     expect(tombstones(db)).toEqual([]);
   });
@@ -150,14 +150,14 @@ describe.each([
   test('of a row that is not here becomes a letter, and those beside it are applied', async () => {
     const { db, manager } = await collected();
     const answer = receive(manager, ...[live('a', T), live('never seen', T - 1), live('new', T + 1)].map(as));
-    expect(answer).toEqual({ applied: 1, codes: ['below-horizon', 'below-horizon'] });
+    expect(answer).toEqual({ applied: 1, codes: ['below-floor', 'below-floor'] });
     expect(versions(db)).toEqual([
       { id: 'new', v: T + 1 },
       { id: 'old', v: T - 5 },
     ]);
     expect(manager.deadLetters.list()).toMatchObject([
-      { code: 'below-horizon', direction: 'in', rowId: 'a' },
-      { code: 'below-horizon', rowId: 'never seen' },
+      { code: 'below-floor', direction: 'in', rowId: 'a' },
+      { code: 'below-floor', rowId: 'never seen' },
     ]);
     expect(JSON.parse(manager.deadLetters.list()[0]?.row ?? '')).toMatchObject({ id: 'a', updated_at: T });
     // The same again is the same letter; another attempt ends as the first did.
@@ -250,7 +250,7 @@ test('letters that waited for their table are judged by its floor, and a table t
   db.exec('ALTER TABLE fresh RENAME TO items');
   await settled(manager);
   expect(versions(db)).toEqual([]);
-  expect(manager.deadLetters.list().map(({ code }) => code)).toEqual(['below-horizon']);
+  expect(manager.deadLetters.list().map(({ code }) => code)).toEqual(['below-floor']);
   db.exec(`INSERT INTO items (id, updated_at) VALUES ('a', ${T - 1})`);
   expect(Number(captured(db).at(-1)?.row.updated_at)).toBeGreaterThan(T + 1);
 });

@@ -118,7 +118,7 @@ describe('a row that one side was given, and has deleted and forgotten', () => {
     expect((await the.manager.verify(THERE))[0]).toMatchObject({ differences: 0, pending: 1 });
     the.link.up = true;
     await the.other.flush();
-    expect(the.manager.deadLetters.list()).toMatchObject([{ code: 'below-horizon', rowId: 'late' }]);
+    expect(the.manager.deadLetters.list()).toMatchObject([{ code: 'below-floor', rowId: 'late' }]);
     expect(ids(the.there)).toEqual(['kept', 'late']);
   });
 

@@ -30,8 +30,8 @@ test('a table that is renamed keeps its floor, under its old name and its new on
     { key: 'floor:things', value: T },
   ]);
   expect(receive(change('UPDATE', 'items', 'a', T), change('UPDATE', 'things', 'b', T - 1))).toEqual([
-    'below-horizon',
-    'below-horizon',
+    'below-floor',
+    'below-floor',
   ]);
   db.exec(`INSERT INTO things (id, updated_at) VALUES ('a', ${T - 1})`);
   expect(Number(captured(db).at(-1)?.row.updated_at)).toBeGreaterThan(T);
@@ -41,7 +41,7 @@ test('a name that had a floor of its own keeps the higher one', async () => {
   const { db, manager, receive } = await collected();
   db.exec(`INSERT INTO _meta (key, value) VALUES ('floor:things', ${T + 7})`);
   manager.migrate('ALTER TABLE items RENAME TO things', { renameTable: { items: 'things' } });
-  expect(receive(change('UPDATE', 'things', 'b', T + 7))).toEqual(['below-horizon']);
+  expect(receive(change('UPDATE', 'things', 'b', T + 7))).toEqual(['below-floor']);
   expect(rowsOf(db, "SELECT value FROM _meta WHERE key = 'floor:things'")).toEqual([{ value: T + 7 }]);
 });
 

@@ -12,7 +12,7 @@ const REGULAR_MAX = 7_000_000_000_000;
 /** To so many milliseconds is the bound rounded that a pattern is made of; less than the shortest `maxAheadMs`. */
 const STEP_MS = 10_000;
 
-export class Horizon {
+export class TimeLimit {
   readonly #clock: Clock;
   readonly #maxAheadMs: number;
   #regularBelow = 0;
