@@ -5,7 +5,7 @@ import { RowcastError, suggest } from './errors.ts';
 import { checkTls, type TlsOptions } from './send/tls.ts';
 import type { Fetch, Get } from './send/transport.ts';
 import { normalisePeer } from './wire/peer-url.ts';
-import { BATCH_CHANGES_MAX, isNodeId } from './wire/protocol.ts';
+import { BATCH_CHANGES_MAX, isNodeId, TABLE_NAME_BYTES_MAX } from './wire/protocol.ts';
 
 export interface Config {
   /** This node's id, sent with every batch. */
@@ -347,6 +347,10 @@ export function checkTables(tables: string[]): string[] {
   if (!Array.isArray(tables) || tables.length === 0) throw wrong('tables must be a non-empty array of table names');
   for (const table of tables) {
     if (typeof table !== 'string' || table === '') throw wrong(`tables must be names, not ${JSON.stringify(table)}`);
+    // A peer that does not know the table would not even keep its changes.
+    if (Buffer.byteLength(table) > TABLE_NAME_BYTES_MAX) {
+      throw wrong(`names of tables may have ${TABLE_NAME_BYTES_MAX} bytes; ${shortened(table)} has more`);
+    }
   }
   return [...new Set(tables)];
 }
@@ -379,6 +383,10 @@ function checkNumber(name: SettingName, value: unknown): number {
     );
   }
   return value;
+}
+
+function shortened(name: string): string {
+  return JSON.stringify(`${name.slice(0, 40)}...`);
 }
 
 function wrong(message: string, hint?: string): RowcastError {

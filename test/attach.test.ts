@@ -143,6 +143,7 @@ describe('configuration', () => {
     ['a string', 'items'],
     ['a number in it', ['items', 1]],
     ['an empty name', ['']],
+    ['a name that is too long', ['x'.repeat(201)]],
   ])('tables given as %s are refused by name', async (_, tables) => {
     const db = await database();
     const before = schemaOf(db);
