@@ -3,7 +3,7 @@
  * `*.deep.test.ts` on this Node and on Bun, and 1,000 simulated schedules.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, 5,500 schedules, and the planted bugs.
+ * other runtimes, a mesh of all of them, 1,000 schedules, and the planted bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
@@ -63,7 +63,7 @@ function deepParts() {
   const mesh = { name: 'mesh of all runtimes', command: process.execPath, args: [inTest('lanes', 'mesh.mjs')] };
   return [
     build,
-    simulation(5_000),
+    simulation(1_000),
     ...laneParts,
     ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),
     {
