@@ -61,6 +61,8 @@ export class Futures {
   #late: Machine | undefined;
   #healed = false;
   #over = false;
+  /** How far ahead any clock has ever been: what was written then is due when so much time has passed. */
+  #furthestMs = 0;
 
   constructor(world: Surroundings, machines: Machine[], tellPeers: (machine: Machine, peers: string[]) => void) {
     this.#world = world;
@@ -99,6 +101,7 @@ export class Futures {
     const { timeline } = this.#world;
     for (const machine of this.#machines) machine.offsetMs = 0;
     const rounds = 2;
+    const days = Math.max(450, Math.ceil(this.#furthestMs / DAY_MS / rounds) + 2);
     const pass = (round: number): void => {
       if (round === rounds) {
         this.#over = true;
@@ -106,8 +109,8 @@ export class Futures {
       }
       for (const machine of this.#machines) {
         timeline.in(this.#random.next() * BETWEEN_MS, () => {
-          machine.offsetMs += 450 * DAY_MS;
-          this.#world.trace(`${machine.name}: 450 days pass`);
+          machine.offsetMs += days * DAY_MS;
+          this.#world.trace(`${machine.name}: ${days} days pass`);
         });
       }
       timeline.in(2 * BETWEEN_MS, () => pass(round + 1));
@@ -126,6 +129,7 @@ export class Futures {
     const days = random.pick([2, 5, 30, 400]) * (1 + random.next());
     const by = Math.round(sign * days * DAY_MS);
     machine.offsetMs += by;
+    this.#furthestMs = Math.max(this.#furthestMs, machine.offsetMs);
     this.#world.trace(`${machine.name}'s clock is wrong by ${Math.round(by / DAY_MS)} days`);
     this.#world.timeline.in(logUniform(random, 100, 1_500), () => {
       // When the trouble is over, all clocks are right.
