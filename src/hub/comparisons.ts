@@ -1,21 +1,21 @@
 /** A hub's comparisons with its edges, and its answers to theirs. */
 import type { Clock } from '../clock.ts';
 import { type Answered, type AnswerOptions, Answers } from '../compare/answer.ts';
-import type { Ledger } from '../compare/ledger.ts';
+import { EVERYTHING } from '../compare/ids.ts';
+import { type Ledger, smaller } from '../compare/ledger.ts';
 import { noteIn, type VerifyNote, type VerifyNotes, type VerifySummary } from '../compare/notes.ts';
 import { checkVerifyCall } from '../compare/options.ts';
 import { eventOf, Verifier } from '../compare/verifier.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import type { CheckedConfig } from '../config.ts';
+import { asFailure } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import { asFailure } from '../receive/answer.ts';
 import type { Bond } from '../send/bond.ts';
 import { comparing } from '../send/question.ts';
-import type { Shipper } from '../send/shipper.ts';
 import type { Post } from '../send/transport.ts';
 import { normalisePeer } from '../wire/peer-url.ts';
 import type { Rights } from '../wire/rights.ts';
-import type { Edge } from './edges.ts';
+import type { Link } from './roster.ts';
 import type { HubStore, Seq } from './store.ts';
 
 export interface HubComparisonsOptions {
@@ -29,12 +29,14 @@ export interface HubComparisonsOptions {
   bond(url: string): Bond | undefined;
   /** What the node there may write, where it is asked for rows; undefined: everything. */
   rightsAt(url: string): Rights | undefined;
-  links(): { edge: Edge; shipper: Shipper }[];
+  links(): Link[];
+  link(url: string): Link | undefined;
   remembered: Map<string, VerifyNote>;
 }
 
-/** How often it is looked which edge is due. */
+/** How often it is looked which edge is due. That takes a look at what is noted of each. */
 const LOOK_MS = 1_000;
+const LOOK_MS_AN_EDGE = 1;
 
 export class HubComparisons {
   readonly #store: HubStore;
@@ -77,7 +79,7 @@ export class HubComparisons {
   async #watch(): Promise<void> {
     const { clock, stopped } = this.#o;
     while (!stopped.aborted) {
-      await clock.sleep(LOOK_MS, stopped);
+      await clock.sleep(Math.max(LOOK_MS, LOOK_MS_AN_EDGE * this.#o.links().length), stopped);
       if (!stopped.aborted) this.#verifier.tick();
     }
   }
@@ -94,8 +96,12 @@ export class HubComparisons {
     };
     return {
       outline: () => ledger.outline(),
-      spell: (...asked) => ledger.spell(...asked),
-      list: (...asked) => ledger.list(...asked),
+      spell: async (table, columns, [range = EVERYTHING], each, portion, floor) => [
+        await ledger.spell(table, columns, range, smaller(each, portion), floor),
+      ],
+      list: async (table, columns, [range = EVERYTHING], portion) => [
+        await ledger.list(table, columns, range, portion),
+      ],
       changes: (...asked) => ledger.changes(...asked),
       look,
       flushed: () => {},
@@ -116,11 +122,11 @@ export class HubComparisons {
   }
 
   #verifying(): Verifier {
-    const { config, clock, events, random, stopped, links, remembered } = this.#o;
+    const { config, clock, events, random, stopped, link, remembered } = this.#o;
     return new Verifier({
       peers: () => this.#urls(),
       isReady: (url) => {
-        const shipper = links().find(({ edge }) => edge.url === url)?.shipper;
+        const shipper = link(url)?.loop.shipper;
         return shipper?.isRowcast === true && shipper.condition === 'up';
       },
       with: (url, signal) => this.#with(url, signal),
@@ -130,18 +136,18 @@ export class HubComparisons {
       random,
       ...config.verify,
       onDone: (result) => events.emit('verify-done', eventOf(result)),
-      onError: (error) => events.emit('error', asFailure(error)),
+      onError: (error) => events.emit('error', asFailure('comparing failed', error)),
       stopped,
     });
   }
 
   #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
-    const { config, clock, fetch, stopped, links, bond, rightsAt } = this.#o;
+    const { config, clock, fetch, stopped, link, bond, rightsAt } = this.#o;
     const { requestTimeoutMs, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
     const another = (to: string, said: string): Promise<string | undefined> => this.#store.company.another(to, said);
     const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped, bond: bond(url) };
-    const from = links().find(({ edge }) => edge.url === url)?.edge.ownOrigin;
+    const from = link(url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false, rights: rightsAt(url) });
       for (const one of letters) this.#o.events.emit('dead-letter', one);

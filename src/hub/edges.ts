@@ -1,5 +1,9 @@
 /** One edge as the hub works with it: how far it is, and which node answers at its address. */
-import type { EdgeEnd, EdgeRow, HubStore, Seq } from './store.ts';
+import type { Together } from '../send/together.ts';
+import type { EdgeAnswer, EdgeEnd, EdgeRow, HubStore, Noted, Seq } from './store.ts';
+
+/** What the edges answer in one turn of the event loop is noted together. */
+export type Answers = Together<EdgeAnswer, Noted>;
 
 export class Edge {
   readonly url: string;
@@ -10,10 +14,12 @@ export class Edge {
   /** Another edge has the same id; then a change of one of them may be news to the other. */
   shared = false;
   readonly #store: HubStore;
+  readonly #answers: Answers;
   #row: EdgeRow;
 
-  constructor(store: HubStore, row: EdgeRow) {
+  constructor(store: HubStore, answers: Answers, row: EdgeRow) {
     this.#store = store;
+    this.#answers = answers;
     this.url = row.url;
     this.#row = row;
   }
@@ -48,7 +54,8 @@ export class Edge {
   /** Whose changes are not to be sent here: the database that answers here, or the id of a plain node. */
   get ownOrigin(): string | undefined {
     if (this.position < this.#row.anewUpto) return undefined;
-    return this.inc ?? (this.shared ? undefined : this.nodeId);
+    // In a group another edge of the same id may be another process's.
+    return this.inc ?? (this.shared || this.#store.group ? undefined : this.nodeId);
   }
 
   async advance({ seq, generation }: EdgeEnd): Promise<void> {
@@ -71,35 +78,51 @@ export class Edge {
 
   /** The node at this address has said its id, and how it introduces itself; null where it does not. */
   async identify(nodeId: string, said: string | null): Promise<void> {
-    if (said !== null) await this.answered(said, this.generation);
-    if (nodeId !== this.nodeId)
-      this.#take(await this.#store.identify(this.url, this.generation, nodeId, said === null));
+    if (said !== null) await this.answered(said);
+    if (nodeId !== this.nodeId) this.take(await this.#store.identify(this.url, this.generation, nodeId, said === null));
   }
 
-  /** What was sent in that generation is answered by somebody who introduces himself so; false where that is no word of it. */
-  async answered(said: string, generation: number): Promise<boolean> {
-    const counts = await this.#store.company.answered(this.url, generation, said);
-    await this.refresh();
-    return counts;
+  /** What was sent is acknowledged, by somebody who introduces himself so; false where that is no word of this edge's. */
+  acknowledged({ seq, generation }: EdgeEnd, said: string | undefined): Promise<boolean> {
+    return this.#note({ url: this.url, generation, said, position: seq });
+  }
+
+  /** Whoever answers here introduces himself so, and acknowledges nothing. */
+  async answered(said: string): Promise<void> {
+    await this.#note({ url: this.url, generation: this.generation, said, position: undefined });
   }
 
   /** Somebody else may have changed what the store has of it. */
   async refresh(): Promise<void> {
-    this.#take(await this.#store.edge(this.url));
+    this.take(await this.#store.edge(this.url));
   }
 
-  #take(row: EdgeRow): void {
+  async #note(answer: EdgeAnswer): Promise<boolean> {
+    const { counts, row } = await this.#answers.do(answer);
+    if (row) this.take(row);
+    return counts && row !== undefined;
+  }
+
+  /** As the store has it. */
+  take(row: EdgeRow): void {
     const position = row.generation === this.generation ? Math.max(row.position, this.position) : row.position;
     this.#row = { ...row, position };
   }
 }
 
-/** Makes room for the configured edges. One that was taken out is forgotten: named again, it is a new one. */
-export async function enrolEdges(store: HubStore, urls: string[]): Promise<Edge[]> {
+/**
+ * Makes room for the configured edges. One that was taken out is forgotten: named again, it is a new one. In a group they are
+ * only added, since another process may have been given others, and which of them this one serves is found out later.
+ */
+export async function enrolEdges(store: HubStore, urls: string[]): Promise<EdgeRow[]> {
+  if (store.group) {
+    await store.addEdges(urls);
+    return [];
+  }
   const known = await store.edges();
   const wanted = new Set(urls);
   await store.forgetEdges(known.map(({ url }) => url).filter((url) => !wanted.has(url)));
   await store.addEdges(urls);
   const rows = new Map((await store.edges()).map((row) => [row.url, row]));
-  return urls.map((url) => new Edge(store, rows.get(url) as EdgeRow));
+  return urls.map((url) => rows.get(url) as EdgeRow);
 }

@@ -1,25 +1,33 @@
 /**
- * Batches for all edges. Edges at the same position share one that is read and serialised once; an edge whose own
- * changes are among them gets the same bytes without those. A few of the latest batches are kept, so that memory does
- * not depend on how many edges there are or how slow.
+ * Batches for all edges: one reader, which reads and serialises what comes after a place once, for whoever comes there.
+ * An edge whose own changes are among them gets the same bytes without those.
  */
+import { type Page, Pages } from '../send/pages.ts';
 import { BATCH_END, type BatchLimit, type Body } from '../wire/body.ts';
 import type { HubStore, Run, Segment, Seq } from './store.ts';
 
-const SEGMENTS_KEPT = 8;
-const BYTES_KEPT = 32 * 1024 * 1024;
+/** Edges that keep up are no further apart than a few batches; a crowd of new ones goes through them together. */
+const KEPT = { pages: 16, bytes: 32 * 1024 * 1024 };
 
 /** What one edge is sent next, and where it then is. */
-export type Portion = Pick<Segment, 'end' | 'count' | 'body'>;
+export type Portion = Pick<Segment, 'end' | 'count' | 'body' | 'origins'>;
+
+interface Kept extends Segment, Page {
+  /** The advance up to which it is known that its rows are at their places still. */
+  currentAt: number;
+}
 
 export class FanOut {
   readonly #store: HubStore;
   /** The limits all edges normally have; only such batches are worth keeping. */
   readonly #common: () => BatchLimit;
-  /** By the place they begin after, the least recently used first. */
-  readonly #kept = new Map<Seq, Segment>();
-  /** What is being read, by the same place: whoever asks meanwhile waits for it. */
-  readonly #reading = new Map<Seq, Promise<Segment | undefined>>();
+  #pages = new Pages<Kept>(KEPT);
+  /** What is being read, by the place after which it begins: whoever asks meanwhile waits for it. */
+  readonly #reading = new Map<Seq, Promise<Kept | undefined>>();
+  /** How often the store has told that rows may have advanced: without that, what was found still holds. */
+  #advances = 0;
+  /** Nothing comes after this place, as of that advance. */
+  #end: { seq: Seq; at: number } = { seq: Number.POSITIVE_INFINITY, at: 0 };
   /** How often a batch was read from the store, and how often one was handed out: what sharing saves. */
   reads = 0;
   served = 0;
@@ -27,16 +35,18 @@ export class FanOut {
   constructor(store: HubStore, common: () => BatchLimit) {
     this.#store = store;
     this.#common = common;
+    store.onAdvance(() => {
+      this.#advances += 1;
+    });
   }
 
   /** The next changes after `position` that did not come from `except`; undefined where there are none. */
   async next(position: Seq, limit: BatchLimit, except: string | undefined): Promise<Portion | undefined> {
-    // A shorter batch than usual is asked for while refused changes are searched for. It must have its full number.
-    const { changes, bytes } = this.#common();
-    const usual = limit.changes === changes && limit.bytes === bytes;
-    if (!usual) return this.#read(position, limit, except);
     for (let from = position; ; ) {
-      const segment = await this.#segment(from);
+      if (this.#isEnd(from)) return undefined;
+      const segment = await this.#segment(from, limit);
+      // A shorter batch than usual is asked for while refused changes are searched for. It must have its full number.
+      if (segment === 'for itself') return this.#read(from, limit, except);
       if (!segment) return undefined;
       this.served += 1;
       const own = except !== undefined && segment.runs.some(({ origin }) => origin === except);
@@ -51,51 +61,82 @@ export class FanOut {
    * double the cost of an edge that is the only one to write; going further than that, it would leave the others
    * behind and no longer share with them.
    */
-  skip(position: Seq, except: string): Promise<Seq> {
+  async skip(position: Seq, except: string): Promise<Seq> {
+    if (this.#isEnd(position)) return position;
+    // What was read for another one who is there says whose the next ones are, without a question to the store.
+    const reading = this.#reading.get(position);
+    const next = (await this.#kept(position, this.#common())) ?? (reading && (await reading));
+    if (next?.runs.some(({ origin }) => origin !== except)) return position;
     return this.#store.skipOwn(position, except, this.#common().changes);
   }
 
-  async #segment(from: Seq): Promise<Segment | undefined> {
-    const kept = this.#kept.get(from);
-    if (kept && (await this.#isCurrent(from, kept))) {
-      this.#keep(from, kept);
-      return kept;
-    }
+  /** The places have other rows by now: what is being read for one of them is not kept either. */
+  clear(): void {
+    this.#pages = new Pages(KEPT);
+    this.#reading.clear();
+    this.#advances += 1;
+  }
+
+  #isEnd(seq: Seq): boolean {
+    return this.#end.at === this.#advances && seq >= this.#end.seq;
+  }
+
+  async #segment(from: Seq, limit: BatchLimit): Promise<Segment | undefined | 'for itself'> {
+    const kept = await this.#kept(from, limit);
+    if (kept) return kept;
+    const common = this.#common();
+    if (limit.changes !== common.changes || limit.bytes !== common.bytes) return 'for itself';
     let reading = this.#reading.get(from);
     if (!reading) {
-      reading = this.#read(from, this.#common(), undefined).finally(() => this.#reading.delete(from));
-      this.#reading.set(from, reading);
+      const begun = this.#readForAll(from, common);
+      this.#reading.set(from, begun);
+      const over = (): void => {
+        if (this.#reading.get(from) === begun) this.#reading.delete(from);
+      };
+      begun.then(over, over);
+      reading = begun;
     }
-    const segment = await reading;
-    if (segment) this.#keep(from, segment);
-    else this.#kept.delete(from);
-    return segment;
+    return reading;
+  }
+
+  /** What was read for somebody else, where it is still what comes after that place. */
+  async #kept(from: Seq, limit: BatchLimit): Promise<Kept | undefined> {
+    const pages = this.#pages;
+    const kept = pages.find(from, limit);
+    if (!kept) return undefined;
+    const isCurrent = await this.#isCurrent(kept);
+    if (isCurrent) pages.keep(kept);
+    else pages.drop(kept);
+    return isCurrent ? kept : undefined;
+  }
+
+  async #readForAll(from: Seq, limit: BatchLimit): Promise<Kept | undefined> {
+    const [pages, at] = [this.#pages, this.#advances];
+    const segment = await this.#read(from, limit, undefined);
+    if (segment) {
+      const kept = { ...segment, after: from, currentAt: at };
+      pages.keep(kept);
+      return kept;
+    }
+    this.#end = { seq: from, at };
+    return undefined;
   }
 
   /**
    * Rows leave their place only by advancing; an edge that is behind is not to be led through versions that are over.
    */
-  async #isCurrent(from: Seq, { end, count }: Segment): Promise<boolean> {
-    // The limit may have become smaller since it was read.
-    return count <= this.#common().changes && (await this.#store.countBetween(from, end)) === count;
+  async #isCurrent(kept: Kept): Promise<boolean> {
+    const at = this.#advances;
+    if (kept.currentAt === at) return true;
+    if ((await this.#store.countBetween(kept.after, kept.end)) !== kept.count) return false;
+    kept.currentAt = at;
+    return true;
   }
 
   async #read(after: Seq, limit: BatchLimit, except: string | undefined): Promise<Segment | undefined> {
     const segment = await this.#store.read(after, limit, except);
     if (segment) this.reads += 1;
     return segment;
-  }
-
-  #keep(from: Seq, segment: Segment): void {
-    this.#kept.delete(from);
-    this.#kept.set(from, segment);
-    let bytes = 0;
-    for (const { body } of this.#kept.values()) bytes += body.byteLength;
-    for (const [oldest, { body }] of this.#kept) {
-      if (this.#kept.size <= SEGMENTS_KEPT && bytes <= BYTES_KEPT) break;
-      this.#kept.delete(oldest);
-      bytes -= body.byteLength;
-    }
   }
 }
 
@@ -117,7 +158,7 @@ function without({ end, body: whole, runs }: Segment, except: string): Portion |
     at += run.end - run.start;
   });
   body.set(TAIL, at);
-  return { end, body, count: others.reduce((sum, { count }) => sum + count, 0) };
+  return { end, body, count: others.reduce((sum, { count }) => sum + count, 0), origins: others };
 }
 
 const COMMA = 0x2c;

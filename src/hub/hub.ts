@@ -1,92 +1,44 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
 import type { Trust } from '../auth/trust.ts';
-import { chance } from '../chance.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import { type CheckedConfig, type Config, checkConfig, checkSettings, replaceTrust, type Settings } from '../config.ts';
-import type { DeadLetter } from '../dead-letters.ts';
-import { RowcastError } from '../errors.ts';
-import { Emitter, type EventName, type Listener, type RowcastEvents } from '../events.ts';
-import { Faults } from '../faults.ts';
+import { type CheckedConfig, checkConfig, checkSettings, replaceTrust } from '../config.ts';
+import { asFailure, RowcastError } from '../errors.ts';
+import { Emitter, type Listener, type RowcastEvents } from '../events.ts';
+import { chance } from '../identity/chance.ts';
 import type { FlushResult, Received } from '../index.ts';
+import type { Why } from '../journal/why.ts';
 import type { Facts } from '../observe/facts.ts';
-import { asFailure, type ReceiveOptions, receiving } from '../receive/answer.ts';
-import type { RetryResult } from '../receive/retry.ts';
+import { Faults } from '../observe/faults.ts';
+import { type ReceiveOptions, receiving } from '../receive/answer.ts';
 import { type BondHealth, Bonds } from '../send/bonds.ts';
 import { flushAll } from '../send/loop.ts';
-import type { Company } from '../send/shipment.ts';
-import { type Pace, Shipper } from '../send/shipper.ts';
+import type { Pace, Shipper } from '../send/shipper.ts';
 import type { TlsOptions } from '../send/tls.ts';
+import { Together } from '../send/together.ts';
 import { type Ask, transportFor } from '../send/transport.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import { ROWCAST_HEADER, senderId } from '../wire/protocol.ts';
+import type { Hub, HubConfig, HubEventName, HubSettings } from './api.ts';
 import { HubComparisons, notesOf } from './comparisons.ts';
-import { type Edge, enrolEdges } from './edges.ts';
-import { FanOut } from './fan-out.ts';
+import { Delivery } from './delivery.ts';
+import { type Answers, Edge, enrolEdges } from './edges.ts';
+import type { FanOut } from './fan-out.ts';
+import { GroupEdges } from './group-edges.ts';
 import { type HubHealth, hubHealth } from './health.ts';
 import { EdgeIdentities } from './identities.ts';
-import { EdgeOutbox } from './outbox.ts';
+import { Ownership } from './ownership.ts';
 import { Resends } from './resend.ts';
-import { retryLetter } from './retry.ts';
+import { lettersOf } from './retry.ts';
 import { EdgeRoster, type Edges } from './roster.ts';
 import { SqliteHubStore } from './sqlite-store.ts';
-import type { Found, HubStore } from './store.ts';
+import type { EdgeRow, Found, HubStore } from './store.ts';
 import { HubTime } from './time.ts';
 
-/**
- * A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. Nor has it
- * `tombstones`: it keeps every deletion, and nothing else of the row.
- */
-export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog' | 'tombstones'> {
-  /** Base URLs of the nodes to serve. */
-  edges: string[];
-}
-
-/** Those of its settings that can be changed while it runs. */
-export type HubSettings = Omit<Settings, 'maxBacklog'>;
-
-/**
- * Everything a node emits but `applied` and `visible`, since a hub has no tables of which an application would want to hear,
- * `peer-stale`, since an edge can be away for as long as it likes, and `tombstones-collected`.
- */
-export type HubEventName = Exclude<EventName, 'applied' | 'visible' | 'peer-stale' | 'tombstones-collected'>;
-
-export interface Hub {
-  readonly id: string;
-  receive(body: string | Uint8Array, options?: ReceiveOptions): Promise<Received>;
-  /** The largest body that `receive` takes. */
-  readonly maxBodyBytes: number;
-  /** Its keys, where it was given `auth`: `rowcast/http` lets in whom they let in. */
-  readonly trust: Trust | undefined;
-  health(): Promise<HubHealth>;
-  /** health(), and what a dashboard draws beside it: letters by cause, sizes. */
-  status(): Promise<HubHealth & Facts>;
-  /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
-  hello(said: string): Promise<Record<string, string>>;
-  /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
-  flush(): Promise<FlushResult>;
-  /** Compares with an edge, or with all of them, and tells what differs; with `repair`, puts it right. */
-  verify(edge?: string | undefined, options?: VerifyOptions): Promise<VerifyResult[]>;
-  /** For the caller's own routes `/sync/compare` and `/sync/fetch`. */
-  answer(path: string, body: string | Uint8Array, options?: AnswerOptions): Promise<Answered>;
-  /** Ends the loops; when it resolves, no timer, socket or statement is left. */
-  stop(): Promise<void>;
-  on<E extends HubEventName>(event: E, listener: Listener<E>): () => void;
-  /** Changes settings at once; those that are not given stay as they are. */
-  configure(settings: HubSettings): void;
-  /** Adding and removing edges, and pausing them, while the hub runs. */
-  readonly edges: Edges;
-  readonly deadLetters: {
-    list(options?: { limit?: number; after?: number }): Promise<DeadLetter[]>;
-    retry(id: number): Promise<RetryResult>;
-    discard(id: number): Promise<void>;
-  };
-  /** How many batches were read from the database, and how many were handed to edges: the difference was shared. */
-  readonly fanOut: { readonly reads: number; readonly served: number };
-}
+export type { Hub, HubConfig, HubEventName, HubSettings } from './api.ts';
 
 /** What comes in together goes out together: edges are woken at once, and then share one batch. */
 const LINGER_MS = 5;
@@ -96,7 +48,12 @@ export async function createHub(db: Database, given: HubConfig): Promise<Hub> {
   const config = checkConfig(given, 'hub');
   const clock = config.clock ?? systemClock;
   const { id, maxBodyBytes, maxAheadMs, random = chance } = config;
-  const store = new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, maxAheadMs, id, random });
+  return relayOn(new SqliteHubStore(new Connection(db), { clock, maxBodyBytes, maxAheadMs, id, random }), config);
+}
+
+/** On a store that is not open yet, and is closed when the hub is stopped. */
+export async function relayOn(store: HubStore, config: CheckedConfig): Promise<Hub> {
+  const { clock = systemClock } = config;
   try {
     const warnings = await store.open();
     const edges = await enrolEdges(store, config.peers);
@@ -142,12 +99,14 @@ class Relay implements Hub {
   readonly #comparisons: HubComparisons;
   readonly #watching: Promise<void>;
   readonly #time: HubTime;
+  /** Where several processes share the edges. */
+  readonly #ownership: Ownership | undefined;
   /** Where there are keys. */
   readonly #bonds: Bonds | undefined;
   #waking: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(store: HubStore, edges: Edge[], kept: Kept, config: CheckedConfig & { clock: Clock }) {
+  constructor(store: HubStore, rows: EdgeRow[], kept: Kept, config: CheckedConfig & { clock: Clock }) {
     this.id = config.id;
     this.maxBodyBytes = config.maxBodyBytes;
     this.#store = store;
@@ -156,13 +115,14 @@ class Relay implements Hub {
     this.#resends = new Resends(store, {
       clock: config.clock,
       stopped: this.#stopped.signal,
-      onError: (error) => this.#events.emit('error', asFailure(error)),
+      onError: (error) => this.#events.emit('error', asFailure('rows could not be sent again', error)),
     });
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = config;
     const pace: Pace = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs };
     this.#pace = pace;
-    this.fanOut = new FanOut(store, () => ({ changes: pace.batchSize, bytes: pace.maxBatchBytes }));
     const sending = transportFor(config);
+    const answers: Answers = new Together(sending.untilSent, (all) => store.answered(all));
+    const edges = rows.map((row) => new Edge(store, answers, row));
     // A given fetch need not be able to ask who an edge is.
     const asking = sending.get ? sending : transportFor({});
     this.#secure = sending.secure;
@@ -180,22 +140,19 @@ class Relay implements Hub {
         keep: (url, id) => store.pinEdge(url, id),
         warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
       });
-    const shipper = (edge: Edge): Shipper =>
-      new Shipper({
-        nodeId: config.id,
-        peer: edge.url,
-        outbox: new EdgeOutbox(store, this.fanOut, edge),
-        company: companyOf(store, edge),
-        fetch: sending.fetch,
-        get: sending.get,
-        untilSent: sending.untilSent,
-        clock: this.#clock,
-        random: config.random ?? chance,
-        events: this.#events,
-        faults: this.#faults,
-        pace,
-        bond: this.#bonds?.of(edge.url),
-      });
+    const delivery = new Delivery(store, {
+      nodeId: this.id,
+      transport: sending,
+      clock: this.#clock,
+      random: config.random ?? chance,
+      events: this.#events,
+      faults: this.#faults,
+      pace,
+      stopped: this.#stopped.signal,
+      bond: (url) => this.#bonds?.of(url),
+      doubt: (url) => this.#identities.askBack(url),
+    });
+    this.fanOut = delivery.fanOut;
     this.#identities = new EdgeIdentities(edges, {
       hubId: this.id,
       get: asking.get as Ask,
@@ -203,12 +160,32 @@ class Relay implements Hub {
       bond: (url) => this.#bonds?.of(url),
       clock: this.#clock,
       events: this.#events,
-      onAsked: (edge) => this.#roster.nudge(edge),
+      answeredAt: ({ url }) => this.#shipper(url)?.answeredAt ?? 0,
+      onAsked: ({ url }) => this.#shipper(url)?.nudge(),
+      onAnswer: ({ url }, isAlive) => {
+        const shipper = this.#shipper(url);
+        if (isAlive) shipper?.alive();
+        else if (shipper?.condition !== 'down') shipper?.askNow();
+      },
     });
-    const refuseIfStopped = (): void => this.#refuseIfStopped();
-    const onRemoved = (url: string): void => this.#bonds?.forget(url);
-    this.#roster = new EdgeRoster(edges, { store, identities: this.#identities, shipper, onRemoved, refuseIfStopped });
-    this.edges = this.#roster;
+    this.#roster = new EdgeRoster(edges, {
+      store,
+      answers,
+      identities: this.#identities,
+      shipper: (edge) => delivery.shipper(edge),
+      onTaken: ({ url, pinned }) => {
+        if (pinned !== undefined) this.#bonds?.remember(url, pinned);
+      },
+      onRemoved: (url) => {
+        this.#bonds?.forget(url);
+        delivery.forget(url);
+      },
+      nextTurn: sending.untilSent,
+      refuseIfStopped: () => this.#refuseIfStopped(),
+    });
+    const group = store.group && { store, group: store.group, roster: this.#roster, clock: this.#clock };
+    this.#ownership = group && new Ownership(group, () => this.#refuseIfStopped());
+    this.edges = this.#ownership ? new GroupEdges(store, this.#roster, this.#ownership) : this.#roster;
     this.#comparisons = new HubComparisons(store, {
       config,
       clock: this.#clock,
@@ -218,23 +195,21 @@ class Relay implements Hub {
       fetch: sending.fetch,
       bond: (url) => this.#bonds?.of(url),
       rightsAt: (url) => this.#bonds?.rightsAt(url),
-      links: () => this.#roster.links.map(({ edge, loop }) => ({ edge, shipper: loop.shipper })),
+      links: () => this.#roster.links,
+      link: (url) => this.#roster.find(url),
       remembered: kept.verified,
     });
-    this.deadLetters = {
-      list: (options) => store.letters.list(options),
-      retry: (id) => retryLetter(store, id),
-      discard: async (id) => {
-        await store.letters.get(id);
-        await store.letters.remove(id);
-      },
-    };
+    this.deadLetters = lettersOf(store);
     store.company.onFound((found) => this.#found(found));
     store.onAdvance(() => {
       this.#waking ??= this.#wakeAll();
     });
-    this.#events.on('peer-up', ({ peer }) => this.#identities.askAgain(peer));
+    // Who introduces itself has said with the very answer who it is.
+    this.#events.on('peer-up', ({ peer }) => {
+      if (this.#roster.find(peer)?.edge.inc === undefined) this.#identities.askAgain(peer);
+    });
     this.#roster.start();
+    this.#ownership?.start();
     this.#identities.start();
     this.#resends.start(kept.askedFor);
     this.#comparisons.start();
@@ -250,10 +225,10 @@ class Relay implements Hub {
     return receiving(self, { body, from: options.from }, async () => {
       this.#refuseIfStopped();
       this.#time.refuseIfBehind();
-      const { from, said, rights } = options;
+      const { from, said, rights, origins } = options;
       const sender = senderId(from);
       const plain = said === undefined;
-      const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain, rights });
+      const { ack, letters, changes } = await this.#store.receive(body, { from: sender, said, plain, rights, origins });
       if (said !== undefined) introduction = await this.#store.company.toSender(said);
       for (const one of letters) this.#events.emit('dead-letter', one);
       if (options.sendAgain !== undefined) await this.#resends.ask(options.sendAgain);
@@ -275,34 +250,35 @@ class Relay implements Hub {
   /** The store has taken note of it already. */
   #found(found: Found): void {
     const events = this.#events;
+    // A hub that is being stopped begins nothing.
+    const tell = (error: unknown): void => {
+      if (!this.#stopping) events.emit('error', asFailure('edges could not begin anew', error));
+    };
+    if (found.kind === 'another-file') {
+      this.fanOut.clear();
+      this.#roster.beginAnew().catch(tell);
+    }
     if (found.kind === 'restored') events.emit('restored', {});
     if (found.kind === 'doubted') for (const url of found.urls) this.#identities.askBack(url);
     if (found.kind === 'peer-replaced') {
-      this.#seeded([found.url]);
+      this.#roster.refresh([found.url]).catch(tell);
       events.emit('peer-replaced', { peer: found.url, id: found.id });
     }
     if (found.kind === 'peer-restored') {
-      this.#seeded(found.urls);
+      this.#roster.refresh(found.urls).catch(tell);
       events.emit('peer-restored', { id: found.id, peers: found.urls });
     }
   }
 
-  /** These begin anew. */
-  #seeded(urls: string[]): void {
-    for (const { edge } of this.#roster.links) {
-      if (urls.includes(edge.url))
-        void edge.refresh().then(
-          () => this.#roster.nudge(edge),
-          () => {},
-        );
-    }
+  #shipper(url: string): Shipper | undefined {
+    return this.#roster.find(url)?.loop.shipper;
   }
 
   async health(): Promise<HubHealth> {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
     const bonded = (url: string): BondHealth | undefined => this.#bonds?.healthOf(url);
-    const faults = [...this.#faults.problems(), ...(this.#time.problem === undefined ? [] : [this.#time.problem])];
+    const faults = [...this.#faults.problems(), this.#time.problem, this.#ownership?.problem].filter(isSaid);
     return hubHealth({
       id: this.id,
       store: this.#store,
@@ -316,6 +292,11 @@ class Relay implements Hub {
 
   async status(): Promise<HubHealth & Facts> {
     return { ...(await this.health()), ...(await this.#store.facts()) };
+  }
+
+  async why(table: string, id: string): Promise<Why> {
+    this.#refuseIfStopped();
+    return this.#store.why(table, id);
   }
 
   async flush(): Promise<FlushResult> {
@@ -354,11 +335,12 @@ class Relay implements Hub {
   async #wakeAll(): Promise<void> {
     await this.#clock.sleep(LINGER_MS, this.#stopped.signal);
     this.#waking = undefined;
-    this.#roster.nudge();
+    if (!this.#stopped.signal.aborted) this.#roster.wake();
   }
 
   async #end(): Promise<void> {
     this.#stopped.abort();
+    await this.#ownership?.stop();
     await Promise.all([
       this.#waking,
       this.#watching,
@@ -375,14 +357,6 @@ class Relay implements Hub {
   }
 }
 
-/** What the ship loop of an edge says, and does with what it hears. */
-function companyOf({ company }: HubStore, edge: Edge): Company {
-  return {
-    introduction: () => company.toEdge(edge.url),
-    get isKnown() {
-      return edge.inc !== undefined;
-    },
-    objection: (said) => company.objection(edge.url, said),
-    heard: async (said) => void (await edge.answered(said, edge.generation)),
-  };
+function isSaid(problem: string | undefined): problem is string {
+  return problem !== undefined;
 }

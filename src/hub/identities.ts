@@ -3,7 +3,9 @@ import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Bond } from '../send/bond.ts';
+import { Places } from '../send/places.ts';
 import { askHealth, nodeIdOf } from '../send/request.ts';
+import { IDLE_MS } from '../send/shipper.ts';
 import type { Ask } from '../send/transport.ts';
 import { NODE_ID_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Edge } from './edges.ts';
@@ -15,6 +17,14 @@ const UNKNOWN_MS_MAX = 30_000;
 const KNOWN_MS = 30_000;
 /** An edge is asked because of what others say at most once in so long: anybody can say anything. */
 const ASK_AGAIN_MS = 2_000;
+/** How often it is looked whom to ask: one timer for all edges. */
+const LOOK_MS = 1_000;
+/** Beyond so many edges the pauses grow with their number: a question costs a fifth of a millisecond on either side. */
+const ASKED_A_SECOND = 100;
+/** Edges of one id are told of, one after the other, up to so many: a thousand copies of one image are one mistake. */
+const SAME_ID_TOLD = 10;
+/** Questions under way at once. */
+const PLACES = 64;
 
 export interface IdentityOptions {
   hubId: string;
@@ -25,19 +35,34 @@ export interface IdentityOptions {
   bond(url: string): Bond | undefined;
   clock: Clock;
   events: Emitter;
-  /** An edge was asked: it may be shipped to now. */
+  /** When an edge last answered to what it was sent; 0 where it has not. */
+  answeredAt(edge: Edge): number;
+  /** An edge was asked for the first time: it may be shipped to now. */
   onAsked(edge: Edge): void;
+  /** Whether an edge has answered to who it is. */
+  onAnswer(edge: Edge, isAlive: boolean): void;
 }
 
-/** Asks the edges who they are: at the start, after they were down, and now and then. */
+/** An edge, and when it is to be asked. */
+interface Watched {
+  edge: Edge;
+  /** When it was last asked, and how long it then has to be quiet. */
+  askedAt: number;
+  pause: number;
+  isKnown: boolean;
+  /** Under way; `again` where it must be asked once more after that. */
+  asking: Promise<void> | undefined;
+  again: boolean;
+  /** Takes the question back. */
+  request: AbortController | undefined;
+}
+
+/** Asks the edges who they are: at the start, after they were down, and when they have said nothing for a while. */
 export class EdgeIdentities {
-  readonly #edges: Set<Edge>;
+  readonly #edges = new Map<string, Watched>();
   readonly #o: IdentityOptions;
   readonly #stop = new AbortController();
-  /** By the edge's URL: aborted to ask it before the pause is over. */
-  readonly #wake = new Map<string, AbortController>();
-  /** What is being asked. Each has a signal of its own: one for all would have a listener per edge. */
-  readonly #requests = new Map<string, AbortController>();
+  readonly #places: Places;
   /** Edges that are about to be asked because of what others say, and when each was last. */
   readonly #askingBack = new Set<string>();
   readonly #askedBackAt = new Map<string, number>();
@@ -45,44 +70,43 @@ export class EdgeIdentities {
   readonly #byId = new Map<string, Set<Edge>>();
   /** What was said already, so that it is said once. */
   readonly #reported = new Set<string>();
-  readonly #running = new Map<Edge, Promise<void>>();
+  #looking: Promise<void> | undefined;
 
   constructor(edges: Edge[], options: IdentityOptions) {
-    this.#edges = new Set(edges);
     this.#o = options;
-    for (const edge of edges) this.#note(edge, undefined);
+    this.#places = new Places(PLACES, options.clock, this.#stop.signal);
+    for (const edge of edges) this.#watch(edge);
   }
 
   start(): void {
-    for (const edge of this.#edges) this.#running.set(edge, this.#watch(edge));
+    for (const watched of this.#edges.values()) this.#ask(watched);
+    this.#looking ??= this.#look();
   }
 
   add(edge: Edge): void {
-    this.#edges.add(edge);
-    this.#note(edge, undefined);
-    this.#running.set(edge, this.#watch(edge));
+    this.#ask(this.#watch(edge));
   }
 
   /** Resolves when it is not asked any more. */
   async remove(edge: Edge): Promise<void> {
-    this.#edges.delete(edge);
+    const watched = this.#edges.get(edge.url);
+    this.#edges.delete(edge.url);
     if (edge.nodeId !== undefined) this.#regroup(edge.nodeId, (group) => group.delete(edge));
-    this.#wake.get(edge.url)?.abort();
-    this.#requests.get(edge.url)?.abort();
-    await this.#running.get(edge);
-    this.#running.delete(edge);
-    this.#wake.delete(edge.url);
+    watched?.request?.abort();
+    await watched?.asking;
   }
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    for (const running of [...this.#wake.values(), ...this.#requests.values()]) running.abort();
-    await Promise.all(this.#running.values());
+    const all = [...this.#edges.values()];
+    for (const { request } of all) request?.abort();
+    await Promise.all([this.#looking, ...all.map(({ asking }) => asking)]);
   }
 
-  /** The edge is up again: it may be another one. */
+  /** The edge is up again, or answers without a word of who it is: it may be another one. */
   askAgain(url: string): void {
-    this.#wake.get(url)?.abort();
+    const watched = this.#edges.get(url);
+    if (watched) this.#ask(watched);
   }
 
   /** Somebody says something of it that only itself can say. */
@@ -100,29 +124,64 @@ export class EdgeIdentities {
     });
   }
 
-  async #watch(edge: Edge): Promise<void> {
-    let pause = UNKNOWN_MS;
-    while (this.#isWatched(edge)) {
-      const known = await this.#ask(edge);
-      if (!this.#isWatched(edge)) return;
-      if (!edge.asked) {
-        edge.asked = true;
-        this.#o.onAsked(edge);
-      }
-      pause = known ? UNKNOWN_MS : Math.min(2 * pause, UNKNOWN_MS_MAX);
-      const wake = new AbortController();
-      this.#wake.set(edge.url, wake);
-      await this.#o.clock.sleep(known ? KNOWN_MS : pause, wake.signal);
+  #watch(edge: Edge): Watched {
+    const idle = { asking: undefined, again: false, request: undefined };
+    const watched: Watched = { edge, askedAt: 0, pause: UNKNOWN_MS, isKnown: false, ...idle };
+    this.#edges.set(edge.url, watched);
+    this.#note(edge, undefined);
+    return watched;
+  }
+
+  async #look(): Promise<void> {
+    const { clock } = this.#o;
+    while (!this.#stop.signal.aborted) {
+      await clock.sleep(LOOK_MS, this.#stop.signal);
+      for (const watched of this.#edges.values()) if (this.#isDue(watched)) this.#ask(watched);
     }
   }
 
-  #isWatched(edge: Edge): boolean {
-    return !this.#stop.signal.aborted && this.#edges.has(edge);
+  /** By a clock that has jumped, in either direction, it is due as well. */
+  #isDue({ edge, askedAt, pause, isKnown, asking }: Watched): boolean {
+    if (asking || this.#stop.signal.aborted) return false;
+    const since = isKnown && edge.inc !== undefined ? Math.max(askedAt, this.#o.answeredAt(edge)) : askedAt;
+    const least = (1_000 * this.#edges.size) / ASKED_A_SECOND;
+    // The next look is a while away, and must not be too late.
+    return Math.abs(this.#o.clock.now() - since) > Math.max(least, pause) - LOOK_MS;
   }
 
-  async #ask(edge: Edge): Promise<boolean> {
-    const found = await this.#askHealth(edge.url);
-    if (found === undefined || !this.#isWatched(edge)) return false;
+  #ask(watched: Watched): void {
+    watched.again = watched.asking !== undefined;
+    watched.asking ??= this.#askInTurn(watched).finally(() => {
+      watched.asking = undefined;
+      if (watched.again && this.#isWatched(watched)) this.#ask(watched);
+    });
+  }
+
+  async #askInTurn(watched: Watched): Promise<void> {
+    const { edge } = watched;
+    const isKnown = await this.#places.pass(() => this.#learn(watched));
+    if (!this.#isWatched(watched)) return;
+    watched.askedAt = this.#o.clock.now();
+    const wasKnown = watched.isKnown;
+    watched.isKnown = isKnown;
+    // Who introduces itself does so with every answer: it is asked when there was none for a while, and then soon.
+    if (isKnown) watched.pause = edge.inc === undefined ? KNOWN_MS : IDLE_MS;
+    else watched.pause = wasKnown ? UNKNOWN_MS : Math.min(2 * watched.pause, UNKNOWN_MS_MAX);
+    if (!edge.asked) {
+      edge.asked = true;
+      this.#o.onAsked(edge);
+    }
+    this.#o.onAnswer(edge, isKnown);
+  }
+
+  #isWatched(watched: Watched): boolean {
+    return !this.#stop.signal.aborted && this.#edges.get(watched.edge.url) === watched;
+  }
+
+  async #learn(watched: Watched): Promise<boolean> {
+    const { edge } = watched;
+    const found = this.#isWatched(watched) ? await this.#askHealth(watched) : undefined;
+    if (found === undefined || !this.#isWatched(watched)) return false;
     try {
       const before = edge.nodeId;
       await edge.identify(found.id, found.said);
@@ -135,9 +194,10 @@ export class EdgeIdentities {
   }
 
   /** Undefined where it cannot be learnt; the edge is then sent its own changes as well, which harms nothing. */
-  async #askHealth(url: string): Promise<{ id: string; said: string | null } | undefined> {
+  async #askHealth(watched: Watched): Promise<{ id: string; said: string | null } | undefined> {
+    const { url } = watched.edge;
     const request = new AbortController();
-    this.#requests.set(url, request);
+    watched.request = request;
     try {
       const bond = this.#o.bond(url);
       const options = { clock: this.#o.clock, timeoutMs: ANSWER_MS, stopped: request.signal, bond };
@@ -149,7 +209,7 @@ export class EdgeIdentities {
     } catch {
       return undefined;
     } finally {
-      this.#requests.delete(url);
+      watched.request = undefined;
     }
   }
 
@@ -160,8 +220,8 @@ export class EdgeIdentities {
     if (before !== undefined) this.#regroup(before, (group) => group.delete(edge));
     this.#regroup(nodeId, (group) => group.add(edge));
     const group = this.#byId.get(nodeId) as Set<Edge>;
-    if (group.size > 1) {
-      const urls = [...this.#edges].filter((one) => group.has(one)).map(({ url }) => url);
+    if (group.size > 1 && group.size <= SAME_ID_TOLD) {
+      const urls = [...group].map(({ url }) => url).sort();
       const id = JSON.stringify(nodeId);
       this.#report('same-id', `edges ${urls.join(', ')} have the same id ${id}; all are served`);
     }

@@ -11,11 +11,14 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
   readonly #store: HubStore;
   readonly #fanOut: FanOut;
   readonly #edge: Edge;
+  readonly #doubt: () => void;
 
-  constructor(store: HubStore, fanOut: FanOut, edge: Edge) {
+  /** `doubt` has the edge asked who it is. */
+  constructor(store: HubStore, fanOut: FanOut, edge: Edge, doubt: () => void) {
     this.#store = store;
     this.#fanOut = fanOut;
     this.#edge = edge;
+    this.#doubt = doubt;
   }
 
   /** Everything here was flushed to disk before it was acknowledged to its sender; there is nothing left to flush. */
@@ -27,15 +30,15 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
     const from = end?.generation === generation ? end.seq : await this.#skipOwn(ownOrigin, generation);
     const portion = await this.#fanOut.next(from, limit, ownOrigin);
     if (!portion) return undefined;
-    const { body, count } = portion;
-    return { batchId: portion.end, body, count, end: { seq: portion.end, generation } };
+    const { body, count, origins } = portion;
+    return { batchId: portion.end, body, count, origins, end: { seq: portion.end, generation } };
   }
 
   async ack(shipment: EdgeShipment): Promise<void> {
     const { said, end } = shipment;
-    const counts = said === undefined || (await this.#edge.answered(said, end.generation));
-    shipment.counts = counts && end.generation === this.#edge.generation;
-    if (shipment.counts) await this.#edge.advance(end);
+    // One that used to introduce itself has answered without: it may be another by now.
+    if (said === undefined && this.#edge.inc !== undefined) this.#doubt();
+    shipment.counts = await this.#edge.acknowledged(end, said);
   }
 
   /** The letters first: what the position has passed would not be found again. */

@@ -1,11 +1,24 @@
 /** A hub's dead letters tried again by hand, with the same outcomes as a node's. */
-import type { DeadLetter } from '../dead-letters.ts';
+import type { DeadLetter } from '../letters/dead-letters.ts';
 import type { RetryResult } from '../receive/retry.ts';
 import { batchText } from '../wire/body.ts';
+import type { Hub } from './hub.ts';
 import type { HubStore } from './store.ts';
 
+/** The letters as whoever runs a hub has them. */
+export function lettersOf(store: HubStore): Hub['deadLetters'] {
+  return {
+    list: (options) => store.letters.list(options),
+    retry: (id) => retryLetter(store, id),
+    discard: async (id) => {
+      await store.letters.get(id);
+      await store.letters.remove(id);
+    },
+  };
+}
+
 /** `queued`: on its way to the edges again. `applied`: it is a change after all. `kept`: it stays a letter. */
-export async function retryLetter(store: HubStore, id: number): Promise<RetryResult> {
+async function retryLetter(store: HubStore, id: number): Promise<RetryResult> {
   const letter = await store.letters.get(id);
   return letter.direction === 'out' ? sendAgain(store, letter) : receiveAgain(store, letter);
 }

@@ -2,7 +2,7 @@
 import { checkPeer, type PeerOptions, refuseStranger } from '../config.ts';
 import { Loop } from '../send/loop.ts';
 import type { PeerCondition, Shipper } from '../send/shipper.ts';
-import { Edge } from './edges.ts';
+import { type Answers, Edge } from './edges.ts';
 import type { EdgeIdentities } from './identities.ts';
 import type { EdgeRow, HubStore } from './store.ts';
 
@@ -31,11 +31,16 @@ export interface Edges {
 
 export interface EdgeRosterOptions {
   store: HubStore;
+  answers: Answers;
   identities: EdgeIdentities;
   /** The loop of an edge, not yet started. */
   shipper(edge: Edge): Shipper;
+  /** It is one of the edges now. */
+  onTaken(row: EdgeRow): void;
   /** It is none of the edges any more. */
   onRemoved(url: string): void;
+  /** Resolves when the event loop has come round. */
+  nextTurn(): Promise<void>;
   /** Throws once the hub was stopped. */
   refuseIfStopped(): void;
 }
@@ -46,15 +51,25 @@ export interface Link {
   loop: Loop;
 }
 
+/** Edges that are woken in one turn of the event loop: whoever sends to the hub meanwhile must not wait for all. */
+const WOKEN_A_TURN = 50;
+
 export class EdgeRoster implements Edges {
-  links: Link[];
+  readonly #links = new Map<string, Link>();
   readonly #o: EdgeRosterOptions;
+  #waking: Promise<void> | undefined;
+  #wakeAgain = false;
   /** One change after the other: each takes several turns, and must not meet another half done. */
   #changing: Promise<unknown> = Promise.resolve();
 
   constructor(edges: Edge[], options: EdgeRosterOptions) {
     this.#o = options;
-    this.links = edges.map((edge) => this.#link(edge));
+    for (const edge of edges) this.#link(edge);
+  }
+
+  /** In the order in which they were named. */
+  get links(): Link[] {
+    return [...this.#links.values()];
   }
 
   get loops(): Loop[] {
@@ -68,31 +83,87 @@ export class EdgeRoster implements Edges {
   async stop(): Promise<void> {
     await this.#changing;
     for (const { loop } of this.links) loop.end();
-    await Promise.all(this.links.map(({ loop }) => loop.ended));
+    await Promise.all([this.#waking, ...this.links.map(({ loop }) => loop.ended)]);
   }
 
-  nudge(edge?: Edge): void {
-    for (const link of this.links) if (edge === undefined || link.edge === edge) link.loop.shipper.nudge();
+  nudge(): void {
+    for (const { loop } of this.#links.values()) loop.shipper.nudge();
+  }
+
+  find(url: string): Link | undefined {
+    return this.#links.get(url);
+  }
+
+  /** There may be more to send. All are woken, one after the other; those that are down are left to their time. */
+  wake(): void {
+    this.#wakeAgain = true;
+    this.#waking ??= this.#wakeAll().finally(() => {
+      this.#waking = undefined;
+    });
+  }
+
+  /** These begin anew, or may: the store knows how far they are. */
+  async refresh(urls: string[]): Promise<void> {
+    for (const url of urls) {
+      const link = this.#links.get(url);
+      await link?.edge.refresh();
+      link?.loop.shipper.nudge();
+    }
+  }
+
+  /** Another state of the file is there, in which some of them may not be. */
+  async beginAnew(): Promise<void> {
+    const urls = this.links.map(({ edge }) => edge.url);
+    await this.#o.store.addEdges(urls);
+    await this.refresh(urls);
   }
 
   add(given: string | PeerOptions): Promise<void> {
     return this.#change(async () => {
       const url = checkPeer(given);
-      if (this.links.some(({ edge }) => edge.url === url)) return;
-      const { store } = this.#o;
+      if (this.#links.has(url)) return;
+      const { store, answers } = this.#o;
       await store.addEdges([url]);
-      const row = (await store.edges()).find((one) => one.url === url) as EdgeRow;
-      const link = this.#link(new Edge(store, row));
-      this.links = [...this.links, link];
+      const link = this.#link(new Edge(store, answers, await store.edge(url)));
       if (!link.edge.paused) link.loop.begin();
       this.#o.identities.add(link.edge);
     });
   }
 
+  /** Of all edges of a group these are served here: others are let go of, and new ones begun. */
+  settle(rows: EdgeRow[]): Promise<void> {
+    return this.#change(async () => {
+      const mine = new Set(rows.map(({ url }) => url));
+      await Promise.all(this.links.filter(({ edge }) => !mine.has(edge.url)).map((link) => this.#letGo(link)));
+      for (const row of rows) {
+        const link = this.#links.get(row.url) ?? this.#take(row);
+        const isAnew = row.generation !== link.edge.generation;
+        link.edge.take(row);
+        if (row.paused) link.loop.end();
+        else link.loop.begin();
+        if (isAnew) link.loop.shipper.nudge();
+      }
+    });
+  }
+
+  #take(row: EdgeRow): Link {
+    const { store, answers, onTaken, identities } = this.#o;
+    onTaken(row);
+    const link = this.#link(new Edge(store, answers, row));
+    identities.add(link.edge);
+    return link;
+  }
+
+  async #letGo({ edge, loop }: Link): Promise<void> {
+    loop.end();
+    await Promise.all([loop.ended, this.#o.identities.remove(edge)]);
+    this.#links.delete(edge.url);
+    this.#o.onRemoved(edge.url);
+  }
+
   remove(url: string): Promise<void> {
     return this.#change(async () => {
-      const link = this.#find(url);
-      const { edge, loop } = link;
+      const { edge, loop } = this.#find(url);
       const wasRunning = loop.isRunning;
       loop.end();
       await Promise.all([loop.ended, this.#o.identities.remove(edge)]);
@@ -104,7 +175,7 @@ export class EdgeRoster implements Edges {
         this.#o.identities.add(edge);
         throw error;
       }
-      this.links = this.links.filter((other) => other !== link);
+      this.#links.delete(edge.url);
       this.#o.onRemoved(edge.url);
     });
   }
@@ -150,13 +221,26 @@ export class EdgeRoster implements Edges {
     return done;
   }
 
+  async #wakeAll(): Promise<void> {
+    while (this.#wakeAgain) {
+      // Before the first is woken: what comes after that is for the next round.
+      this.#wakeAgain = false;
+      let woken = 0;
+      for (const { loop } of this.#links.values()) {
+        loop.shipper.wake();
+        if (++woken % WOKEN_A_TURN === 0) await this.#o.nextTurn();
+      }
+    }
+  }
+
   #link(edge: Edge): Link {
-    return { edge, loop: new Loop(edge.url, () => this.#o.shipper(edge)) };
+    const link = { edge, loop: new Loop(edge.url, () => this.#o.shipper(edge)) };
+    this.#links.set(edge.url, link);
+    return link;
   }
 
   #find(given: string): Link {
     const url = checkPeer(given);
-    const known = this.links.map(({ edge }) => edge.url);
-    return this.links.find(({ edge }) => edge.url === url) ?? refuseStranger(url, known, 'edge');
+    return this.#links.get(url) ?? refuseStranger(url, [...this.#links.keys()], 'edge');
   }
 }

@@ -7,14 +7,15 @@ import { type Finding, Identity, type IdentityOptions, isNews } from '../identit
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
+import { LATEST } from './sqlite-edges.ts';
 import { SqliteHubLow } from './sqlite-low.ts';
 import type { Found, HubCompany } from './store.ts';
 
 /** What it needs of the store that it is a part of. */
 export interface CompanyParts {
   generationOf(url: string): number;
-  /** What is under way to this URL is worth nothing from now on. */
-  nextGeneration(url: string): void;
+  /** What is under way to this URL, or to any, is worth nothing from now on. */
+  nextGeneration(url?: string): void;
 }
 
 export class SqliteHubCompany implements HubCompany {
@@ -48,6 +49,7 @@ export class SqliteHubCompany implements HubCompany {
   }
 
   async toEdge(url: string): Promise<string> {
+    this.#look();
     return this.#identity.introduction(this.#edge(url)?.inc);
   }
 
@@ -58,13 +60,16 @@ export class SqliteHubCompany implements HubCompany {
 
   /**
    * A request says who sends it. In the transaction of what it brings. False where it is not of the present attach of that
-   * database: it has been under way, and its sender may have been put back meanwhile to what it was before.
+   * database: it has been under way, and its sender may have been put back meanwhile to what it was before. Nor where that
+   * database is known under another id: what somebody brings in the name of an edge, that edge would never be sent.
    */
   requested(said: string): boolean {
     this.#found = [];
+    const isItsOwn = this.#identity.isNamed(said);
     const finding = this.#identity.hear(said, { answer: false, brings: false });
     if (finding && isNews(finding)) this.#doubt(finding);
     if (finding?.wentBack && !finding.doubtful) this.#wentBack(finding.id, finding.inc);
+    if (!isItsOwn) return false;
     return finding === undefined || finding.kind === 'new' || finding.kind === 'same' || finding.kind === 'restarted';
   }
 
@@ -75,29 +80,26 @@ export class SqliteHubCompany implements HubCompany {
     this.settle();
   }
 
-  async answered(url: string, generation: number, said: string): Promise<boolean> {
-    const kind = this.#db.transaction(() => {
-      this.#found = [];
-      const finding = this.#identity.hear(said, { answer: true, brings: false });
-      if (finding?.wentBack) this.#wentBack(finding.id, finding.inc);
-      const edge = this.#edge(url);
-      if (!finding || !edge || generation !== this.#parts.generationOf(url)) return finding?.kind;
-      const { id, inc } = finding;
-      // An edge that is this hub itself is told of by its id.
-      if (finding.kind === 'self') return finding.kind;
-      if (edge.inc === null) {
-        this.#db.run('UPDATE _hub_edges SET inc = ? WHERE url = ?', inc, url);
-        if (finding.wentBack) this.#seed(url);
-      } else if (edge.inc !== inc && !this.#turns.isOneOfTwo(url, finding, this.#clock.now())) {
-        this.#turns.replace(url, edge.inc, inc, this.#clock.now());
-        this.#db.run('UPDATE _hub_edges SET inc = ? WHERE url = ?', inc, url);
-        this.#seed(url);
-        this.#found.push({ kind: 'peer-replaced', id, url });
-      }
-      return finding.kind;
-    });
-    this.settle();
-    return kind !== 'late' && generation === this.#parts.generationOf(url);
+  /** Answers follow, in this transaction; false where they are to what was read from another state of the file. */
+  beginAnswers(): boolean {
+    this.#found = [];
+    return this.#identity.isSameFile;
+  }
+
+  /** An answer to what was sent in that generation says who gives it; false where it acknowledges nothing. */
+  answered(url: string, generation: number, said: string): boolean {
+    const finding = this.#identity.hear(said, { answer: true, brings: false });
+    if (finding?.wentBack) this.#wentBack(finding.id, finding.inc);
+    const edge = this.#edge(url);
+    // An edge that is this hub itself is told of by its id.
+    if (finding && finding.kind !== 'self' && edge && generation === this.#parts.generationOf(url)) {
+      this.#answeredBy(url, edge.inc, finding);
+    }
+    return finding?.kind !== 'late' && generation === this.#parts.generationOf(url);
+  }
+
+  async look(): Promise<void> {
+    this.#look();
   }
 
   async another(url: string, said: string): Promise<string | undefined> {
@@ -121,8 +123,40 @@ export class SqliteHubCompany implements HubCompany {
   settle(): void {
     const found = this.#found;
     this.#found = [];
-    if (this.#identity.renew()) found.push({ kind: 'restored' });
-    for (const one of found) for (const listener of this.#listeners) listener(one);
+    for (const one of found) this.#tell(one);
+    this.#look();
+  }
+
+  /** Takes another identity where it has to, and lets go of what is not true of this file. */
+  #look(): void {
+    const renewal = this.#identity.renew();
+    if (renewal === 'none') return;
+    if (renewal !== 'renewed') {
+      this.#parts.nextGeneration();
+      this.#tell({ kind: 'another-file' });
+    }
+    if (renewal !== 'elsewhere') this.#tell({ kind: 'restored' });
+  }
+
+  /** Is the file what it was when this process last saw it? In a transaction, of which that is then true. */
+  get isSameFile(): boolean {
+    return this.#identity.isSameFile;
+  }
+
+  #tell(found: Found): void {
+    for (const listener of this.#listeners) listener(found);
+  }
+
+  #answeredBy(url: string, before: string | null, finding: Finding): void {
+    const { id, inc } = finding;
+    const now = this.#clock.now();
+    if (before === inc || (before !== null && this.#turns.isOneOfTwo(url, finding, now))) return;
+    this.#db.run('UPDATE _hub_edges SET inc = ? WHERE url = ?', inc, url);
+    if (before !== null) {
+      this.#turns.replace(url, before, inc, now);
+      this.#found.push({ kind: 'peer-replaced', id, url });
+    }
+    if (before !== null || finding.wentBack) this.#seed(url);
   }
 
   #wentBack(id: string, inc: string): void {
@@ -153,6 +187,3 @@ export class SqliteHubCompany implements HubCompany {
 
 /** The databases that have acknowledged at an edge's URL. */
 const AT_URLS = 'SELECT inc FROM _hub_edges WHERE inc IS NOT NULL';
-
-/** Up to there an edge that begins anew is sent what it brought itself, too. */
-export const LATEST = '(SELECT coalesce(max(seq), 0) FROM _hub_rows)';

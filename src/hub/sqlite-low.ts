@@ -14,20 +14,25 @@ export interface HubLowOptions {
   saidBy(inc: string): number | undefined;
 }
 
-/** An edge, and the time of the first row that it lacks; null where it lacks none. */
-interface EdgeState {
+export interface EdgeState {
   inc: string | null;
+  /** The time of the first row that it lacks; null where it lacks none. */
   oldest: number | null;
+  /** What it has last said of itself. */
+  said: number | undefined;
 }
 
-/** It goes into every header, and a second makes no difference to anybody. An old one promises less, so it is never wrong. */
+/**
+ * It goes into every header, and a second makes no difference to anybody. An old one promises less, so it is never wrong.
+ * With thousands of edges it is looked more rarely: to look costs some microseconds for each.
+ */
 const LOOK_MS = 1_000;
+const LOOK_MS_AN_EDGE = 0.5;
 
 export class SqliteHubLow {
   readonly #db: Connection;
   readonly #o: HubLowOptions;
-  #edges: EdgeState[] = [];
-  #lookedAt = Number.NEGATIVE_INFINITY;
+  #seen: Seen = NOTHING_SEEN;
 
   constructor(db: Connection, options: HubLowOptions) {
     this.#db = db;
@@ -36,19 +41,65 @@ export class SqliteHubLow {
 
   /** Undefined where an edge has not spoken yet, or never does. */
   toldTo(inc: string | null | undefined): number | undefined {
-    const { clock, saidBy } = this.#o;
-    const now = clock.now();
-    if (Math.abs(now - this.#lookedAt) >= LOOK_MS) {
-      this.#edges = this.#db.all<EdgeState>(EDGES);
-      this.#lookedAt = now;
+    const now = this.#o.clock.now();
+    if (isOutdated(this.#seen, now)) {
+      const edges = this.#db.all<Omit<EdgeState, 'said'> & Record<string, never>>(EDGES);
+      const said = (of: string | null): number | undefined => (of === null ? undefined : this.#o.saidBy(of));
+      this.#seen = seenOf(
+        edges.map(({ inc: of, oldest }) => ({ inc: of, oldest, said: said(of) })),
+        now,
+      );
     }
-    const others = this.#edges.filter((edge) => edge.inc === null || edge.inc !== inc);
-    const said = others.map((edge) => (edge.inc === null ? undefined : saidBy(edge.inc)));
-    if (said.includes(undefined)) return undefined;
-    const lacking = this.#edges.map(({ oldest }) => oldest ?? this.#lookedAt);
-    return Math.max(0, Math.min(this.#lookedAt, ...lacking, ...(said as number[])));
+    return toldTo(this.#seen, inc);
   }
 }
+
+export function isOutdated({ at, count }: Seen, now: number): boolean {
+  return Math.abs(now - at) >= (count === undefined ? 0 : Math.max(LOOK_MS, LOOK_MS_AN_EDGE * count));
+}
+
+export function seenOf(edges: EdgeState[], now: number): Seen {
+  const seen: Seen = { at: now, count: edges.length, lacking: now, unheard: new Set(), least: [] };
+  for (const { inc, oldest, said } of edges) {
+    seen.lacking = Math.min(seen.lacking, oldest ?? now);
+    if (said === undefined) seen.unheard.add(inc);
+    else if (inc !== null && !seen.least.some((one) => one.inc === inc)) {
+      seen.least = [...seen.least, { inc, said }].sort((a, b) => a.said - b.said).slice(0, 2);
+    }
+  }
+  return seen;
+}
+
+export function toldTo(seen: Seen, inc: string | null | undefined): number | undefined {
+  const { at, count, lacking, unheard, least } = seen;
+  if (count === undefined) return undefined;
+  // Whoever is told is left out; of the others the least counts, which is the first or the second of all.
+  if (unheard.size > (inc != null && unheard.has(inc) ? 1 : 0)) return undefined;
+  const said = least.find((one) => one.inc !== inc)?.said ?? at;
+  return Math.max(0, Math.min(at, lacking, said));
+}
+
+/** All edges, as far as it matters to each of them. */
+export interface Seen {
+  /** When that was. */
+  at: number;
+  /** How many there were; undefined before the first look. */
+  count: number | undefined;
+  /** The time of the first row that any of them lacks. */
+  lacking: number;
+  /** The databases that have not spoken; null for those of which it is not known which they are. */
+  unheard: Set<string | null>;
+  /** The two that have said the least. */
+  least: { inc: string; said: number }[];
+}
+
+export const NOTHING_SEEN: Seen = {
+  at: Number.NEGATIVE_INFINITY,
+  count: undefined,
+  lacking: 0,
+  unheard: new Set(),
+  least: [],
+};
 
 const EDGES =
   'SELECT e.inc AS inc, (SELECT r.updated_at FROM _hub_rows AS r WHERE r.seq > e.position ' +

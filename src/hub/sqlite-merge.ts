@@ -5,6 +5,8 @@
  * which are what a node computes it from as well, so hub and nodes decide a tie alike.
  */
 
+import { pathOf } from '../sqlite/sql.ts';
+import { isVersion } from '../wire/body.ts';
 import { ROW_ID_BYTES_MAX, ROW_KEYS_MAX, TABLE_NAME_BYTES_MAX, TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { contentOfWire, WIRE_LINE } from '../wire/values.ts';
 import { tombstone } from './sqlite-tables.ts';
@@ -15,18 +17,32 @@ import { tombstone } from './sqlite-tables.ts';
  */
 export function mergeSql(source: string): string {
   return (
-    'INSERT INTO _hub_rows AS t (seq, op, table_name, row_id, updated_at, origin, row_data) ' +
-    'SELECT CAST(? AS INTEGER) + 1 + s.idx, s.op, s.tbl, s.id, s.ua, ?, ' +
-    `iif(s.op = 'DELETE', ${tombstone('s.id', 's.ua')}, s.row) FROM (${source}) AS s WHERE true ` +
+    'INSERT INTO _hub_rows AS t (seq, op, table_name, row_id, updated_at, origin, base, row_data) ' +
+    'SELECT CAST(? AS INTEGER) + 1 + s.idx, s.op, s.tbl, s.id, s.ua, ?, s.base, ' +
+    `${storedRow('s')} FROM (${source}) AS s WHERE true ` +
     'ON CONFLICT (table_name, row_id) DO UPDATE SET seq = excluded.seq, op = excluded.op, ' +
     'table_name = excluded.table_name, updated_at = excluded.updated_at, ' +
     // A row that was put together from two is news to its sender as well.
     `origin = iif(${isWhole('t.row_data', 'excluded.row_data')}, excluded.origin, NULL), ` +
+    // And what one of the two writers has seen says nothing of it.
+    `base = iif(${isWhole('t.row_data', 'excluded.row_data')}, excluded.base, NULL), ` +
+    // Who made it is noted afterwards, where that is not who brought it.
+    'writer = NULL, ' +
     `row_data = ${mergedRow('t.row_data', 'excluded.row_data')} ` +
     'WHERE excluded.updated_at > t.updated_at OR (excluded.updated_at = t.updated_at AND t.op <> ' +
     `'DELETE' AND (excluded.op = 'DELETE' OR (excluded.row_data <> t.row_data AND ` +
     `${contentOfWire('excluded.row_data')} > ${contentWithin('t.row_data', 'excluded.row_data')})))`
   );
+}
+
+/** What is stored of a change. */
+export function storedRow(s: string): string {
+  return `iif(${s}.op = 'DELETE', ${tombstone(`${s}.id`, `${s}.ua`)}, ${s}.row)`;
+}
+
+/** The keys of a row in its order, as a JSON array. */
+export function keyListOf(row: string): string {
+  return `(SELECT json_group_array(key) FROM json_each(${row}))`;
 }
 
 /**
@@ -47,37 +63,47 @@ export function tallySql(source: string): string {
  * The changes of a body; bound are the body, and the greatest time that is taken. What is regular needs no second look;
  * JSONB is read several times as fast as text.
  */
-export function changesSql(jsonb: boolean): { regular: string; irregular: string } {
+export function changesSql(jsonb: boolean, large: boolean): { regular: string; irregular: string } {
   const [each, extract] = jsonb ? ['jsonb_each', 'jsonb_extract'] : ['json_each', 'json_extract'];
-  const change =
-    "SELECT key AS idx, type AS kind, value AS whole, iif(type = 'object', value, NULL) AS c " +
-    `FROM ${each}(?, '$.changes') LIMIT -1`;
-  const fields =
-    "SELECT idx, kind, whole, c, c ->> '$.op' AS op, c ->> '$.table' AS tbl, c ->> '$.old_id' AS old_id, " +
-    `iif(json_type(c, '$.row') = 'object', ${extract}(c, '$.row'), NULL) AS r FROM (${change}) LIMIT -1`;
-  const all =
-    'SELECT idx, kind, whole, c, op, tbl, old_id, r, ' +
-    `r ->> '$.id' AS id, r ->> '$.updated_at' AS ua, json(r) AS row FROM (${fields}) LIMIT -1`;
+  const at = (key: string): string => pathOf(`$.${key}`, large);
+  // What is passed from one to the next is copied: what only irregular ones are asked for is not there for the others.
+  const all = (more: string): string => {
+    const change =
+      `SELECT key AS idx, type AS kind, value AS whole, iif(type = 'object', value, NULL) AS c ` +
+      `FROM ${each}(?, '$.changes') LIMIT -1`;
+    const fields =
+      `SELECT idx, c ->> ${at('op')} AS op, c ->> ${at('table')} AS tbl, c ->> ${at('old_id')} AS old_id, ` +
+      `c ->> ${at('base')} AS said, iif(json_type(c, ${at('row')}) = 'object', ${extract}(c, ${at('row')}), NULL) AS r` +
+      `${more && ', kind, whole, c'} FROM (${change}) LIMIT -1`;
+    return (
+      `SELECT idx, op, tbl, old_id, ${BASE} AS base, r ->> ${at('id')} AS id, r ->> ${at('updated_at')} AS ua, ` +
+      `json(r) AS row${more} FROM (${fields}) LIMIT -1`
+    );
+  };
   return {
-    regular: `SELECT idx, op, tbl, id, ua, row FROM (${all}) WHERE ${REGULAR}`,
+    regular: `SELECT idx, op, tbl, id, ua, row, base FROM (${all('')}) WHERE ${REGULAR}`,
     irregular:
-      "SELECT idx, kind, CAST(op AS TEXT) AS op, json_type(c, '$.op') AS op_type, CAST(tbl AS TEXT) AS tbl, " +
-      "json_type(c, '$.table') AS tbl_type, json_type(c, '$.row') AS row_type, CAST(old_id AS TEXT) AS old_id, " +
-      "json_type(c, '$.old_id') AS old_type, (SELECT json_group_array(key) FROM json_each(r)) AS keys, row, " +
+      `SELECT idx, kind, CAST(op AS TEXT) AS op, json_type(c, ${at('op')}) AS op_type, CAST(tbl AS TEXT) AS tbl, ` +
+      `json_type(c, ${at('table')}) AS tbl_type, json_type(c, ${at('row')}) AS row_type, ` +
+      `CAST(old_id AS TEXT) AS old_id, json_type(c, ${at('old_id')}) AS old_type, base, ` +
+      '(SELECT json_group_array(key) FROM json_each(r)) AS keys, row, ' +
       "CASE WHEN kind IN ('object', 'array') THEN json(whole) WHEN kind IN ('true', 'false') THEN kind " +
       'ELSE json_quote(whole) END AS change, ' +
-      `CAST(coalesce(r ->> '$.id', old_id) AS TEXT) AS id FROM (${all}) WHERE (${REGULAR}) IS NOT 1 ORDER BY idx`,
+      `CAST(coalesce(r ->> ${at('id')}, old_id) AS TEXT) AS id FROM (${all(', kind, whole, c, r')}) WHERE (${REGULAR}) IS NOT 1 ORDER BY idx`,
   };
 }
 
 /** `source` without the changes whose indexes are bound, after all else, as a JSON array. */
 export function exceptSql(source: string): string {
-  return `SELECT idx, op, tbl, id, ua, row FROM (${source}) WHERE idx NOT IN (SELECT value FROM json_each(?))`;
+  return `SELECT idx, op, tbl, id, ua, row, base FROM (${source}) WHERE idx NOT IN (SELECT value FROM json_each(?))`;
 }
 
-/** One change that was looked at already: index, op, table, id, updated_at and row are bound. */
+/** One change that was looked at already: index, op, table, id, updated_at, row and what it has seen are bound. */
 export const ONE_CHANGE =
-  'SELECT CAST(? AS INTEGER) AS idx, ? AS op, ? AS tbl, ? AS id, CAST(? AS INTEGER) AS ua, ? AS row';
+  'SELECT CAST(? AS INTEGER) AS idx, ? AS op, ? AS tbl, ? AS id, CAST(? AS INTEGER) AS ua, ? AS row, CAST(? AS INTEGER) AS base';
+
+/** What an update says that it has seen; NULL where that is none. */
+const BASE = `iif(op = 'UPDATE' AND ${isVersion('said')}, said, NULL)`;
 
 /**
  * Nested JSON reads as text that begins with a bracket, encoded ids begin with `$`, true and false read as 1 and 0:

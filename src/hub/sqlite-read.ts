@@ -5,13 +5,16 @@ import {
   BATCH_END,
   type BatchLimit,
   type Body,
+  baseSql,
   batchHead,
   batchSql,
   changeSql,
   fitting,
-  STORED_BYTES,
+  originSql,
+  RELAYED_BYTES,
 } from '../wire/body.ts';
 import { exactText } from '../wire/exact-text.ts';
+import { toldTogether } from '../wire/origins.ts';
 import { deletedContent } from './sqlite-tables.ts';
 import type { Run, Segment, Seq } from './store.ts';
 
@@ -30,29 +33,33 @@ export class SegmentReader {
       params: except === undefined ? [after] : [after, except],
       place: 'seq',
       change: CHANGE,
-      bytes: STORED_BYTES,
+      bytes: RELAYED_BYTES,
     };
     const params = [...line.params, fitting(this.#db, line, limit)];
-    const found = this.#db.get<{ body: Body; last: Seq | null; n: number; origin: string | null; mixed: number }>(
-      `SELECT ${batchSql('max(seq)')} AS body, max(seq) AS last, count(*) AS n, ` +
-        `max(origin) AS origin, ${MIXED} AS mixed FROM (SELECT seq, origin, ${CHANGE} AS change ${line.from})`,
+    const found = this.#db.get<Read>(
+      `SELECT body, last, n, origin, ${NAME} AS node, mixed FROM (SELECT ${batchSql('max(seq)')} AS body, ` +
+        `max(seq) AS last, count(*) AS n, max(origin) AS origin, max(writer) AS writer, ${MIXED} AS mixed ` +
+        `FROM (SELECT seq, origin, writer, ${CHANGE} AS change ${line.from}) LIMIT -1)`,
       ...params,
     );
     if (!found || found.last === null) return undefined;
-    const { last: end, n: count, body, origin } = found;
+    const { last: end, n: count, body, origin, node } = found;
     const start = batchHead(end).length;
     const segment = { end, count, body: exactText(body) };
     if (found.mixed === 0) {
-      return { ...segment, runs: [{ origin, start, end: body.byteLength - BATCH_END.length, count }] };
+      const runs = [{ origin, node, start, end: body.byteLength - BATCH_END.length, count }];
+      return { ...segment, runs, origins: runs };
     }
-    // Where bytes had to be mended, sizes no longer fit; such a batch goes to every edge whole.
-    if (!isUtf8(body)) return { ...segment, runs: [] };
-    const parts = this.#db.get<{ origins: string; sizes: string }>(
-      'SELECT json_group_array(origin) AS origins, json_group_array(size) AS sizes ' +
-        `FROM (SELECT origin, octet_length(${CHANGE}) AS size ${line.from})`,
+    const parts = this.#db.get<{ changes: string }>(
+      `SELECT json_group_array(json_array(origin, ${NAME}, size)) AS changes ` +
+        `FROM (SELECT origin, writer, octet_length(${CHANGE}) AS size ${line.from})`,
       ...params,
     );
-    return { ...segment, runs: runsOf(start, JSON.parse(parts?.origins ?? '[]'), JSON.parse(parts?.sizes ?? '[]')) };
+    const runs = runsOf(start, JSON.parse(parts?.changes ?? '[]'));
+    const told = toldTogether(runs);
+    if (told < count) return this.read(after, { ...limit, changes: told }, except);
+    // Where bytes had to be mended, sizes no longer fit; such a batch goes to every edge whole.
+    return { ...segment, runs: isUtf8(body) ? runs : [], origins: runs };
   }
 
   countBetween(after: Seq, upTo: Seq): number {
@@ -83,26 +90,47 @@ export class SegmentReader {
   }
 }
 
+/** The id of the node that has brought it: the origin of a row is its database, where it has said which. */
+const ORIGIN_ID = 'coalesce((SELECT n.id FROM _nodes AS n WHERE n.inc = origin), origin)';
+
+/** The node that has made it, as far as is known: empty where it was brought by one that does not know either. */
+export const WRITER = `coalesce(writer, ${ORIGIN_ID})`;
+const NAME = `nullif(${WRITER}, '')`;
+
 /** A stored row as the change it came as; of a deletion the id and the version, whatever an earlier hub has kept of it. */
 export const CHANGE = changeSql({
   op: 'op',
   table: 'table_name',
   row: `iif(op = 'DELETE', ${deletedContent()}, row_data)`,
   oldId: "iif(op = 'DELETE', json_quote(row_id), 'null')",
+  more: `iif(base IS NULL, '', ${baseSql('base')} || ${originSql(NAME)})`,
 });
 
-/** The rows of a batch came from more than one node. */
-const MIXED = '(min(origin) <> max(origin) OR count(origin) NOT IN (0, count(*))) IS 1';
+/** The rows of a batch came from more than one node, or were made by more than one. */
+const MIXED = `(${differ('origin')} OR ${differ('writer')}) IS 1`;
 
-function runsOf(start: number, origins: (string | null)[], sizes: number[]): Run[] {
+function differ(x: string): string {
+  return `min(${x}) <> max(${x}) OR count(${x}) NOT IN (0, count(*))`;
+}
+
+interface Read {
+  body: Body;
+  last: Seq | null;
+  n: number;
+  origin: string | null;
+  node: string | null;
+  mixed: number;
+}
+
+function runsOf(start: number, changes: [origin: string | null, node: string | null, size: number][]): Run[] {
   const runs: Run[] = [];
   let at = start;
-  origins.forEach((origin, i) => {
-    const end = at + (sizes[i] as number);
+  for (const [origin, node, size] of changes) {
+    const end = at + size;
     const run = runs.at(-1);
-    if (run?.origin === origin) Object.assign(run, { end, count: run.count + 1 });
-    else runs.push({ origin, start: at, end, count: 1 });
+    if (run?.origin === origin && run.node === node) Object.assign(run, { end, count: run.count + 1 });
+    else runs.push({ origin, node, start: at, end, count: 1 });
     at = end + 1;
-  });
+  }
   return runs;
 }

@@ -1,31 +1,24 @@
 /** A received batch: merged into the newest versions, what is no change set aside, all of it committed, and counted. */
 
-import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
+import type { DeadLetters } from '../letters/dead-letters.ts';
+import type { LetterRoom } from '../letters/letter-room.ts';
+import type { TimeLimit } from '../letters/time-limit.ts';
 import { faultOf, ROWLESS_FORBIDDEN, withForbidden, withoutForbidden } from '../receive/forbidden.ts';
-import { planChange, type Staged } from '../receive/plan.ts';
 import type { Reason } from '../receive/report.ts';
-import type { TimeLimit } from '../receive/time-limit.ts';
+import { checkSingly, SINGLY_MAX } from '../receive/singly.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { readIntroduction } from '../wire/introduction.ts';
-import { type Ack, BATCH_CHANGES_MAX, type Op, type Rejection, TABLE_NAME_BYTES_MAX } from '../wire/protocol.ts';
+import { type OriginRun, originsOf, readOrigins, writeOrigins } from '../wire/origins.ts';
+import { type Ack, BATCH_CHANGES_MAX, type Op, PLAIN_BATCH_CHANGES_MAX, type Rejection } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import type { Rights } from '../wire/rights.ts';
-import { canonicalId } from '../wire/values.ts';
 import type { SqliteHubCompany } from './sqlite-company.ts';
-import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
+import { changesSql, exceptSql, keyListOf, mergeSql, ONE_CHANGE, storedRow, tallySql } from './sqlite-merge.ts';
+import { canonicalIdOf, type Irregular, planOf } from './sqlite-plan.ts';
 import { deletedContent } from './sqlite-tables.ts';
 import type { Sender, Stored } from './store.ts';
-
-/** A change that is unusual, or none at all. */
-interface Irregular extends Staged {
-  /** The row as JSON text. */
-  row: string | null;
-  change: string;
-  id: string | null;
-}
 
 /** A row of the batch and what has become of it. */
 interface Tally {
@@ -34,18 +27,22 @@ interface Tally {
   placed: boolean;
 }
 
+/** Where changes are kept that cannot be merged. */
+export type ReceivedLetters = Pick<DeadLetters, 'keepReceived'> & { room: Pick<LetterRoom, 'claim'> };
+
 export class BatchMerger {
   readonly #db: Connection;
-  readonly #letters: DeadLetters;
+  readonly #letters: ReceivedLetters;
   readonly #bodyBytes: number;
   readonly #timeLimit: TimeLimit;
   readonly #jsonb: boolean;
   readonly #company: Pick<SqliteHubCompany, 'tick' | 'requested'>;
-  readonly #sql: Record<'merge' | 'mergeOne' | 'tally' | 'tallyOne' | 'versions' | 'irregular', string>;
+  readonly #usual: Statements;
+  readonly #large: Statements;
 
   constructor(
     db: Connection,
-    letters: DeadLetters,
+    letters: ReceivedLetters,
     { bodyBytes, jsonb, timeLimit }: { bodyBytes: number; jsonb: boolean; timeLimit: TimeLimit },
     company: Pick<SqliteHubCompany, 'tick' | 'requested'>,
   ) {
@@ -55,28 +52,47 @@ export class BatchMerger {
     this.#bodyBytes = bodyBytes;
     this.#timeLimit = timeLimit;
     this.#jsonb = jsonb;
-    const { regular, irregular } = changesSql(jsonb);
-    this.#sql = {
-      merge: mergeSql(regular),
-      mergeOne: mergeSql(ONE_CHANGE),
-      tally: tallySql(regular),
-      tallyOne: tallySql(ONE_CHANGE),
-      versions: `SELECT idx, lower(tbl) AS tbl, id, CAST(ua AS TEXT) AS ua FROM (${regular}) WHERE op <> 'DELETE'`,
-      irregular,
-    };
+    this.#usual = statementsFor(jsonb, false);
+    this.#large = statementsFor(jsonb, true);
   }
 
   /** When it returns, everything the acknowledgement speaks of is on disk. */
   receive(body: string | Uint8Array, sender: Sender): Stored & { advanced: boolean } {
-    // The specification's ceiling binds senders that say they follow it; another's large batch would never get through.
-    const batchChanges = sender.plain ? Number.POSITIVE_INFINITY : BATCH_CHANGES_MAX;
-    const limits = { bodyBytes: this.#bodyBytes, batchChanges };
-    const document = readBatch(this.#db, this.#jsonb, limits, body);
+    const document = this.#document(body, sender);
     const permitted = withoutForbidden(this.#db, this.#jsonb, document, sender.rights, (name) => [name]);
     if (!permitted) return this.#receive(document, sender);
-    const { ack, ...stored } = this.#receive(readBatch(this.#db, this.#jsonb, limits, permitted.body), sender);
+    const told = originsOf(readOrigins(sender.origins, document.count), permitted.indexes);
+    const rest = { ...sender, origins: told && writeOrigins(told) };
+    const { ack, ...stored } = this.#receive(this.#document(permitted.body, sender), rest);
     const rejected = withForbidden(ack.rejected ?? [], permitted);
     return { ...stored, ack: { ...ack, ack: document.batchId, rejected }, changes: document.count };
+  }
+
+  /**
+   * For a store that has the rows elsewhere: those that a batch is about, each once, and its changes, where all of them are
+   * regular and the sender may make them.
+   */
+  examine(body: string | Uint8Array, sender: Sender): Examined {
+    const document = this.#document(body, sender);
+    const { latest } = this.#timeLimit;
+    const regular = this.#db.all<RegularChange>(this.#for(document).spelt, document.json, latest);
+    const isRegular = regular.length === document.count;
+    const irregular = isRegular ? [] : this.#irregular(document, latest);
+    const isPermitted =
+      withoutForbidden(this.#db, this.#jsonb, document, sender.rights, (name) => [name]) === undefined;
+    const rows = regular.map(({ tbl, id }) => ({ table: tbl, id }));
+    for (const change of irregular) {
+      const plan = planOf(this.#db, change);
+      if (plan.kind !== 'dead-letter') rows.push({ table: plan.table.name, id: canonicalIdOf(this.#db, plan.id) });
+    }
+    const { batchId, count } = document;
+    return { batchId, count, rows, regular: isRegular && isPermitted ? regular : undefined };
+  }
+
+  #document(body: string | Uint8Array, sender: Sender): BatchDocument {
+    // The specification's ceiling binds senders that say they follow it; another's large batch would never get through.
+    const batchChanges = sender.plain ? PLAIN_BATCH_CHANGES_MAX : BATCH_CHANGES_MAX;
+    return readBatch(this.#db, this.#jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
   }
 
   #receive(document: BatchDocument, sender: Sender): Stored & { advanced: boolean } {
@@ -92,7 +108,9 @@ export class BatchMerger {
     return this.#db.transaction(
       () => {
         const isPresent = sender.said === undefined || this.#company.requested(sender.said);
+        const before = this.latest();
         const stored = this.#merge(document, sender, superseded, isPresent);
+        this.#nameWriters(before, sender.plain ? undefined : readOrigins(sender.origins, document.count));
         this.#company.tick();
         return stored;
       },
@@ -111,7 +129,7 @@ export class BatchMerger {
     const from = isPresent ? (readIntroduction(said)?.inc ?? nodeId) : undefined;
     const before = this.latest();
     const { latest } = this.#timeLimit;
-    const { merge, tally, except } = this.#regular(superseded);
+    const { merge, tally, except } = this.#regular(document, superseded);
     this.#db.run(merge, before, from ?? null, document.json, latest, ...except);
     const ack: Ack = { applied: document.count, ack: document.batchId };
     // Every change was regular and won: the ordinary case, and the end of it.
@@ -142,10 +160,14 @@ export class BatchMerger {
     return { ack, changes, advanced: this.latest() > before, letters };
   }
 
+  #for({ isLarge }: BatchDocument): Statements {
+    return isLarge ? this.#large : this.#usual;
+  }
+
   /** The statements for the regular changes, without those that are superseded, and what these bind. */
-  #regular({ changes }: Superseded): { merge: string; tally: string; except: string[] } {
-    if (changes.size === 0) return { ...this.#sql, except: [] };
-    const source = exceptSql(changesSql(this.#jsonb).regular);
+  #regular(document: BatchDocument, { changes }: Superseded): { merge: string; tally: string; except: string[] } {
+    if (changes.size === 0) return { ...this.#for(document), except: [] };
+    const source = exceptSql(changesSql(this.#jsonb, document.isLarge).regular);
     return { merge: mergeSql(source), tally: tallySql(source), except: [JSON.stringify([...changes.keys()])] };
   }
 
@@ -155,14 +177,14 @@ export class BatchMerger {
    */
   #refuseSuperseded(document: BatchDocument, upTo: number, irregular: Irregular[]): void {
     const versions = this.#db.all<{ idx: number; tbl: string; id: string; ua: string }>(
-      this.#sql.versions,
+      this.#for(document).versions,
       document.json,
       upTo,
     );
     for (const change of irregular) {
-      const plan = this.#plan(change);
+      const plan = planOf(this.#db, change);
       if (plan.kind !== 'upsert') continue;
-      const id = this.#canonicalId(plan.id);
+      const id = canonicalIdOf(this.#db, plan.id);
       versions.push({ idx: change.idx, tbl: fold(plan.table.name), id, ua: plan.updatedAt });
     }
     versions.sort((a, b) => a.idx - b.idx);
@@ -177,13 +199,33 @@ export class BatchMerger {
     if (superseded.size > 0) throw new Superseded(superseded);
   }
 
+  /**
+   * Another hub says who has made what it brings. A change that has advanced its row has its place by its index; a row that
+   * was put together from two was made by neither.
+   */
+  #nameWriters(before: number, origins: OriginRun[] | undefined): void {
+    let last = before;
+    for (const { node, count } of origins ?? []) {
+      const first = last + 1;
+      last += count;
+      const sql = 'UPDATE _hub_rows SET writer = ? WHERE seq BETWEEN ? AND ? AND origin IS NOT NULL';
+      this.#db.run(sql, node ?? '', first, last);
+    }
+  }
+
   /** The seq of the latest advance. */
   latest(): number {
     return Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
   }
 
   #irregular(document: BatchDocument, latest: number): Irregular[] {
-    return this.#db.all<Irregular & Record<string, never>>(this.#sql.irregular, document.json, latest);
+    const found = this.#db.all<Irregular & Record<string, never>>(
+      `${this.#for(document).irregular} LIMIT ${SINGLY_MAX + 1}`,
+      document.json,
+      latest,
+    );
+    checkSingly(found.length);
+    return found;
   }
 
   /** Looks at each change that is not regular; merges what is one all the same, and sets aside what is not. */
@@ -195,7 +237,7 @@ export class BatchMerger {
   ): { rejection: Rejection; event?: RowcastEvents['dead-letter'] }[] {
     const aside = new Map<Irregular, Reason>();
     const rowless: { change: Irregular; table: string; id: string }[] = [];
-    const merged: { params: (string | number)[]; tally: Tally }[] = [];
+    const merged: { params: (string | number | null)[]; tally: Tally }[] = [];
     const tallyOf = (table: string, id: string, idx: number): Tally => {
       const key = `${fold(table)}\n${id}`;
       const tally = tallies.get(key) ?? { n: 0, last: idx, placed: false };
@@ -205,7 +247,7 @@ export class BatchMerger {
       return tally;
     };
     for (const change of changes) {
-      const plan = this.#plan(change);
+      const plan = planOf(this.#db, change);
       if (plan.kind === 'dead-letter') {
         aside.set(change, plan);
         continue;
@@ -220,14 +262,14 @@ export class BatchMerger {
         continue;
       }
       const table = plan.table.name;
-      const id = this.#canonicalId(plan.id);
+      const id = canonicalIdOf(this.#db, plan.id);
       const tally = tallyOf(table, id, change.idx);
       if (plan.kind === 'delete-any') {
         rowless.push({ change, table, id });
         continue;
       }
-      const params = [change.idx, plan.op, table, id, plan.updatedAt, change.row as string];
-      this.#db.run(this.#sql.mergeOne, before, origin ?? null, ...params);
+      const params = [change.idx, plan.op, table, id, plan.updatedAt, change.row as string, change.base];
+      this.#db.run(MERGE_ONE, before, origin ?? null, ...params);
       merged.push({ params, tally });
     }
     // They remove whatever is there, so they come last; but what the same batch says of the row later stands against
@@ -245,7 +287,7 @@ export class BatchMerger {
       });
     }
     for (const { params, tally } of merged) {
-      if (this.#tally(this.#sql.tallyOne, ...params)[0]?.placed === 1) tally.placed = true;
+      if (this.#tally(TALLY_ONE, ...params)[0]?.placed === 1) tally.placed = true;
     }
     return [...aside]
       .sort(([a], [b]) => a.idx - b.idx)
@@ -263,34 +305,6 @@ export class BatchMerger {
       });
   }
 
-  /** The library's own judgement, for a table of which only the two columns are known that every table has. */
-  #plan(change: Irregular): ReturnType<typeof planChange> & { updatedAt: string } {
-    let updatedAt = '';
-    const plan = planChange(change, {
-      table: (name) => (name === '' || Buffer.byteLength(name) > TABLE_NAME_BYTES_MAX ? undefined : anyTable(name)),
-      field: (_, key) => {
-        const found = this.#field(change.row, key);
-        if (key !== undefined && fold(key) === 'updated_at') updatedAt = String(found.value);
-        return found;
-      },
-      shapes: new Map(),
-    });
-    return { ...plan, updatedAt };
-  }
-
-  #field(row: string | null, key: string | undefined): { type: string | null; value: string | null } {
-    const none = { type: null, value: null };
-    if (row === null || key === undefined) return none;
-    const sql = 'SELECT e.type AS type, CAST(e.atom AS TEXT) AS value FROM json_each(?) AS e WHERE e.key = ?';
-    return this.#db.get<{ type: string; value: string }>(sql, row, key) ?? none;
-  }
-
-  #canonicalId(id: string): string {
-    return id.startsWith('$')
-      ? String(this.#db.get(`SELECT ${canonicalId('v')} AS id FROM (SELECT ? AS v LIMIT -1)`, id)?.id)
-      : id;
-  }
-
   /** Makes a tombstone of a live row, at its own version. False where nothing is known of it. */
   #deleteWhatIsThere(seq: number, table: string, id: string, from: string | undefined): boolean {
     const where = 'WHERE table_name = ? AND row_id = ?';
@@ -298,7 +312,7 @@ export class BatchMerger {
     if (known && known.op !== 'DELETE') {
       this.#db.run(
         `UPDATE _hub_rows SET op = 'DELETE', row_data = ${deletedContent()}, ` +
-          `seq = CAST(? AS INTEGER), origin = ? ${where}`,
+          `seq = CAST(? AS INTEGER), origin = ?, base = NULL ${where}`,
         seq,
         from ?? null,
         table,
@@ -310,11 +324,48 @@ export class BatchMerger {
 
   #tally(
     sql: string,
-    ...params: (string | number | Uint8Array)[]
+    ...params: (string | number | Uint8Array | null)[]
   ): { tbl: string; id: string; n: number; last: number; placed: number }[] {
     return this.#db.all(sql, ...params);
   }
 }
+
+/** What a batch is about. */
+export interface Examined {
+  batchId: number | string;
+  count: number;
+  rows: { table: string; id: string }[];
+  regular: RegularChange[] | undefined;
+}
+
+/** A change as its row would be stored. */
+export interface RegularChange {
+  idx: number;
+  op: string;
+  tbl: string;
+  id: string;
+  ua: number;
+  base: number | null;
+  row: string;
+  /** JSON array of the row's keys, in its order. */
+  keys: string;
+}
+
+type Statements = Record<'merge' | 'tally' | 'versions' | 'irregular' | 'spelt', string>;
+
+function statementsFor(jsonb: boolean, large: boolean): Statements {
+  const { regular, irregular } = changesSql(jsonb, large);
+  return {
+    merge: mergeSql(regular),
+    tally: tallySql(regular),
+    versions: `SELECT idx, lower(tbl) AS tbl, id, CAST(ua AS TEXT) AS ua FROM (${regular}) WHERE op <> 'DELETE'`,
+    irregular,
+    spelt: `SELECT idx, op, tbl, id, ua, base, ${storedRow('s')} AS row, ${keyListOf('s.row')} AS keys FROM (${regular}) AS s`,
+  };
+}
+
+const MERGE_ONE = mergeSql(ONE_CHANGE);
+const TALLY_ONE = tallySql(ONE_CHANGE);
 
 /** The changes of a plain sender that a later one of the same batch stands for: their rows, by their indexes. */
 class Superseded extends Error {
@@ -327,14 +378,3 @@ class Superseded extends Error {
 }
 
 const NONE = new Superseded(new Map());
-
-function anyTable(name: string): Table {
-  return { name, columns: KEY_COLUMNS, id: 'id', updatedAt: 'updated_at', ...NO_NAMES_BEFORE } as Table;
-}
-
-const KEY_COLUMNS = [
-  { name: 'id', wireName: 'id', affinity: 'TEXT', required: true },
-  { name: 'updated_at', wireName: 'updated_at', affinity: 'INTEGER', required: true },
-];
-
-const NO_NAMES_BEFORE = { aliases: new Map(), dropped: new Set() };

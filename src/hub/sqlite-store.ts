@@ -1,24 +1,37 @@
 /** The hub's store in one SQLite file, for one process. Everything is done when its promise is made. */
 import type { Clock } from '../clock.ts';
-import { DeadLetters } from '../dead-letters.ts';
 import { messageOf, RowcastError } from '../errors.ts';
+import type { Why } from '../journal/why.ts';
+import { DeadLetters } from '../letters/dead-letters.ts';
+import { TimeLimit } from '../letters/time-limit.ts';
 import { type Facts, factsOf } from '../observe/facts.ts';
-import { TimeLimit } from '../receive/time-limit.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { RowCounter } from '../sqlite/row-counter.ts';
 import { type BatchLimit, batchText } from '../wire/body.ts';
-import { LATEST, SqliteHubCompany } from './sqlite-company.ts';
+import { SqliteHubCompany } from './sqlite-company.ts';
+import { SqliteEdges } from './sqlite-edges.ts';
 import { Forgetting } from './sqlite-forget.ts';
 import { SqliteHubLedger } from './sqlite-ledger.ts';
-import { SegmentReader } from './sqlite-read.ts';
+import { pendingOf } from './sqlite-pending.ts';
+import { SegmentReader, WRITER } from './sqlite-read.ts';
 import { BatchMerger } from './sqlite-receive.ts';
 import { prepareHubDatabase } from './sqlite-tables.ts';
-import type { Counts, EdgeRow, EdgeShipment, HubLetters, HubStore, Segment, Sender, Seq, Stored } from './store.ts';
-
-/** Rows that an edge has not acknowledged are counted up to here. */
-const COUNTED_EXACTLY = 10_000;
+import { whyAtHub } from './sqlite-why.ts';
+import type {
+  Counts,
+  EdgeAnswer,
+  EdgeRow,
+  EdgeShipment,
+  HubLetters,
+  HubStore,
+  Noted,
+  Segment,
+  Sender,
+  Seq,
+  Stored,
+} from './store.ts';
 
 /** How much is released at a time: a bounded transaction. */
 const RELEASED = { limit: 200, characters: 256 * 1024 };
@@ -45,28 +58,17 @@ export class SqliteHubStore implements HubStore {
   readonly #letters: DeadLetters;
   readonly #merger: BatchMerger;
   readonly #reader: SegmentReader;
+  readonly #edges: SqliteEdges;
   readonly #counter: RowCounter;
   readonly #forgetting: Forgetting;
   readonly #hints = new Set<() => void>();
-  /**
-   * Of the edges by URL. They need not outlast the process: what was under way when it ended is never answered. A
-   * number never comes again, so that an edge which was forgotten is a new one when it is named again.
-   */
-  readonly #generations = new Map<string, number>();
-  #lastGeneration = 0;
 
   constructor(db: Connection, options: SqliteStoreOptions) {
     const { clock, maxBodyBytes, maxAheadMs, id, random, jsonb = true } = options;
     this.#db = db;
     this.#clock = clock;
-    this.company = new SqliteHubCompany(
-      db,
-      { id, random, clock },
-      {
-        generationOf: (url) => this.#generationOf(url),
-        nextGeneration: (url) => this.#generations.delete(url),
-      },
-    );
+    this.#edges = new SqliteEdges(db);
+    this.company = new SqliteHubCompany(db, { id, random, clock, maxAheadMs }, this.#edges);
     const timeLimit = new TimeLimit(clock, maxAheadMs);
     this.#letters = new DeadLetters(db, clock, timeLimit);
     const reading = { bodyBytes: maxBodyBytes, jsonb: jsonb && featuresOf(db).jsonb, timeLimit };
@@ -146,7 +148,7 @@ export class SqliteHubStore implements HubStore {
   async touch(table: string, rowId: string): Promise<boolean> {
     const known = this.#db.transaction(() => {
       this.#db.run(
-        'UPDATE _hub_rows SET seq = (SELECT max(seq) + 1 FROM _hub_rows), origin = NULL ' +
+        `UPDATE _hub_rows SET seq = (SELECT max(seq) + 1 FROM _hub_rows), writer = ${WRITER}, origin = NULL ` +
           'WHERE table_name = ? AND row_id = ?',
         table,
         rowId,
@@ -186,7 +188,8 @@ export class SqliteHubStore implements HubStore {
   async touchTable(table: string): Promise<void> {
     this.#db.transaction(() => {
       this.#db.run(
-        'UPDATE _hub_rows SET seq = seq + (SELECT max(seq) FROM _hub_rows), origin = NULL WHERE table_name = ?',
+        `UPDATE _hub_rows SET seq = seq + (SELECT max(seq) FROM _hub_rows), writer = ${WRITER}, origin = NULL ` +
+          'WHERE table_name = ?',
         table,
       );
       this.#db.run('DELETE FROM _hub_asked WHERE table_name = ?', table);
@@ -211,71 +214,58 @@ export class SqliteHubStore implements HubStore {
   }
 
   async edges(): Promise<EdgeRow[]> {
-    const rows = this.#db.all<StoredEdge>(`${EDGES} ORDER BY url`);
-    return rows.map((row) => this.#edge(row));
+    return this.#edges.all();
   }
 
   async addEdges(urls: string[]): Promise<void> {
-    this.#db.transaction(() => {
-      const sql = `INSERT INTO _hub_edges (url, anew_upto) VALUES (?, ${LATEST}) ON CONFLICT DO NOTHING`;
-      for (const url of urls) this.#db.run(sql, url);
-    });
+    this.#edges.add(urls);
   }
 
   async forgetEdges(urls: string[]): Promise<void> {
-    this.#db.transaction(() => {
-      for (const url of urls) {
-        this.#db.run('DELETE FROM _hub_edges WHERE url = ?', url);
-        this.#db.run('DELETE FROM _hub_verified WHERE url = ?', url);
-      }
-    });
-    for (const url of urls) this.#generations.delete(url);
+    this.#edges.forget(urls);
   }
 
   async edge(url: string): Promise<EdgeRow> {
-    return this.#edge(this.#storedEdge(url));
+    return this.#edges.get(url);
   }
 
   async pauseEdge(url: string, paused: boolean): Promise<void> {
-    const sql = 'UPDATE _hub_edges SET paused = CAST(? AS INTEGER) WHERE url = ?';
-    this.#db.transaction(() => this.#db.run(sql, paused ? 1 : 0, url), { durable: true });
+    this.#edges.pause(url, paused);
   }
 
   async pinEdge(url: string, nodeId: string): Promise<void> {
-    const sql = 'UPDATE _hub_edges SET pinned = ? WHERE url = ?';
-    this.#db.transaction(() => this.#db.run(sql, nodeId, url), { durable: true });
+    this.#edges.pin(url, nodeId);
   }
 
   async reseedEdge(url: string): Promise<EdgeRow> {
-    const sql = `UPDATE _hub_edges SET position = 0, anew_upto = ${LATEST} WHERE url = ?`;
-    this.#db.transaction(() => this.#db.run(sql, url));
-    this.#generations.delete(url);
-    return this.edge(url);
+    return this.#edges.reseed(url);
   }
 
   async identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow> {
-    const row = this.#storedEdge(url);
-    if (row.node_id === nodeId || generation !== this.#generationOf(url)) return this.#edge(row);
-    // Another node has nothing of what the one before it had.
-    const isAnother = row.node_id !== null && isPlain;
-    const anew = isAnother ? `, position = 0, anew_upto = ${LATEST}, inc = NULL` : '';
-    this.#db.transaction(() => this.#db.run(`UPDATE _hub_edges SET node_id = ?${anew} WHERE url = ?`, nodeId, url));
-    if (isAnother) this.#generations.delete(url);
-    return this.edge(url);
+    return this.#edges.identify(url, generation, nodeId, isPlain);
   }
 
   async advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void> {
     this.#db.transaction(() => {
-      for (const { url, generation, position } of moves) {
-        if (this.#generations.get(url) !== generation) continue;
-        this.#db.run(
-          'UPDATE _hub_edges SET position = CAST(? AS INTEGER) WHERE url = ? AND position < ?',
-          position,
-          url,
-          position,
-        );
-      }
+      // What was acknowledged was read from another state of the file.
+      if (!this.company.isSameFile) return;
+      for (const move of moves) this.#edges.advance(move);
     });
+  }
+
+  async answered(answers: EdgeAnswer[]): Promise<Noted[]> {
+    await this.company.look();
+    const noted = this.#db.transaction(() => {
+      const isSameFile = this.company.beginAnswers();
+      return answers.map(({ url, generation, said, position }): Noted => {
+        const heeded = said === undefined || this.company.answered(url, generation, said);
+        const counts = heeded && isSameFile && this.#edges.isOf(url, generation);
+        if (counts && position !== undefined) this.#edges.advance({ url, generation, position });
+        return { counts, row: this.#edges.find(url) };
+      });
+    });
+    this.company.settle();
+    return noted;
   }
 
   async verified(): Promise<Map<string, string>> {
@@ -291,13 +281,16 @@ export class SqliteHubStore implements HubStore {
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
     const problems = [...this.#writeProblems(), ...this.company.problems()];
     if (this.#letters.room.problem !== undefined) problems.push(this.#letters.room.problem);
-    const latest = Number(this.#db.get('SELECT max(seq) AS n FROM _hub_rows')?.n ?? 0);
     return {
       rows: this.#counter.count('_hub_live', 'seq'),
       letters: this.#letters.count(this.#counter),
-      edges: edges.map(({ position, except }) => this.#pending(position, except, latest)),
+      edges: pendingOf(this.#db, edges),
       problems,
     };
+  }
+
+  async why(table: string, id: string): Promise<Why> {
+    return whyAtHub(this.#db, this.#letters, table, id);
   }
 
   async facts(): Promise<Facts> {
@@ -306,39 +299,6 @@ export class SqliteHubStore implements HubStore {
 
   #advanced(): void {
     for (const hint of this.#hints) hint();
-  }
-
-  #storedEdge(url: string): StoredEdge {
-    const row = this.#db.get<StoredEdge>(`${EDGES} WHERE url = ?`, url);
-    if (!row) throw new RowcastError('INVALID_PEER', `${url} is no edge of this hub`);
-    return row;
-  }
-
-  #edge({ url, position, node_id, inc, anew_upto: anewUpto, paused, pinned }: StoredEdge): EdgeRow {
-    const generation = this.#generationOf(url);
-    const known = { nodeId: node_id ?? undefined, inc: inc ?? undefined, pinned: pinned ?? undefined };
-    return { url, position, ...known, anewUpto, paused: paused === 1, generation };
-  }
-
-  #generationOf(url: string): number {
-    const known = this.#generations.get(url) ?? ++this.#lastGeneration;
-    this.#generations.set(url, known);
-    return known;
-  }
-
-  /** Exact up to COUNTED_EXACTLY; beyond that the width of what is left, which is never less. */
-  #pending(position: Seq, except: string | undefined, latest: Seq): Counts['edges'][number] {
-    const above = 'FROM _hub_rows WHERE seq > ? AND origin IS NOT ?';
-    const found = this.#db.get<{ n: number; t: number | null }>(
-      `SELECT count(*) AS n, (SELECT updated_at ${above} ORDER BY seq LIMIT 1) AS t ` +
-        `FROM (SELECT 1 ${above} LIMIT ${COUNTED_EXACTLY})`,
-      position,
-      except ?? '',
-      position,
-      except ?? '',
-    );
-    const counted = found?.n ?? 0;
-    return { pending: counted < COUNTED_EXACTLY ? counted : latest - position, oldest: found?.t ?? undefined };
   }
 
   /** Takes the write lock and gives it back. */
@@ -352,18 +312,6 @@ export class SqliteHubStore implements HubStore {
     }
   }
 }
-
-interface StoredEdge {
-  url: string;
-  position: Seq;
-  node_id: string | null;
-  paused: number;
-  inc: string | null;
-  anew_upto: Seq;
-  pinned: string | null;
-}
-
-const EDGES = 'SELECT url, position, node_id, paused, inc, anew_upto, pinned FROM _hub_edges';
 
 function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
   return {

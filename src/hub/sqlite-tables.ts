@@ -1,7 +1,8 @@
 /** The hub's own database: the newest version of every row, how far each edge is, and nobody else's tables. */
-import { LETTER_INDEX, LETTER_TABLES } from '../dead-letters.ts';
+
 import { messageOf, RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
+import { LETTER_INDEXES, LETTER_TABLES } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
@@ -15,8 +16,8 @@ import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 const DEFINITIONS: Record<string, string> = {
   _hub_rows:
     'CREATE TABLE _hub_rows (seq INTEGER PRIMARY KEY, op TEXT NOT NULL, table_name TEXT NOT NULL COLLATE NOCASE, ' +
-    'row_id TEXT NOT NULL, updated_at INTEGER NOT NULL, origin TEXT, row_data TEXT NOT NULL, ' +
-    'UNIQUE (table_name, row_id))',
+    'row_id TEXT NOT NULL, updated_at INTEGER NOT NULL, origin TEXT, row_data TEXT NOT NULL, base INTEGER, ' +
+    'writer TEXT, UNIQUE (table_name, row_id))',
   _hub_live: "CREATE VIEW _hub_live AS SELECT seq FROM _hub_rows WHERE op <> 'DELETE'",
   _hub_edges:
     'CREATE TABLE _hub_edges (url TEXT PRIMARY KEY, position INTEGER NOT NULL DEFAULT 0, node_id TEXT, ' +
@@ -25,6 +26,14 @@ const DEFINITIONS: Record<string, string> = {
   _hub_clock: 'CREATE TABLE _hub_clock (noted INTEGER NOT NULL)',
   _hub_verified: 'CREATE TABLE _hub_verified (url TEXT PRIMARY KEY, note TEXT NOT NULL) WITHOUT ROWID',
 };
+
+/** Whoever sends is looked for among the edges, of which there may be thousands. */
+const EDGE_INDEXES: Record<string, string> = { _hub_edges_inc: 'ON _hub_edges (inc)' };
+const INDEXES: Record<string, string> = { ...LETTER_INDEXES, ...EDGE_INDEXES };
+
+/** Of earlier formats. */
+const ROWS_WITHOUT_WRITER = DEFINITIONS._hub_rows?.replace(' writer TEXT,', '');
+const ROWS_WITHOUT_BASE = ROWS_WITHOUT_WRITER?.replace(' base INTEGER,', '');
 
 /** Those that have few rows, however many the hub has. */
 const SMALL = new Set(['_hub_edges', '_hub_asked', '_hub_clock', '_hub_verified']);
@@ -35,9 +44,11 @@ const SHARED_TABLES: Record<string, string> = { ...LETTER_TABLES, ...IDENTITY_TA
 /**
  * In `PRAGMA user_version`. 1: a deleted row is its id and its version, and nothing of its content. 2: an edge may be
  * paused. 3: an edge is known by the database that answers. 4: what is remembered of a database has its seal. 5: an edge is
- * held to the node that has shown the key. 6: a letter may wait for its time.
+ * held to the node that has shown the key. 6: a letter may wait for its time. 7: a row has what its latest change has seen. 8: and
+ * who made it, where that is not who brought it. 9: an edge is found by its database. 10: of a database it is kept what was
+ * said in its name.
  */
-export const FORMAT = 6;
+export const FORMAT = 10;
 
 /**
  * A file up to this size is checked whole before it is used, in a fraction of a second. Of a larger one only the small
@@ -74,7 +85,7 @@ export function prepareHubDatabase(db: Connection, now: number): number {
     );
     return schema;
   });
-  const known = (name: string): boolean => name in DEFINITIONS || name in SHARED_TABLES || name === LETTER_INDEX.name;
+  const known = (name: string): boolean => name in DEFINITIONS || name in SHARED_TABLES || name in INDEXES;
   const foreign = found.filter(({ name }) => !known(name));
   if (foreign.length > 0) {
     const names = foreign.slice(0, 3).map(({ name }) => `"${name}"`);
@@ -83,9 +94,13 @@ export function prepareHubDatabase(db: Connection, now: number): number {
   const format = formatOf(db);
   const isEarlier = format < FORMAT;
   if (format > FORMAT) throw refused(`was made by a newer version of the hub: its format is ${format}, not ${FORMAT}`);
-  // The edges of an earlier format have fewer columns, and are given the new ones below.
+  // The edges and rows of an earlier format have fewer columns, and are given the new ones below.
   const isKept = (name: string): boolean => DEFINITIONS[name] !== undefined && !(name === '_hub_edges' && format < 5);
-  const other = found.find(({ name, sql }) => isKept(name) && DEFINITIONS[name] !== sql);
+  const isOf = (name: string, sql: string | null): boolean =>
+    DEFINITIONS[name] === sql ||
+    (name === '_hub_rows' && format < 7 && sql === ROWS_WITHOUT_BASE) ||
+    (name === '_hub_rows' && format < 8 && sql === ROWS_WITHOUT_WRITER);
+  const other = found.find(({ name, sql }) => isKept(name) && !isOf(name, sql));
   if (other) throw refused(`was made by another version of the hub: "${other.name}" differs`);
   const above = db.transaction(() => {
     for (const [name, sql] of Object.entries(DEFINITIONS)) if (!found.some((one) => one.name === name)) db.exec(sql);
@@ -93,11 +108,12 @@ export function prepareHubDatabase(db: Connection, now: number): number {
       db.exec(`CREATE TABLE IF NOT EXISTS ${name} ${columns}`);
     const isThere = (table: string): boolean => found.some(({ name }) => name === table);
     if (format < 5 && isThere('_hub_edges')) rebuild(db, '_hub_edges', DEFINITIONS._hub_edges as string);
-    if (format < 4 && isThere('_nodes')) rebuild(db, '_nodes', `CREATE TABLE _nodes ${IDENTITY_TABLES._nodes}`);
+    if (format < 10 && isThere('_nodes')) rebuild(db, '_nodes', `CREATE TABLE _nodes ${IDENTITY_TABLES._nodes}`);
     if (format < 6 && isThere('_dead_letter_info')) {
       rebuild(db, '_dead_letter_info', `CREATE TABLE _dead_letter_info ${LETTER_TABLES._dead_letter_info}`);
     }
-    db.exec(`CREATE INDEX IF NOT EXISTS ${LETTER_INDEX.name} ${LETTER_INDEX.sql}`);
+    if (format < 8 && isThere('_hub_rows')) addMissing(db);
+    for (const [name, sql] of Object.entries(INDEXES)) db.exec(`CREATE INDEX IF NOT EXISTS ${name} ${sql}`);
     // What a hub of format 0 has kept of deleted rows is removed later, and the format is raised then: sqlite-forget.ts.
     const isClean = format >= 1 || !found.some(({ name }) => name === '_hub_rows');
     if (isClean && isEarlier) db.exec(`PRAGMA user_version = ${FORMAT}`);
@@ -136,6 +152,15 @@ function rebuild(db: Connection, table: string, sql: string): void {
     .join(', ');
   db.exec(`INSERT INTO main.${table} (${kept}) SELECT ${kept} FROM temp._rowcast_before`);
   db.exec('DROP TABLE temp._rowcast_before');
+}
+
+/** A hub of format 0 stays of that format until it has removed the content of what was deleted: it may have them already. */
+function addMissing(db: Connection): void {
+  const has = db.all<{ name: string }>("SELECT name FROM pragma_table_info('_hub_rows')").map(nameOf);
+  const later = { base: 'base INTEGER', writer: 'writer TEXT' };
+  for (const [name, column] of Object.entries(later)) {
+    if (!has.includes(name)) db.exec(`ALTER TABLE _hub_rows ADD COLUMN ${column}`);
+  }
 }
 
 function nameOf({ name }: { name: string }): string {

@@ -13,18 +13,22 @@
  *        its version.
  * **I6** A stored position never leads what (url, generation) has acknowledged. It may lag, or go back.
  * **I7** Nothing here depends on who else uses the store: what is sent twice, or by two, changes nothing.
+ * **I8** When the store may have gone back (a failover that lost the latest commits) it tells `another-file`, and positions
+ *        that were learnt before count no more.
+ * **I9** Who of a group is alive is told by the store's clock alone.
  *
- * A store that several hubs share also has to say who else is alive, and when it may have gone back (a failover that
- * lost the latest commits). Both are further methods beside these; none of these would change.
+ * The last two are for a store that several hubs share: see HubGroup.
  */
-import type { Id } from '../compare/ids.ts';
-import type { Columns, Early, Entry, Ledger, Portion } from '../compare/ledger.ts';
-import type { DeadLetter } from '../dead-letters.ts';
+import type { Id, Range } from '../compare/ids.ts';
+import type { Columns, Early, Entry, Ledger, Listed, Portion, Spelt } from '../compare/ledger.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
+import type { Why } from '../journal/why.ts';
+import type { DeadLetter } from '../letters/dead-letters.ts';
 import type { Facts } from '../observe/facts.ts';
 import type { Shipment } from '../send/shipment.ts';
 import type { Forbidden } from '../send/verdict.ts';
 import type { BatchLimit, Body } from '../wire/body.ts';
+import type { OriginRun } from '../wire/origins.ts';
 import type { Ack } from '../wire/protocol.ts';
 import type { Rights } from '../wire/rights.ts';
 
@@ -34,6 +38,8 @@ export type Seq = number;
 export interface HubStore {
   /** Who this hub is, and what it remembers of others. */
   readonly company: HubCompany;
+  /** The processes that share this store; undefined where it is one's own. */
+  readonly group?: HubGroup;
 
   /**
    * Creates what is missing. Rejects with INVALID_DATABASE where there is anything but a hub's data. Resolves to what an
@@ -93,6 +99,11 @@ export interface HubStore {
   identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow>;
   /** Moves positions forward, of the generations named and no others (I6). Not flushed. */
   advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void>;
+  /**
+   * What edges have answered, in one transaction: who gives each answer is heard first, and where it counts, the position
+   * moves forward (I6). Not flushed.
+   */
+  answered(answers: EdgeAnswer[]): Promise<Noted[]>;
 
   /** What it holds by ranges of ids, for comparisons: the state that I2 speaks of. */
   readonly ledger: HubLedger;
@@ -111,10 +122,31 @@ export interface HubStore {
   noteClock(time: number): Promise<void>;
 
   readonly letters: HubLetters;
+  /** What is known of one row, and the edges that lack it. */
+  why(table: string, id: string): Promise<Why>;
   /** For `/health`, with bounded work. Rejects where the store cannot be read. */
   counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts>;
   /** What a dashboard draws beside health; likewise with bounded work. */
   facts(): Promise<Facts>;
+}
+
+/** How long a process that has not been seen belongs to its group. */
+export const GROUP_TTL_MS = 3_000;
+
+export interface HubGroup {
+  /** The name of this process; no other one of the group has it. */
+  readonly instance: string;
+  /** This process is alive; who else is. Rejects where another one has its name. */
+  beat(ttlMs: number): Promise<Beat>;
+  /** It is no longer. */
+  leave(): Promise<void>;
+}
+
+export interface Beat {
+  /** The names of all that were seen within that time, in their order. */
+  members: string[];
+  /** Another number whenever edges were added, forgotten, paused, or have begun anew. */
+  roster: number;
 }
 
 /**
@@ -127,18 +159,20 @@ export interface HubCompany {
   toSender(said: string): Promise<string | undefined>;
   /** Somebody asks how the hub is, and says who it is. */
   hello(said: string): Promise<void>;
-  /** The answer to something that was sent in that generation says who gives it; false where it acknowledges nothing. */
-  answered(url: string, generation: number, said: string): Promise<boolean>;
   /** Why what this one says of its rows is nothing to go by; undefined where it is. */
   another(url: string, said: string): Promise<string | undefined>;
   /** Why an acknowledgement by this one is worth nothing; undefined where it is. */
   objection(url: string, said: string): Promise<string | undefined>;
+  /** Notices where another state of the file was put under this process. */
+  look(): Promise<void>;
   onFound(listener: (found: Found) => void): void;
   problems(): string[];
 }
 
 export type Found =
   | { kind: 'restored' }
+  /** Every edge is in the next generation, and may be further back, or not there at all. */
+  | { kind: 'another-file' }
   /** A request says something of the databases at these URLs that only they can say: they are to be asked. */
   | { kind: 'doubted'; urls: string[] }
   | { kind: 'peer-replaced'; id: string; url: string }
@@ -154,6 +188,23 @@ export interface EdgeEnd {
   generation: number;
 }
 
+/** An answer to something that was sent to an edge in that generation. */
+export interface EdgeAnswer {
+  url: string;
+  generation: number;
+  /** How the one who gives it introduces itself; undefined where it does not. */
+  said: string | undefined;
+  /** Up to where it acknowledges; undefined where it acknowledges nothing. */
+  position: Seq | undefined;
+}
+
+export interface Noted {
+  /** False where it is no word of the edge's that was meant: it then acknowledges nothing. */
+  counts: boolean;
+  /** The edge as it now is; undefined where it is none any more. */
+  row: EdgeRow | undefined;
+}
+
 /** Who a batch is from. */
 export interface Sender {
   from: string | undefined;
@@ -166,6 +217,8 @@ export interface Sender {
   plain: boolean;
   /** What it may do; undefined: everything. */
   rights?: Rights | undefined;
+  /** Who has made the changes, as the header says it; undefined where the sender has. */
+  origins?: string | undefined;
   /** Its changes are dead letters here already: there is no more to make room for. */
   again?: boolean;
 }
@@ -185,14 +238,16 @@ export interface Segment {
   body: Body;
   /** Who brought which part of the body. Empty where that is not known: then nothing can be left out of it. */
   runs: Run[];
+  /** Who has made them. */
+  origins: OriginRun[];
 }
 
-/** Neighbouring changes that came from one node: where they are in the body. */
-export interface Run {
+/** Neighbouring changes that came from one database and were made by one node: where they are in the body. */
+export interface Run extends OriginRun {
+  /** Whence they came. */
   origin: string | null;
   start: number;
   end: number;
-  count: number;
 }
 
 export interface EdgeRow {
@@ -211,7 +266,10 @@ export interface EdgeRow {
 }
 
 /** A ledger as every side of a comparison has it, and what a hub can say of single ids. */
-export interface HubLedger extends Omit<Ledger, 'look' | 'flushed'> {
+export interface HubLedger extends Omit<Ledger, 'look' | 'flushed' | 'spell' | 'list'> {
+  /** The first piece of a range, no larger than a portion; tombstones up to `floor` are left out. */
+  spell(table: string, columns: Columns, range: Range, portion: Portion, floor?: number): Promise<Spelt>;
+  list(table: string, columns: Columns, range: Range, portion: Portion): Promise<Listed>;
   /** What is known of the first of these ids, no more than a portion of it, in their order. `rest` are the others. */
   entries(table: string, columns: Columns, ids: Id[], portion: Portion): Promise<{ entries: Entry[]; rest: Id[] }>;
   /** Those of these ids whose row has its place after a position. */

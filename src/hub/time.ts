@@ -1,8 +1,7 @@
 /** A hub and its clock: what was too far ahead is merged in its time, and a clock that cannot be right is told. */
 import type { Clock } from '../clock.ts';
-import { RowcastError } from '../errors.ts';
+import { asFailure, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import { asFailure } from '../receive/answer.ts';
 import { ClockFloor } from '../receive/clock-floor.ts';
 import type { HubStore } from './store.ts';
 
@@ -39,11 +38,13 @@ export class HubTime extends ClockFloor {
       await clock.sleep(WATCH_MS, stopped);
       if (stopped.aborted) return;
       try {
+        await this.#store.company.look();
         await this.#lookAfter();
         while (!stopped.aborted && (await this.#store.release())) await clock.sleep(0, stopped);
       } catch (error) {
         // A lock: it is tried again, and there is nothing to tell.
-        if (!(error instanceof RowcastError)) events.emit('error', asFailure(error));
+        if (!(error instanceof RowcastError))
+          events.emit('error', asFailure('looking after the clock and the letters failed', error));
       }
     }
   }

@@ -1,0 +1,158 @@
+/** The edges as the group has them: where each is, who answers there, and whether it is paused. */
+import { RowcastError } from '../../errors.ts';
+import type { EdgeRow, Seq } from '../store.ts';
+import { integerArray, textArray } from './driver.ts';
+import { EPOCH, type Epoch } from './epoch.ts';
+import type { Session, Sessions } from './sessions.ts';
+
+/** Generations are numbers of the store, and of the state of it that this process has seen: see epoch.ts. */
+const PER_EPOCH = 2 ** 40;
+
+export class PostgresEdges {
+  readonly #sessions: Sessions;
+  readonly #epoch: Epoch;
+
+  constructor(sessions: Sessions, epoch: Epoch) {
+    this.#sessions = sessions;
+    this.#epoch = epoch;
+  }
+
+  async all(): Promise<EdgeRow[]> {
+    const rows = await this.#sessions.query<StoredEdge>(`${EDGES} ORDER BY url`);
+    return rows.map((row) => this.#row(row));
+  }
+
+  async get(url: string, session: Session = this.#sessions): Promise<EdgeRow> {
+    const row = await this.find(url, session);
+    if (!row) throw new RowcastError('INVALID_PEER', `${url} is no edge of this hub`);
+    return row;
+  }
+
+  async find(url: string, session: Session = this.#sessions): Promise<EdgeRow | undefined> {
+    const [row] = await session.query<StoredEdge>(`${EDGES} WHERE url = $1`, url);
+    return row && this.#row(row);
+  }
+
+  async among(session: Session, urls: string[]): Promise<Map<string, EdgeRow>> {
+    const rows = await session.query<StoredEdge>(`${EDGES} WHERE url = ANY ($1::text[])`, textArray(urls));
+    return new Map(rows.map((row) => [row.url, this.#row(row)]));
+  }
+
+  async add(urls: string[]): Promise<void> {
+    await this.#sessions.transaction(async (session) => {
+      const added = await session.run(
+        `INSERT INTO rowcast.edges (url, anew_upto) SELECT u, ${LATEST} FROM unnest($1::text[]) AS u ` +
+          'ORDER BY u ON CONFLICT DO NOTHING',
+        textArray([...new Set(urls)]),
+      );
+      if (added > 0) await session.run(NEXT_ROSTER);
+    });
+  }
+
+  async forget(urls: string[]): Promise<void> {
+    if (urls.length === 0) return;
+    await this.#sessions.transaction(async (session) => {
+      const list = textArray(urls);
+      await session.run('DELETE FROM rowcast.verified WHERE url = ANY ($1::text[])', list);
+      const gone = await session.run('DELETE FROM rowcast.edges WHERE url = ANY ($1::text[])', list);
+      if (gone > 0) await session.run(NEXT_ROSTER);
+    });
+  }
+
+  async pause(url: string, paused: boolean): Promise<void> {
+    await this.#sessions.transaction(async (session) => {
+      await session.run('UPDATE rowcast.edges SET paused = $2 WHERE url = $1', url, paused);
+      await session.run(NEXT_ROSTER);
+    });
+  }
+
+  async pin(url: string, nodeId: string): Promise<void> {
+    await this.#sessions.transaction((session) =>
+      session.run('UPDATE rowcast.edges SET pinned = $2 WHERE url = $1', url, nodeId),
+    );
+  }
+
+  async reseed(url: string): Promise<EdgeRow> {
+    return this.#sessions.transaction(async (session) => {
+      await this.seed(session, url);
+      return this.get(url, session);
+    });
+  }
+
+  /** It begins at 0, in the next generation. */
+  async seed(session: Session, url: string): Promise<void> {
+    await session.run(`UPDATE rowcast.edges SET ${ANEW} WHERE url = $1`, url);
+    await session.run(NEXT_ROSTER);
+  }
+
+  async identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow> {
+    return this.#sessions.transaction(async (session) => {
+      await session.query('SELECT 1 FROM rowcast.edges WHERE url = $1 FOR UPDATE', url);
+      const row = await this.get(url, session);
+      if (row.nodeId === nodeId || generation !== row.generation) return row;
+      // Another node has nothing of what the one before it had.
+      const anew = row.nodeId !== undefined && isPlain ? `, ${ANEW}, inc = NULL` : '';
+      await session.run(`UPDATE rowcast.edges SET node_id = $2${anew} WHERE url = $1`, url, nodeId);
+      return this.get(url, session);
+    });
+  }
+
+  /** In a transaction. Forward, and of the generations named alone. */
+  async advance(session: Session, given: Move[]): Promise<void> {
+    const epoch = this.#epoch.number * PER_EPOCH;
+    const moves = given.filter(({ generation }) => generation >= epoch);
+    if (moves.length === 0) return;
+    await session.run(
+      'UPDATE rowcast.edges AS e SET position = m.position ' +
+        'FROM (SELECT url, generation, max(position) AS position ' +
+        'FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS m (url, generation, position) GROUP BY url, generation) ' +
+        'AS m WHERE e.url = m.url AND e.generation = m.generation AND e.position < m.position ' +
+        // Behind a pooler the server may be another one by now.
+        `AND ${EPOCH} = $4`,
+      textArray(moves.map(({ url }) => url)),
+      integerArray(moves.map(({ generation }) => generation - epoch)),
+      integerArray(moves.map(({ position }) => position)),
+      this.#epoch.text ?? '',
+    );
+  }
+
+  #row(row: StoredEdge): EdgeRow {
+    return {
+      url: row.url,
+      position: row.position,
+      nodeId: row.node_id ?? undefined,
+      inc: row.inc ?? undefined,
+      pinned: row.pinned ?? undefined,
+      anewUpto: row.anew_upto,
+      paused: row.paused,
+      generation: this.#epoch.number * PER_EPOCH + row.generation,
+    };
+  }
+}
+
+export interface Move {
+  url: string;
+  generation: number;
+  position: Seq;
+}
+
+interface StoredEdge {
+  url: string;
+  position: Seq;
+  node_id: string | null;
+  paused: boolean;
+  inc: string | null;
+  anew_upto: Seq;
+  pinned: string | null;
+  generation: number;
+}
+
+const EDGES = 'SELECT url, position, node_id, paused, inc, anew_upto, pinned, generation FROM rowcast.edges';
+
+/** Up to there an edge that begins anew is sent what it brought itself, too. */
+const LATEST = '(SELECT coalesce(max(seq), 0) FROM rowcast.rows)';
+
+const ANEW = `position = 0, anew_upto = ${LATEST}, generation = nextval('rowcast.generations')`;
+
+/** The others look at their edges again when they see another number. */
+const NEXT_ROSTER = 'UPDATE rowcast.meta SET roster = roster + 1';
