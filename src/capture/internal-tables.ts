@@ -1,8 +1,9 @@
 /** The tables that Rowcast keeps in the application's database, and how it takes over those of another implementation. */
 
-import { LETTER_INDEX, LETTER_TABLES } from '../dead-letters.ts';
 import { RowcastError } from '../errors.ts';
 import { IDENTITY_TABLES } from '../identity/tables.ts';
+import { JOURNAL_INDEXES, JOURNAL_TABLES } from '../journal/tables.ts';
+import { LETTER_INDEXES, LETTER_TABLES } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold, inMain, literal, quote } from '../sqlite/sql.ts';
 import { adoptChanges, type Spelt } from './adopt.ts';
@@ -39,8 +40,11 @@ const DEFINITIONS = {
   // Who is attached to this file, by configuration: a change is kept until the peers of all of them have it.
   _attachments: '(node_id TEXT, peers TEXT, beat INTEGER DEFAULT 0, PRIMARY KEY (node_id, peers)) WITHOUT ROWID',
   ...IDENTITY_TABLES,
-  // Last, because adopting another implementation's changes may write dead letters.
-  _changes: '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT)',
+  ...JOURNAL_TABLES,
+  // Last, because adopting another implementation's changes may write dead letters. base is the version that an update
+  // has seen, for the journal of whoever receives it; it stands last, so that ALTER TABLE can add it.
+  _changes:
+    '(change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT, base INTEGER)',
 };
 
 type InternalTable = keyof typeof DEFINITIONS;
@@ -60,6 +64,8 @@ const KNOWN_BY: Record<InternalTable, string[]> = {
   _attachments: ['node_id', 'peers', 'beat'],
   _nodes: ['inc', 'id', 'boot', 'before', 't0', 'tick', 'back', 'self'],
   _names: ['id', 'inc'],
+  _arrivals: ['arrival_id', 'at', 'sender', 'origins', 'brought'],
+  _conflicts: ['conflict_id', 'at', 'table_name', 'row_id', 'lost_version', 'lost_row', 'won_version'],
   _changes: ['change_id', 'op', 'row_id', 'row_data'],
 };
 
@@ -73,6 +79,7 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
   _hidden: [],
   _attachments: [],
   _names: [],
+  _arrivals: [],
 };
 
 /** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
@@ -84,10 +91,13 @@ export function installInternalTables(db: Connection, syncedTables: Spelt[]): vo
   for (const name of other) {
     const [existing] = there(name);
     if (!existing) db.exec(definitionOf(name));
+    else if (name === '_changes' && isWithoutBase(existing))
+      db.exec('ALTER TABLE main._changes ADD COLUMN base INTEGER');
     else rebuild(db, name, existing.name, syncedTables);
   }
   db.exec('CREATE INDEX IF NOT EXISTS main._stamps_pending ON _stamps (table_name) WHERE refused IS NULL');
-  db.exec(`CREATE INDEX IF NOT EXISTS main.${LETTER_INDEX.name} ${LETTER_INDEX.sql}`);
+  const indexes = { ...LETTER_INDEXES, ...JOURNAL_INDEXES };
+  for (const [name, sql] of Object.entries(indexes)) db.exec(`CREATE INDEX IF NOT EXISTS main.${name} ${sql}`);
   db.exec(
     "INSERT INTO main._meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
   );
@@ -121,6 +131,11 @@ function isOurs(objects: SchemaObject[], name: InternalTable): boolean {
   if (only?.type !== 'table' || others.length > 0) return false;
   const forms = name === '_tombstones' ? [DEFINITIONS[name], WITH_DAY] : [DEFINITIONS[name]];
   return forms.some((form) => normalised(only.sql) === normalised(`CREATE TABLE ${quote(name)} ${form}`));
+}
+
+/** Of an earlier build: a backlog of millions of changes need not be copied for a column that they have nothing in. */
+function isWithoutBase({ sql }: SchemaObject): boolean {
+  return normalised(sql) === normalised(`CREATE TABLE _changes ${DEFINITIONS._changes.replace(', base INTEGER', '')}`);
 }
 
 /** An application may have a table of its own by such a name: it is not ours to rebuild, and nothing of it is touched. */

@@ -3,7 +3,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { conjunction, inMain, literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
-import { encode } from '../wire/values.ts';
+import { encode, rowJson } from '../wire/values.ts';
 import { recordAnew } from './stamps.ts';
 import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts';
 
@@ -11,8 +11,9 @@ import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts'
  * Rows written between a schema change and the moment it was noticed were captured by triggers that did not know of it, and
  * their changes may lack a column. Such rows are recorded once more, above what was recorded.
  *
- * A row that shows a time above everything that was recorded of it was received since then: its sender has told it in full,
- * and told once more from here, above that, it would win over what others have written since.
+ * A row that shows a time above everything that was recorded of it was received since then, and so was one of the same time
+ * that says something else: its sender has told it in full, and told once more from here, above that, it would win over
+ * what others have written since.
  */
 export function recapture(db: Connection, table: Table, since: number): void {
   const complete = table.columns
@@ -21,13 +22,17 @@ export function recapture(db: Connection, table: Table, since: number): void {
   // `complete` is that of the newest change of a row: beside max(), SQLite takes bare columns from the row that has it.
   const newest =
     `SELECT row_id, max(row_data ->> ${literal(`$."${table.updatedAt}"`)}) AS version, ` +
-    `${conjunction(complete)} AS complete FROM main._changes ` +
+    `${conjunction(complete)} AS complete, row_data AS recorded FROM main._changes ` +
     `WHERE change_id > ? AND table_name = ${literal(table.wireName)} ` +
     "AND op <> 'DELETE' AND json_valid(row_data) GROUP BY row_id";
   const time = timeOf(table, 'r');
+  const isAnother =
+    `EXISTS (SELECT 1 FROM json_each(n.recorded) AS was JOIN json_each(${rowJson(table, 'r')}) AS now ` +
+    'ON now.key = was.key WHERE now.atom IS NOT was.atom)';
+  const isReceived = `${valid(time)} AND (${time} > n.version OR ${time} = n.version AND ${isAnother})`;
   const lacking =
     `SELECT n.row_id FROM (${newest}) AS n JOIN ${inMain(table.name)} AS r ON ${idOf(table, 'r')} = n.row_id ` +
-    `WHERE NOT n.complete AND (${valid(time)} AND ${time} > n.version) IS NOT TRUE`;
+    `WHERE NOT n.complete AND (${isReceived}) IS NOT TRUE`;
   recordAnew(db, table, `${idOf(table, 't')} IN (${lacking})`, since);
 }
 

@@ -46,6 +46,8 @@ export interface RegistryOptions {
    * is true, be asked for its own. Called inside the transaction that installs the triggers.
    */
   onUnseen(tables: Table[], ask: boolean): void;
+  /** The tables are these from now on. Called inside the same transaction, and may change the schema itself. */
+  onAdopt?(tables: Table[]): void;
   features?: Features;
 }
 
@@ -295,13 +297,13 @@ export class Registry {
   /** From here on these are the tables, as they are now. In the transaction that has brought them up to date. */
   #adopt(tables: Table[]): void {
     this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
+    this.#options.onAdopt?.(tables);
     this.#markVerified();
   }
 
   #warnOfAll(warnings: Warning[]): void {
-    for (const [message, code] of new Map(warnings.map(([code, message]) => [message, code]))) {
-      this.#options.warn(code, message);
-    }
+    const once = new Map(warnings.map(([code, message]) => [message, code]));
+    for (const [message, code] of once) this.#options.warn(code, message);
   }
 
   /** Remembers how far the triggers are known to have been complete. */

@@ -39,6 +39,7 @@ import {
   noteStamp,
   presentIfInvalid,
   recordStamped,
+  recordStampedUpdate,
   timeOf,
   valid,
   versionOf,
@@ -130,14 +131,14 @@ function captureUpdate(table: Table): TriggerParts {
     kind: 'update',
     event: 'AFTER UPDATE',
     when: `${advances(table)} AND ${NOT_SYNCING}`,
-    body: [record(table, 'UPDATE')],
+    body: [record(table, 'UPDATE', seenVersion(table))],
   };
 }
 
 /** An update whose `updated_at` was forgotten, is invalid, or is not above the row's last version. */
 function stampUpdate(table: Table): TriggerParts {
   const [time, old] = [timeOf(table, 't'), timeOf(table, 'OLD')];
-  const body = recordStamped(table, 'UPDATE', {
+  const body = recordStampedUpdate(table, idOf(table, 'OLD'), {
     where: sameRow(table),
     last: lastVersion(table, idOf(table, 't'), `iif(${valid(old)}, ${old}, NULL)`),
     wanted: `iif(${valid(time)} AND ${time} IS NOT ${old}, ${time}, ${NOW})`,
@@ -233,11 +234,23 @@ function sameRow(table: Table): string {
   return `t.${table.rowKey} = NEW.${table.rowKey}`;
 }
 
-function record(table: Table, op: 'INSERT' | 'UPDATE'): string {
+function record(table: Table, op: 'INSERT' | 'UPDATE', base?: string): string {
+  const [column, value] = base === undefined ? ['', ''] : [', base', `, ${base}`];
   return (
-    'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
-    `('${op}', ${literal(table.wireName)}, ${idOf(table, 'NEW')}, ${rowJson(table, 'NEW')})`
+    `INSERT INTO _changes (op, table_name, row_id, row_data${column}) VALUES ` +
+    `('${op}', ${literal(table.wireName)}, ${idOf(table, 'NEW')}, ${rowJson(table, 'NEW')}${value})`
   );
+}
+
+/**
+ * The version that an UPDATE has seen, for the conflict journal: what is above it where the update arrives was not seen.
+ * Too great a one would hide a conflict, too small a one would make one up; so a pending stamp counts. What has another
+ * id now was another row before.
+ */
+function seenVersion(table: Table): string {
+  const [id, old, time] = [idOf(table, 'NEW'), idOf(table, 'OLD'), timeOf(table, 'OLD')];
+  const stamped = `SELECT max(version, ${time}) FROM _stamps WHERE ${isOf(table, old)}`;
+  return `iif(${old} IS ${id}, coalesce((${stamped}), ${time}), NULL)`;
 }
 
 /** OLD is gone. */

@@ -78,27 +78,59 @@ export function noteStamp(table: Table, select: { id: string; version: string; f
  * Two statements: the rows `t` that match `where` get a stamp, and are recorded as they stand, with it for `updated_at`. A
  * row that is above `last` by its own time has moved on meanwhile, and whoever moved it has recorded it.
  */
-export function recordStamped(
-  table: Table,
-  op: 'INSERT' | 'UPDATE',
-  row: { where: string; last: string; wanted: string },
-): string[] {
+export function recordStamped(table: Table, op: 'INSERT' | 'UPDATE', row: Stamped): string[] {
   const time = timeOf(table, 't');
   const id = idOf(table, 't');
-  const source = `FROM ${quote(table.name)} AS t`;
   return [
-    noteStamp(table, {
-      id,
-      version: `min(${TIMESTAMP_MAX}, max(${row.wanted}, ${row.last} + 1))`,
-      from: `${source} WHERE ${row.where} AND ${id} IS NOT NULL AND NOT (${valid(time)} AND ${time} > ${row.last})`,
-    }),
+    noteStampOf(table, row),
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
       `SELECT '${op}', ${literal(table.wireName)}, ${id}, ` +
       `${rowJson(table, 't', { column: table.updatedAt, by: `coalesce(s.version, ${presentIfInvalid(time)})` })} ` +
-      `${source} LEFT JOIN _stamps AS s ON s.table_name = ${literal(table.name)} AND s.row_id = ${id} ` +
+      `FROM ${quote(table.name)} AS t LEFT JOIN _stamps AS s ` +
+      `ON s.table_name = ${literal(table.name)} AND s.row_id = ${id} ` +
       // A row without an id has no stamp; it is recorded so that a letter can say so.
       `WHERE ${row.where} AND (${id} IS NULL OR NOT (${valid(time)} AND ${time} > s.version))`,
   ];
+}
+
+/**
+ * The same of an update, which also says what it has seen: `last`, where the row still has the id `old`. It is recorded
+ * before it gets its stamp, because after that nobody knows the stamp before. Within one trigger both see one time.
+ */
+export function recordStampedUpdate(table: Table, old: string, row: Stamped): string[] {
+  const time = timeOf(table, 't');
+  const id = idOf(table, 't');
+  const version = `iif(${id} IS NULL, ${presentIfInvalid(time)}, ${stampOf(row)})`;
+  const base = `iif(${id} IS ${old}, nullif(${row.last}, ${TIMESTAMP_MIN}), NULL)`;
+  return [
+    'INSERT INTO _changes (op, table_name, row_id, row_data, base) ' +
+      `SELECT 'UPDATE', ${literal(table.wireName)}, ${id}, ` +
+      `${rowJson(table, 't', { column: table.updatedAt, by: version })}, ${base} ` +
+      `FROM ${quote(table.name)} AS t WHERE ${row.where} AND (${id} IS NULL OR ${isBehind(table, row)})`,
+    noteStampOf(table, row),
+  ];
+}
+
+/** Rows `t`, the version that they must be above, and the one that they would like to have. */
+interface Stamped {
+  where: string;
+  last: string;
+  wanted: string;
+}
+
+function noteStampOf(table: Table, row: Stamped): string {
+  const id = idOf(table, 't');
+  const from = `FROM ${quote(table.name)} AS t WHERE ${row.where} AND ${id} IS NOT NULL AND ${isBehind(table, row)}`;
+  return noteStamp(table, { id, version: stampOf(row), from });
+}
+
+function stampOf({ wanted, last }: Stamped): string {
+  return `min(${TIMESTAMP_MAX}, max(${wanted}, ${last} + 1))`;
+}
+
+function isBehind(table: Table, { last }: Stamped): string {
+  const time = timeOf(table, 't');
+  return `NOT (${valid(time)} AND ${time} > ${last})`;
 }
 
 export function presentIfInvalid(time: string): string {

@@ -2,7 +2,7 @@
 
 import { statSync } from 'node:fs';
 import type { Connection } from '../sqlite/connection.ts';
-import { VERSION } from '../version.ts';
+import { VERSION } from './version.ts';
 
 export interface Facts {
   /** Which database this is: the same node id may stand for another one after a loss; see the header `x-rowcast`. */

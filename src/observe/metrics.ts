@@ -4,7 +4,7 @@
  * the URL of a peer, never a row.
  */
 
-import type { EventName, Listener, RowcastEvents } from '../events.ts';
+import type { Emitter, EventName, Listener, RowcastEvents } from '../events.ts';
 import {
   Counter,
   EXPOSITION_TYPE,
@@ -23,7 +23,15 @@ export interface Observable {
 
 type Counted = Exclude<
   EventName,
-  'applied' | 'visible' | 'acked' | 'peer-stale' | 'tombstones-collected' | 'peer-up' | 'peer-down' | 'error'
+  | 'conflict'
+  | 'applied'
+  | 'visible'
+  | 'acked'
+  | 'peer-stale'
+  | 'tombstones-collected'
+  | 'peer-up'
+  | 'peer-down'
+  | 'error'
 >;
 
 /** What a node's status and a hub's have in common, as far as it is shown. */
@@ -36,6 +44,7 @@ export interface Observed {
   /** Of a node alone. */
   tables?: { name: string; rows: number; tombstones: number }[];
   captured?: number;
+  conflicts?: number;
   pending_changes: number;
   lag_ms: number;
   letters: { direction: string; code: string; count: number }[];
@@ -46,6 +55,7 @@ export interface Observed {
     paused: boolean;
     stale?: boolean;
     snapshot?: boolean;
+    seeds?: Record<string, number>;
     pending: number;
     lag_ms: number;
     last_acked_at: number | null;
@@ -88,6 +98,7 @@ class Tally {
   readonly #receivedBytes = new Counter();
   readonly #applies = new Histogram(DURATIONS);
   readonly #letters = new Counter();
+  readonly #conflicts = new Counter();
   readonly #renewed = new Counter();
   readonly #gaps = new Counter();
   readonly #verifies = new Map<string, number>();
@@ -100,6 +111,8 @@ class Tally {
       subject.on('attempt', (attempt) => this.#attempt(attempt)),
       subject.on('received', (received) => this.#receive(received)),
       subject.on('dead-letter', ({ direction, code, rows }) => this.#letters.add({ direction, code }, rows.length)),
+      // A hub never says it.
+      (subject as { on: Emitter['on'] }).on('conflict', ({ table }) => this.#conflicts.add({ table })),
       subject.on('restored', () => this.#renewed.add({})),
       subject.on('warning', ({ code }) => code === 'capture-gap' && this.#gaps.add({})),
       subject.on('verify-done', ({ peer, ms }) => void this.#verifies.set(peer, ms / 1_000)),
@@ -154,6 +167,7 @@ class Tally {
         help: 'From a received body to its answer.',
         samples: this.#applies.samples,
       },
+      counter('rowcast_conflicts_total', 'Versions replaced by one that had not seen them.', this.#conflicts.samples),
       counter('rowcast_dead_letters_created_total', 'Changes that were set aside.', this.#letters.samples),
       counter(
         'rowcast_identity_renewed_total',
@@ -215,6 +229,11 @@ function lookedUp(status: Observed): Family[] {
       status.letters.map(({ direction, code, count }) => ({ labels: { direction, code }, value: count })),
     ),
     gauge(
+      'rowcast_conflict_journal_entries',
+      'Of these, how many the journal holds.',
+      status.conflicts === undefined ? [] : one(status.conflicts),
+    ),
+    gauge(
       'rowcast_peer_up',
       '1 where the latest attempt arrived.',
       each(({ state }) => (state === 'unknown' ? undefined : Number(state === 'up'))),
@@ -233,6 +252,13 @@ function lookedUp(status: Observed): Family[] {
       'rowcast_peer_seeding',
       '1 while it is being given everything.',
       each(({ snapshot }) => (snapshot === undefined ? undefined : Number(snapshot))),
+    ),
+    counter(
+      'rowcast_peer_seeds_total',
+      'How often it was given everything, or whole tables, in the life of the database.',
+      peers.flatMap(({ url: peer, seeds = {} }) =>
+        Object.entries(seeds).map(([cause, value]) => ({ labels: { peer, cause }, value })),
+      ),
     ),
     gauge(
       'rowcast_peer_pending_changes',

@@ -12,6 +12,8 @@ export interface Status extends Health, Facts {
   captured: number;
   /** The synced tables; counted as `item_count` is. */
   tables: { name: string; rows: number; tombstones: number }[];
+  /** How many edits that were lost are in the journal. */
+  conflicts: number;
 }
 
 export function statusOf(
@@ -22,6 +24,7 @@ export function statusOf(
     ...health,
     ...factsOf(db),
     captured: lastChangeId(db),
+    conflicts: counter.count('_conflicts', 'conflict_id'),
     tables: registry.list().map(({ name, id }) => ({
       name,
       rows: counter.count(name, id),

@@ -1,7 +1,11 @@
-/** What a batch has made of a row that no other node has seen yet: it is recorded for all peers, at the version it has. */
+/**
+ * What a batch has made of a row that no other node has seen yet: it is recorded for all peers, at the version it has.
+ * `isPlaced` is true of the changes that are what stands.
+ */
 import type { Connection } from '../sqlite/connection.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
 import { encode, rowJson } from '../wire/values.ts';
+import { extract } from './merge.ts';
 import { type Group, STAGE } from './stage.ts';
 
 /**
@@ -9,21 +13,33 @@ import { type Group, STAGE } from './stage.ts';
  * that no other node has seen. It is told to all, at the version it has; whoever has nothing in those columns takes it,
  * because NULL is below everything.
  */
-export function announceMixed(db: Connection, { number, table, shape }: Group): void {
+export function announceMixed(db: Connection, { number, table, shape }: Group, isPlaced: string): void {
   const missing = table.columns.filter((column) => !shape?.fields.some((field) => field.column === column));
   const untouched = missing.map((column) => `t.${quote(column.name)} COLLATE BINARY IS (${column.fallback})`);
+  const mixed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND ${isPlaced} AND was IS NULL)`;
   db.run(
     'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
       `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
-      `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ` +
-      `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1 AND was IS NULL) AND NOT (${conjunction(untouched)})`,
+      `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ${mixed} AND NOT (${conjunction(untouched)})`,
+    number,
+  );
+  if (table.uniques.length === 0) return;
+  // One that a UNIQUE value keeps out of its table, be it only until all rows of the batch are there, is as live as any.
+  const unsaid = missing.map(
+    ({ wireName, affinity, fallback }) =>
+      `${extract('h.row_data', wireName)} IS (SELECT ${encode('x', affinity)} FROM (SELECT (${fallback}) AS x LIMIT -1))`,
+  );
+  db.run(
+    'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
+      `SELECT 'UPDATE', ${literal(table.wireName)}, h.row_id, h.row_data FROM main._hidden AS h ` +
+      `WHERE h.table_name = ${literal(table.name)} AND h.row_id IN ${mixed} AND NOT (${conjunction(unsaid)})`,
     number,
   );
 }
 
 /** What has won, wherever it is now, is told to all peers at the version it has. */
-export function announceAll(db: Connection, { number, table, shape }: Group): void {
-  const placed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND placed = 1)`;
+export function announceAll(db: Connection, { number, table, shape }: Group, isPlaced: string): void {
+  const placed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND ${isPlaced})`;
   const tell = (op: string, row: { id: string; json: string; from: string }): void =>
     db.run(
       'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +

@@ -1,8 +1,8 @@
 /** The answer to a batch, which failure gets which status, and what a sender of the next should know. */
 import type { Clock } from '../clock.ts';
-import { messageOf, RowcastError } from '../errors.ts';
+import { asFailure, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
-import type { Faults } from '../faults.ts';
+import type { Faults } from '../observe/faults.ts';
 import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Rights } from '../wire/rights.ts';
 import { tellForbidden } from './forbidden.ts';
@@ -21,6 +21,8 @@ export interface ReceiveOptions {
   sendAgain?: string | undefined;
   /** The header `x-rowcast`, as it is: by it a sender says that it is Rowcast. */
   said?: string | undefined;
+  /** The header `x-origins`: who has made the changes, where that is not the sender. */
+  origins?: string | undefined;
   /** What the sender may do, where it has shown by a key who it is; without, everything. */
   rights?: Rights | undefined;
 }
@@ -115,14 +117,10 @@ function answerTo({ events, faults }: Receiver, apply: () => Taken): Bare<Receiv
     const known = error instanceof RowcastError ? error : undefined;
     if (known?.code === 'INVALID_BATCH') return { status: 400, body: { error: known.message }, changes: 0 };
     if (known?.code === 'BODY_TOO_LARGE') return { status: 413, body: { error: known.message }, changes: 0 };
-    const failure = known ?? asFailure(error);
+    const failure = asFailure('changes could not be applied', error);
     faults.failed('receive', failure);
     // A wrong clock is told once, as a warning, and by health for as long as it lasts.
     if (failure.code !== 'STOPPED' && failure.code !== 'CLOCK_BEHIND') events.emit('error', failure);
     return { status: 503, body: { error: failure.message }, changes: 0 };
   }
-}
-
-export function asFailure(cause: unknown): RowcastError {
-  return new RowcastError('DATABASE_FAILED', `changes could not be applied: ${messageOf(cause)}`, { cause });
 }

@@ -2,24 +2,30 @@
  * Applying a received batch: one transaction in which `syncing` is set, the changes are merged, and `syncing` is reset.
  *
  * There are two ways through. The fast one (fast.ts) hands the body to SQLite as it came and merges it with a handful of
- * statements per table; it is taken when every change is regular and has exactly the columns of its table. Everything else
- * takes the careful one (careful.ts), which sorts the changes and sets aside those that cannot be applied.
+ * statements per table; it is taken when the body is regular and its rows have exactly the columns of their tables.
+ * Everything else takes the careful one (careful.ts), which sorts the changes and sets aside those that cannot be applied.
  */
 
 import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import { RESET_SYNCING, SET_SYNCING } from '../capture/versions.ts';
-import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
+import type { Journal } from '../journal/journal.ts';
+import type { DeadLetters } from '../letters/dead-letters.ts';
+import type { TimeLimit } from '../letters/time-limit.ts';
 import { type Connection, TransactionLost } from '../sqlite/connection.ts';
 import { batchText } from '../wire/body.ts';
-import { type Ack, BATCH_CHANGES_MAX } from '../wire/protocol.ts';
-import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
+import { originsOf, readOrigins } from '../wire/origins.ts';
+import { type Ack, BATCH_CHANGES_MAX, PLAIN_BATCH_CHANGES_MAX } from '../wire/protocol.ts';
+import { type BatchDocument, readEitherForm, type TabularDocument } from '../wire/read-batch.ts';
+import { mayWrite } from '../wire/rights.ts';
+import { namesIn } from '../wire/tabular.ts';
 import { CarefulApply } from './careful.ts';
 import { FastApply } from './fast.ts';
-import { withForbidden, withoutForbidden } from './forbidden.ts';
+import { type Permitted, withForbidden, withoutForbidden } from './forbidden.ts';
+import { LateLetters } from './late-letters.ts';
 import type { Delivery, Merged } from './outcome.ts';
-import type { TimeLimit } from './time-limit.ts';
+import { RegularBodies } from './regular-body.ts';
 import { UniqueRows } from './unique.ts';
 
 /** What came of a batch, and the events to emit once it is committed. */
@@ -36,70 +42,107 @@ interface Ticking {
   tick(): void;
 }
 
+interface Around {
+  /** The largest body that is read. */
+  bodyBytes: number;
+  self: Ticking;
+}
+
 export class Applier {
+  /** Letters that may be void after a batch. */
+  readonly lateLetters: LateLetters;
   readonly #db: Connection;
   readonly #registry: Registry;
+  readonly #bodies: RegularBodies;
   readonly #fast: FastApply;
   readonly #careful: CarefulApply;
   readonly #unique: UniqueRows;
   readonly #timeLimit: TimeLimit;
   readonly #bodyBytes: number;
   readonly #self: Ticking;
+  readonly #journal: Journal;
   /** The last change that was recorded, and the schema, when the visible rows were last settled. */
   #settledUpTo = -1;
   #settledSchema = -1;
   #cameBack: RowcastEvents['visible']['rows'] = [];
 
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, bodyBytes: number, self: Ticking) {
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, journal: Journal, around: Around) {
     this.#db = db;
     this.#registry = registry;
     this.#unique = new UniqueRows(db, letters);
-    this.#fast = new FastApply(db, registry, this.#unique);
-    this.#careful = new CarefulApply(db, registry, letters, this.#unique);
+    this.#bodies = new RegularBodies((name) => {
+      const table = registry.get(name);
+      return table?.wireName === name ? table : undefined;
+    });
+    this.#fast = new FastApply(db, registry, this.#unique, journal);
+    this.#careful = new CarefulApply(db, registry, letters, this.#unique, journal);
+    this.lateLetters = new LateLetters(db, registry, letters);
     this.#timeLimit = letters.timeLimit;
-    this.#bodyBytes = bodyBytes;
-    this.#self = self;
+    this.#journal = journal;
+    this.#bodyBytes = around.bodyBytes;
+    this.#self = around.self;
   }
 
   /** Applies a request body; throws a RowcastError that says why when it is not a batch at all, and then changes nothing. */
   apply(body: string | Uint8Array, delivery: Delivery): Applied {
     const document = this.#read(body, delivery);
-    const merged = this.#mergePermitted(document, delivery);
+    const permitted = this.#permitted(document, delivery);
+    const taken = permitted ? this.#read(permitted.body, delivery) : document;
+    const merged = this.#merge(taken, delivery);
+    const rejected = permitted ? withForbidden(merged.rejected, permitted) : merged.rejected;
+    const { from, isRowcast } = delivery;
+    const told = isRowcast ? readOrigins(delivery.origins, document.count) : undefined;
+    const origins = permitted ? originsOf(told, permitted.indexes) : told;
+    this.#journal.committed({ text: taken.text, from, origins }, merged.conflicts);
     return {
       ack: {
         applied: merged.applied,
         ack: document.batchId,
-        ...(merged.rejected.length > 0 && { rejected: merged.rejected }),
+        ...(rejected.length > 0 && { rejected }),
       },
-      event: { from: delivery.from, applied: merged.applied, rows: merged.rows },
+      event: { from, applied: merged.applied, rows: merged.rows },
       letters: merged.letters,
       changes: document.count,
     };
   }
 
-  #mergePermitted(document: BatchDocument, delivery: Delivery): Merged {
+  /** Undefined where all of it is. */
+  #permitted(document: Document, { rights }: Delivery): Permitted | undefined {
+    if (!rights?.write) return undefined;
     const names = (name: string): string[] => {
       const table = this.#registry.get(name);
       return table ? [table.name, table.wireName] : [name];
     };
-    const permitted = withoutForbidden(this.#db, this.#registry.features.jsonb, document, delivery.rights, names);
-    if (!permitted) return this.#merge(document, delivery);
-    const merged = this.#merge(this.#read(permitted.body, delivery), delivery);
-    return { ...merged, rejected: withForbidden(merged.rejected, permitted) };
+    const isAllowed = (table: string): boolean => names(table).some((name) => mayWrite(rights, name));
+    if (document.tabular && isAllowed(namesIn(document.tabular).table)) return undefined;
+    return withoutForbidden(this.#db, this.#registry.features.jsonb, inPlainForm(document), rights, names);
   }
 
-  #merge(document: BatchDocument, delivery: Delivery): Merged {
+  #merge(document: Document, delivery: Delivery): Merged {
     try {
       return this.syncing(() => {
         delivery.note?.();
-        const before = this.#timeLimit.regularBelow(this.#timeLimit.latest);
-        const merged = delivery.announce ? undefined : this.#fast.merge(document, delivery, before);
-        return merged ?? this.#careful.merge(document, delivery, this.#timeLimit);
+        const merged = this.#mergeEitherWay(document, delivery);
+        if (this.lateLetters.areWaiting) this.lateLetters.heed(inPlainForm(document));
+        return merged;
       });
     } catch (error) {
-      if (error instanceof TransactionLost) return this.#applyInHalves(document, delivery, error);
+      if (error instanceof TransactionLost) return this.#applyInHalves(inPlainForm(document), delivery, error);
       throw error;
     }
+  }
+
+  #mergeEitherWay(document: Document, delivery: Delivery): Merged {
+    const before = this.#timeLimit.regularBelow(this.#timeLimit.latest);
+    const parts = document.tabular
+      ? this.#bodies.recogniseTabular(document.text, document.tabular, before)
+      : this.#bodies.recognise(document.text, before);
+    const fast = delivery.announce ? undefined : this.#fast.merge(document, parts, delivery);
+    if (fast?.kind === 'merged') return fast.merged;
+    const plain = inPlainForm(document);
+    const known = plain === document ? parts : this.#bodies.recognise(plain.text, before);
+    const isRefused = fast?.isRefused === true;
+    return this.#careful.merge(plain, delivery, { parts: known, isRefused }, this.#timeLimit);
   }
 
   /**
@@ -128,6 +171,7 @@ export class Applier {
     // Another process may write between the two; then there are rows whose version is not the one that is compared.
     while (!done) {
       this.#registry.refresh();
+      this.#unique.prepare(this.#registry.list());
       // Of a transaction that failed.
       this.#unique.takeCameBack();
       done = this.#trySyncing(fn);
@@ -165,14 +209,16 @@ export class Applier {
     this.#careful.prepare();
   }
 
+  /** When nothing more comes. */
   release(): void {
+    this.#journal.stop();
     this.#careful.release();
   }
 
-  /** Rowcast itself never sends more than that; of others, whatever the limit of bytes lets through is taken. */
-  #read(body: string | Uint8Array, { isRowcast }: Delivery): BatchDocument {
-    const batchChanges = isRowcast ? BATCH_CHANGES_MAX : Number.POSITIVE_INFINITY;
-    return readBatch(this.#db, this.#registry.features.jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
+  /** Rowcast itself never sends more than that; of others, what can be applied without holding everybody else up. */
+  #read(body: string | Uint8Array, { isRowcast }: Delivery): Document {
+    const batchChanges = isRowcast ? BATCH_CHANGES_MAX : PLAIN_BATCH_CHANGES_MAX;
+    return readEitherForm(this.#db, this.#registry.features.jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
   }
 
   /**
@@ -205,10 +251,18 @@ export class Applier {
       rows: [...left.rows, ...right.rows],
       rejected: [...left.rejected, ...right.rejected.map((one) => ({ ...one, index: one.index + middle }))],
       letters: [...left.letters, ...right.letters],
+      conflicts: [...left.conflicts, ...right.conflicts],
     };
   }
 
   #asText(json: string | Uint8Array): string {
     return String(this.#db.get('SELECT json(?) AS text', json)?.text);
   }
+}
+
+type Document = BatchDocument | TabularDocument;
+
+/** For all that is not the fast way. */
+function inPlainForm(document: Document): BatchDocument {
+  return document.tabular ? document.plain() : document;
 }

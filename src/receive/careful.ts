@@ -6,18 +6,17 @@
  * divided until that row is alone. A poisoned change in ten thousand costs some forty statements, not ten thousand.
  */
 
-import { dayOf } from '../capture/floors.ts';
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetters } from '../dead-letters.ts';
 import { messageOf } from '../errors.ts';
+import type { Journal } from '../journal/journal.ts';
+import type { DeadLetters } from '../letters/dead-letters.ts';
+import type { TimeLimit } from '../letters/time-limit.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { literal, quote } from '../sqlite/sql.ts';
+import { quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
-import { BOUND_ID } from '../wire/values.ts';
 import { announceAll, announceMixed } from './announce.ts';
-import { ROWLESS_FORBIDDEN } from './forbidden.ts';
 import {
   belowFloorSql,
   deleteSql,
@@ -31,10 +30,12 @@ import {
   upsertSql,
 } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
-import type { Plan } from './plan.ts';
-import { type Reason, Report, type Work } from './report.ts';
-import { type Group, type Sorted, STAGE, Stage, stagedSource } from './stage.ts';
-import type { TimeLimit } from './time-limit.ts';
+import { noteOverwritten } from './overwritten.ts';
+import type { RegularPart } from './regular-body.ts';
+import { isPlaced, type Reason, Report, type Work } from './report.ts';
+import { deleteWhatIsThere, forbidRowless, type Rowless } from './rowless.ts';
+import { checkSingly } from './singly.ts';
+import { type Group, type Sorted, STAGE, Stage, stagedAtTheirTime, stagedSource } from './stage.ts';
 import type { UniqueRows } from './unique.ts';
 
 /** Changes of a group with `lo <= idx < hi`. */
@@ -44,8 +45,6 @@ interface Range {
   hi: number;
 }
 
-type Rowless = Extract<Plan, { kind: 'delete-any' }>;
-
 const END = Number.MAX_SAFE_INTEGER;
 
 /**
@@ -54,15 +53,25 @@ const END = Number.MAX_SAFE_INTEGER;
  */
 const PARTS = 8;
 
+/** What is known of a batch before the careful way begins. */
+interface Known {
+  /** Of a regular body. */
+  parts: RegularPart[] | undefined;
+  /** The fast way has met a row that cannot be written. */
+  isRefused: boolean;
+}
+
 export class CarefulApply {
   readonly #db: Connection;
   readonly #unique: UniqueRows;
+  readonly #journal: Journal;
   readonly #stage: Stage;
   readonly #report: Report;
 
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, unique: UniqueRows) {
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, unique: UniqueRows, journal: Journal) {
     this.#db = db;
     this.#unique = unique;
+    this.#journal = journal;
     this.#stage = new Stage(db, registry);
     this.#report = new Report(db, letters, this.#stage);
   }
@@ -73,44 +82,53 @@ export class CarefulApply {
   }
 
   /** Merges a batch inside the caller's transaction. */
-  merge(document: BatchDocument, delivery: Delivery, timeLimit: TimeLimit): Merged {
-    const sorted = this.#stage.fill(document);
+  merge(document: BatchDocument, delivery: Delivery, known: Known, timeLimit: TimeLimit): Merged {
+    const sorted = this.#stage.fill(document, known.parts);
     if (!delivery.isRowcast) this.#stage.supersede();
     this.#stage.setAsideAhead(sorted, timeLimit);
-    const source = stagedSource(!document.isEncoded);
+    const source = stagedSource({ verbatim: !document.isEncoded, large: document.isLarge });
     const work: Work = {
       sorted,
       source,
       letters: new Map<number, Reason>(sorted.refused),
       decided: new Map(),
       won: new Set(),
+      apart: 0,
+      isRefused: known.isRefused,
     };
     if (delivery.rights?.rowless === false) forbidRowless(work);
     const { groups } = sorted;
     const before = this.#settle(sorted);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);
+    const notes = this.#journal.begin(document.text, delivery.from);
+    for (const group of groups) {
+      noteOverwritten(notes, group, delivery.again === true, () => this.#unique.hasHidden(group.table));
+    }
     this.#mergeInOrder(work);
     for (const group of groups) this.#parkBelowFloor(work, group);
+    this.#report.markLetters(work);
     for (const group of groups) {
       const whole = group.extra.length === 0 && !partial.includes(group);
       if (this.#haveAllWon(work, group, whole)) work.won.add(group);
-      if (work.won.has(group)) this.#markAll(work, group);
       else this.#mark('placed', work, group);
     }
-    if (delivery.announce) for (const group of groups) announceAll(this.#db, group);
-    else for (const group of partial) announceMixed(this.#db, group);
+    if (delivery.announce) for (const group of groups) announceAll(this.#db, group, isPlaced(work));
+    else for (const group of partial) announceMixed(this.#db, group, isPlaced(work));
     const after = this.#settle(sorted, `SELECT id FROM ${STAGE}`);
+    const conflicts = this.#journal.finish(notes);
     const merged = this.#report.finish(document, work, delivery);
-    return { ...merged, letters: [...merged.letters, ...before, ...after] };
+    return { ...merged, letters: [...merged.letters, ...before, ...after], conflicts };
   }
 
   /** Sets every change of a batch aside without trying any of them. */
   setAsideAll(document: BatchDocument, delivery: Delivery, reason: Reason): Merged {
     const sorted = this.#stage.fill(document);
-    const work: Work = { sorted, source: stagedSource(true), letters: new Map(), decided: new Map(), won: new Set() };
+    const nothing = { letters: new Map(), decided: new Map(), won: new Set<Group>(), apart: 0, isRefused: true };
+    const work: Work = { sorted, source: stagedSource({ verbatim: true }), ...nothing };
     for (let index = 0; index < document.count; index++) work.letters.set(index, reason);
     sorted.groups = [];
+    this.#report.markLetters(work);
     return this.#report.finish(document, work, delivery);
   }
 
@@ -192,8 +210,9 @@ export class CarefulApply {
     };
     const update = updateSql(table, shape, source);
     this.#mergeRange(work, { group, lo, hi }, [updateSql(table, shape, once)]);
-    for (const { idx, nth, there } of changes) {
-      if (there && nth === 1) continue;
+    const others = changes.filter(({ nth, there }) => !there || nth > 1);
+    checkSingly(others.length);
+    for (const { idx, there } of others) {
       this.#mergeRange(work, { group, lo: idx, hi: idx + 1 }, [there ? update : upsertSql(table, shape, source)]);
     }
     work.decided.delete(group);
@@ -203,6 +222,7 @@ export class CarefulApply {
   #mergeRange(work: Work, range: Range, statements: string[]): void {
     const broken = this.#unpreparable(statements);
     if (broken !== undefined) this.#setAsideRange(work, range, broken);
+    else if (work.isRefused) this.#tryParts(work, range, statements);
     else this.#tryRange(work, range, statements);
   }
 
@@ -220,16 +240,21 @@ export class CarefulApply {
       decide(work, group, written);
     } catch (error) {
       if (error instanceof TransactionLost || isMachineFault(error)) throw error;
-      const hi = Math.min(range.hi, this.#last(range) + 1);
-      if (hi - lo <= 1) {
-        if (this.#mergeApart(work, group, lo, messageOf(error))) return;
+      const hi = this.#end(range);
+      if (hi - lo > 1) this.#tryParts(work, { group, lo, hi }, statements);
+      else if (!this.#mergeApart(work, group, lo, messageOf(error))) {
         this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
-        return;
       }
-      const step = Math.ceil((hi - lo) / PARTS);
-      for (let at = lo; at < hi; at += step) {
-        this.#tryRange(work, { group, lo: at, hi: Math.min(hi, at + step) }, statements);
-      }
+    }
+  }
+
+  /** For a range of which it is known, or likely, that it cannot be written as a whole. */
+  #tryParts(work: Work, range: Range, statements: string[]): void {
+    const { group, lo } = range;
+    const hi = this.#end(range);
+    const step = Math.ceil((hi - lo) / PARTS);
+    for (let at = lo; at < hi; at += step) {
+      this.#tryRange(work, { group, lo: at, hi: Math.min(hi, at + step) }, statements);
     }
   }
 
@@ -251,8 +276,10 @@ export class CarefulApply {
   #mergeApart(work: Work, group: Group, idx: number, refusal?: string): boolean {
     const { table, shape } = group;
     if (!shape || table.uniques.length === 0) return false;
+    work.apart += 1;
+    checkSingly(work.apart);
     const change = this.#db.get<{ wire: string; ua: Value }>(`SELECT wire, ua FROM ${STAGE} WHERE idx = ?`, idx);
-    const source = stagedSource(work.source.verbatim ?? false, true);
+    const source = stagedSource(work.source, true);
     const range = [group.number, idx, idx + 1];
     const write = (target: Table): boolean => {
       const there = this.#db.get(`SELECT 1 AS n FROM ${target.target}`) !== undefined;
@@ -263,7 +290,9 @@ export class CarefulApply {
     try {
       const outcome = this.#db.savepoint(() => this.#unique.merge(table, wire, ua, write));
       if (!outcome) return false;
-      this.#db.run(`UPDATE ${STAGE} SET apart = 1, placed = ? WHERE idx = ?`, outcome.placed ? 1 : null, idx);
+      const { placed, was } = outcome;
+      const sql = `UPDATE ${STAGE} SET apart = 1, placed = ?, was = ? WHERE idx = ?`;
+      this.#db.run(sql, placed ? 1 : null, was ? 1 : null, idx);
       return true;
     } catch (error) {
       if (error instanceof TransactionLost || isMachineFault(error)) throw error;
@@ -280,6 +309,7 @@ export class CarefulApply {
   #parkBelowFloor({ source, letters }: Work, { table, shape, number }: Group): void {
     if (!shape || table.floor === undefined) return;
     const found = this.#db.all<{ idx: number }>(belowFloorSql(table, source), number, 0, END);
+    checkSingly(letters.size + found.length);
     const reason =
       `older than the deletions that table "${table.name}" still knows (${table.floor}), and not here: it may have been ` +
       'deleted. Write the row anew if it should exist, and discard this';
@@ -310,36 +340,24 @@ export class CarefulApply {
   #setAsideRange(work: Work, { group, lo, hi }: Range, reason: string): void {
     const sql = `SELECT idx FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ?`;
     const changes = this.#db.all<{ idx: number }>(sql, group.number, lo, hi);
+    checkSingly(work.letters.size + changes.length);
     for (const { idx } of changes) work.letters.set(idx, { code: 'constraint', reason });
     decide(work, group, changes.length);
   }
 
-  #last({ group, lo, hi }: Range): number {
-    const sql = `SELECT coalesce(max(idx), ?) AS n FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ?`;
-    return Number(this.#db.get(sql, lo, group.number, lo, hi)?.n);
+  /** Where a range ends that may be open. */
+  #end({ group, lo, hi }: Range): number {
+    const sql = `SELECT coalesce(max(idx), ?) + 1 AS n FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ?`;
+    return Math.min(hi, Number(this.#db.get(sql, lo, group.number, lo, hi)?.n));
   }
 
   #deleteAny(work: Work, idx: number, plan: Rowless): void {
     try {
-      this.#db.savepoint(() => this.#deleteWhatIsThere(plan));
+      this.#db.savepoint(() => deleteWhatIsThere(this.#db, this.#unique, plan));
     } catch (error) {
       if (error instanceof TransactionLost || isMachineFault(error)) throw error;
       work.letters.set(idx, { code: 'constraint', reason: messageOf(error) });
     }
-  }
-
-  #deleteWhatIsThere({ table, id }: Rowless): void {
-    const where = `WHERE ${quote(table.id)} = ${BOUND_ID}`;
-    const day = dayOf(table);
-    this.#db.run(
-      `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
-        `SELECT ${literal(table.name)}, ${quote(table.id)}, ${quote(table.updatedAt)}${day.value} ` +
-        `FROM ${table.target} ${where} ` +
-        `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
-      id,
-    );
-    this.#db.run(`DELETE FROM ${table.target} ${where}`, id);
-    this.#unique.entomb(table, id);
   }
 
   /**
@@ -352,26 +370,15 @@ export class CarefulApply {
     return whole || sorted.groups.every((other) => other === group || other.table !== group.table);
   }
 
-  #markAll({ letters }: Work, { number }: Group): void {
-    this.#db.run(
-      `UPDATE ${STAGE} SET placed = 1 WHERE grp = ? AND idx NOT IN (SELECT value FROM json_each(?))`,
-      number,
-      JSON.stringify([...letters.keys()]),
-    );
-  }
-
   /** Notes which changes of a group are what stands. */
   #mark(column: 'was' | 'placed', { source }: Work, { number, table, shape }: Group): void {
-    const settled = shape ? settledUpsertsSql(table, shape, source) : settledDeletesSql(table, source);
+    const settled = shape
+      ? settledUpsertsSql(table, shape, stagedAtTheirTime(source, table))
+      : settledDeletesSql(table, source);
     this.#db.run(`UPDATE ${STAGE} SET ${column} = 1 WHERE idx IN (${settled})`, number, 0, END);
   }
 }
 
 function decide({ decided }: Work, group: Group, changes: number): void {
   decided.set(group, (decided.get(group) ?? 0) + changes);
-}
-
-function forbidRowless({ sorted, letters }: Work): void {
-  for (const { idx } of sorted.rowless) letters.set(idx, { code: 'forbidden', reason: ROWLESS_FORBIDDEN });
-  sorted.rowless = [];
 }

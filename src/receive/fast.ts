@@ -1,17 +1,19 @@
 /**
  * The fast way to apply a batch: SQLite merges it straight from the body, with a handful of statements per table, and no
- * row ever becomes a JavaScript object. It is for bodies whose text shows that every change is regular and has exactly the
- * columns of its table (regular-body.ts), which is what a node with the same schema sends. Where a row cannot be written
- * all the same, everything is taken back and the careful way begins from the state before the batch.
+ * row ever becomes a JavaScript object. It is for regular bodies (regular-body.ts) whose rows have exactly the columns of
+ * their tables, which is what a node with the same schema sends. Where a row cannot be written all the same, everything is
+ * taken back and the careful way begins from the state before the batch.
  */
 
 import type { Registry } from '../capture/registry.ts';
 import type { RowRef } from '../events.ts';
+import type { Journal } from '../journal/journal.ts';
 import { type Connection, TransactionLost } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
-import type { BatchDocument } from '../wire/read-batch.ts';
+import type { BatchDocument, TabularDocument } from '../wire/read-batch.ts';
+import type { TabularHead } from '../wire/tabular.ts';
 import {
   belowFloorSql,
   deleteSql,
@@ -27,7 +29,8 @@ import {
   upsertSql,
 } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
-import { RegularBodies, type RegularPart } from './regular-body.ts';
+import { overwrittenSql, seenInBody, seenInRows } from './overwritten.ts';
+import { type RegularPart, SEEN_IN_REGULAR, SEEN_IN_TABULAR } from './regular-body.ts';
 import type { UniqueRows } from './unique.ts';
 
 interface Statements {
@@ -39,52 +42,57 @@ interface Statements {
   /** Where the table has a floor. */
   below: string | undefined;
   settled: string;
+  /** For the conflict journal. */
+  overwritten: string;
 }
 
-/** Of changes to several tables or of both kinds, of writes alone, of deletions alone. */
-type Kind = 'mixed' | 'writes' | 'deletions';
+/** What came of it; `passed`: nothing has been decided yet, `isRefused` where that is because a row could not be written. */
+export type FastOutcome = { kind: 'merged'; merged: Merged } | { kind: 'passed'; isRefused: boolean };
+
+/** Of changes to several tables or of both kinds, of writes alone, of deletions alone; the op of a tabular body. */
+type Kind = 'mixed' | 'writes' | 'deletions' | TabularHead['op'];
+
+type Document = BatchDocument | TabularDocument;
 
 export class FastApply {
   readonly #db: Connection;
   readonly #registry: Registry;
   readonly #unique: UniqueRows;
-  readonly #bodies: RegularBodies;
+  readonly #journal: Journal;
   readonly #statements = new WeakMap<Table, Map<string, Statements>>();
 
-  constructor(db: Connection, registry: Registry, unique: UniqueRows) {
+  constructor(db: Connection, registry: Registry, unique: UniqueRows, journal: Journal) {
     this.#db = db;
     this.#registry = registry;
     this.#unique = unique;
-    this.#bodies = new RegularBodies((name) => {
-      const table = registry.get(name);
-      return table?.wireName === name ? table : undefined;
-    });
+    this.#journal = journal;
   }
 
-  /**
-   * Undefined where the batch holds anything out of the ordinary, such as a time that is not before `before`: then nothing
-   * has been decided yet.
-   */
-  merge(document: BatchDocument, delivery: Delivery, before: number): Merged | undefined {
-    if (!this.#registry.features.jsonb) return undefined;
-    const parts = this.#bodies.recognise(document.text, before);
+  /** `parts` are those of a regular body. */
+  merge(document: Document, parts: RegularPart[] | undefined, delivery: Delivery): FastOutcome {
     // A row that is hidden is not in its table, where these statements would look for it.
-    if (!parts || parts.some(({ table }) => this.#unique.hasHidden(table))) return undefined;
+    const suits = ({ table, spelling }: RegularPart): boolean => spelling.fits && !this.#unique.hasHidden(table);
+    if (!this.#registry.features.jsonb || !parts?.every(suits)) return { kind: 'passed', isRefused: false };
     try {
-      return this.#db.savepoint(() => this.#mergeParts(document, parts, delivery));
+      const merged = this.#db.savepoint(() => this.#mergeParts(document, parts, delivery));
+      return { kind: 'merged', merged };
     } catch (error) {
       if (error instanceof TransactionLost || isMachineFault(error)) throw error;
-      return undefined;
+      return { kind: 'passed', isRefused: !(error instanceof Irregular) };
     }
   }
 
-  #mergeParts(document: BatchDocument, parts: RegularPart[], delivery: Delivery): Merged {
+  #mergeParts(document: Document, parts: RegularPart[], delivery: Delivery): Merged {
     let applied = 0;
     const rows: RowRef[] = [];
+    const sign = document.tabular ? SEEN_IN_TABULAR : SEEN_IN_REGULAR;
+    const notes = this.#journal.begin(document.text, delivery.from, sign);
     for (const part of parts) {
       const { table, writes, deletions } = part;
       const mixed = parts.length > 1 || (writes > 0 && deletions > 0);
-      const merge = this.#of(table, mixed ? 'mixed' : writes > 0 ? 'writes' : 'deletions', !document.isEncoded);
+      const kind = document.tabular?.op ?? (mixed ? 'mixed' : writes > 0 ? 'writes' : 'deletions');
+      const merge = this.#of(table, kind, document);
+      if (writes > 0) notes?.take(table, merge.overwritten, document.json);
       const won = this.#mergePart(document, part, merge);
       // Every single change won: the ordinary case. Otherwise those that were in place already count as well.
       if (won === writes + deletions) applied += won;
@@ -97,11 +105,11 @@ export class FastApply {
       }
       if (delivery.wantRows) rows.push(...this.#db.all<RowRef>(merge.settled, document.json));
     }
-    return { applied, rows, rejected: [], letters: [] };
+    return { applied, rows, rejected: [], letters: [], conflicts: this.#journal.finish(notes) };
   }
 
   /** How many changes have won. Deletions first: they only ever make room for others. */
-  #mergePart({ json }: BatchDocument, { writes, deletions }: RegularPart, merge: Statements): number {
+  #mergePart({ json }: Document, { writes, deletions }: RegularPart, merge: Statements): number {
     let won = 0;
     if (deletions > 0) {
       this.#db.run(merge.entomb, json);
@@ -116,11 +124,11 @@ export class FastApply {
   }
 
   /** The texts are long; they are made once per table and schema. */
-  #of(table: Table, kind: Kind, verbatim: boolean): Statements {
+  #of(table: Table, kind: Kind, { isEncoded, isLarge }: Document): Statements {
     const known = this.#statements.get(table) ?? new Map<string, Statements>();
     this.#statements.set(table, known);
-    const key = `${kind} ${verbatim}`;
-    const made = known.get(key) ?? statementsFor(table, kind, verbatim);
+    const key = `${kind} ${isEncoded} ${isLarge}`;
+    const made = known.get(key) ?? statementsFor(table, kind, { verbatim: !isEncoded, large: isLarge });
     known.set(key, made);
     return made;
   }
@@ -129,9 +137,11 @@ export class FastApply {
 /** Not for the fast way after all. */
 class Irregular extends Error {}
 
-function statementsFor(table: Table, kind: Kind, verbatim: boolean): Statements {
+function statementsFor(table: Table, kind: Kind, values: Pick<Source, 'verbatim' | 'large'>): Statements {
+  const isTabular = kind === 'INSERT' || kind === 'UPDATE';
   const row = "jsonb_extract(value, '$.row') AS r FROM jsonb_each(?, '$.changes')";
   const lines = (where: string): string => {
+    if (isTabular) return `'${kind}' AS op, value AS r FROM jsonb_each(?, '$.rows')`;
     if (kind === 'writes') return `'INSERT' AS op, ${row}`;
     if (kind === 'deletions') return `'DELETE' AS op, ${row}`;
     return `value ->> '$.op' AS op, ${row} WHERE value ->> '$.table' = ${literal(table.wireName)} AND ${where}`;
@@ -141,19 +151,22 @@ function statementsFor(table: Table, kind: Kind, verbatim: boolean): Statements 
     columns: ['idx', 'op', 'r'],
     id: fieldOf(shape, table.id),
     ua: fieldOf(shape, table.updatedAt),
-    verbatim,
+    ...values,
+    ...(isTabular && { order: table.columns }),
   });
   const shape = fullShape(table);
   const key = keyShape(table);
   const deletions = source(key, "value ->> '$.op' = 'DELETE'");
   const ops = `SELECT key AS idx, value ->> '$.op' AS op, ${row} WHERE value ->> '$.table' = ${literal(table.wireName)} LIMIT -1`;
+  const ofTable = kind === 'mixed' ? ` WHERE value ->> '$.table' = ${literal(table.wireName)}` : '';
   return {
+    overwritten: overwrittenSql(table, shape, isTabular ? seenInRows(table) : seenInBody(table, ofTable)),
     entomb: entombSql(table, deletions),
     remove: deleteSql(table, deletions),
     write: upsertSql(table, shape, source(shape, "value ->> '$.op' <> 'DELETE'")),
     tally: tallySql(table, shape, source(shape, 'true')),
     below: table.floor === undefined ? undefined : belowFloorSql(table, source(key, "value ->> '$.op' <> 'DELETE'")),
     ties: tiesSql(table, source(key, 'true')),
-    settled: settledRowsSql(table, shape, { ...source(shape, 'true'), sql: ops }),
+    settled: settledRowsSql(table, shape, { ...source(shape, 'true'), ...(!isTabular && { sql: ops }) }),
   };
 }

@@ -8,7 +8,7 @@
 
 import { dayOf } from '../capture/floors.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
-import { conjunction, literal, quote } from '../sqlite/sql.ts';
+import { conjunction, literal, pathOf, quote } from '../sqlite/sql.ts';
 
 import { affine, content, decode } from '../wire/values.ts';
 
@@ -30,6 +30,10 @@ export interface Source {
   ua: string;
   /** The values are known to need no decoding. */
   verbatim?: boolean;
+  /** Its rows may be so large that copies of them count: see `pathOf`. */
+  large?: boolean;
+  /** Its rows are arrays, with the values of these columns in their order. */
+  order?: readonly Column[];
 }
 
 /** The shape of a row from a peer with the same schema. */
@@ -212,14 +216,24 @@ export function fieldOf(shape: Shape, column: string): string {
 
 /** LIMIT -1 keeps SQLite from flattening the subquery, which would extract every value again wherever it is named. */
 function extracted(shape: Shape, source: Source): string {
-  const fields = shape.fields.map(({ key }, i) => `${extract('q.r', key)} AS v${i}`);
+  const fields = shape.fields.map((field, i) => `${fieldIn('q.r', field, source)} AS v${i}`);
   const own = source.columns.map((name) => `q.${name} AS ${name}`);
   return `SELECT ${[...own, ...fields].join(', ')} FROM (${source.sql}) AS q LIMIT -1`;
 }
 
+/** Reads a field of a row, be it an object or an array, as an SQL value. */
+export function fieldIn(
+  row: string,
+  { key, column }: Shape['fields'][number],
+  of: Pick<Source, 'order' | 'large'>,
+): string {
+  if (!of.order) return extract(row, key, of.large);
+  return `${row} ->> ${pathOf(`$[${of.order.indexOf(column)}]`, of.large === true)}`;
+}
+
 /** Reads a key of a JSON object as an SQL value; a quote or backslash in the name is more than a JSON path can spell. */
-function extract(json: string, key: string): string {
-  if (isPathSafe(key)) return `${json} ->> ${literal(`$."${key}"`)}`;
+export function extract(json: string, key: string, large = false): string {
+  if (isPathSafe(key)) return `${json} ->> ${pathOf(`$."${key}"`, large)}`;
   // With the sign it is no column of json_each, whose affinity would keep a comparison from converting it.
   return `(SELECT +value FROM json_each(${json}) WHERE key = ${literal(key)} LIMIT 1)`;
 }

@@ -37,9 +37,18 @@ export class Mirror {
     this.table = { ...table, name, target: `temp.${quote(name)}` };
     this.#columns = of.columns.map((column) => quote(column.name)).join(', ');
     this.#rivals = rivalsSql(of, this.table.target);
-    db.exec(`DROP TABLE IF EXISTS ${this.table.target}`);
-    db.exec(`CREATE TEMP TABLE ${quote(name)} ${columnsOf(db, of)}`);
+    this.#make(`${quote(name)} ${columnsOf(db, of)}`);
     this.#declared = this.#present();
+  }
+
+  /** One that stands as it would be made is kept: for each temporary table SQLite prepares every statement anew. */
+  #make(declaration: string): void {
+    if (this.#present() === `CREATE TABLE ${declaration}`) {
+      this.clear();
+      return;
+    }
+    this.#db.exec(`DROP TABLE IF EXISTS ${this.table.target}`);
+    this.#db.exec(`CREATE TEMP TABLE ${declaration}`);
   }
 
   /** False where it was made in a transaction that was taken back, and it with it: an older one may be there again. */

@@ -10,6 +10,8 @@ export interface Delivery {
   isRowcast: boolean;
   /** What the sender may do; undefined: everything. */
   rights?: Rights | undefined;
+  /** Who has made the changes, as the header says it; undefined where the sender has. */
+  origins?: string | undefined;
   /** What else belongs into the transaction of the batch: who the sender says it is. */
   note?: (() => void) | undefined;
   /** Its changes are dead letters here already: there is no more to make room for. */
@@ -28,4 +30,6 @@ export interface Merged {
   rows: RowRef[];
   rejected: Rejection[];
   letters: RowcastEvents['dead-letter'][];
+  /** What was replaced by a change that had not seen it. */
+  conflicts: RowcastEvents['conflict'][];
 }

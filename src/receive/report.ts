@@ -2,8 +2,9 @@
  * What came of a batch that went the careful way: which changes count as applied, which became dead letters and why, and
  * what the sender and the application are told of it.
  */
-import type { DeadLetters, LetterContent } from '../dead-letters.ts';
+
 import type { RowRef } from '../events.ts';
+import type { DeadLetters, LetterContent } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal, quote } from '../sqlite/sql.ts';
@@ -34,6 +35,19 @@ export interface Work {
   decided: Map<Group, number>;
   /** Groups of which every change that was not set aside has won. */
   won: Set<Group>;
+  /** How many changes were merged by themselves, because a UNIQUE value keeps their row out of the table. */
+  apart: number;
+  /** Some row of it is known to be one that cannot be written. */
+  isRefused: boolean;
+}
+
+/** True of the changes that are what stands. Groups of which all have won are not marked change by change. */
+export function isPlaced({ won }: Work): string {
+  return `iif(${isAmong(won)}, letter IS NULL, placed IS 1)`;
+}
+
+function isAmong(groups: Iterable<Group>): string {
+  return `grp IN (${[...groups].map(({ number }) => number).join(', ')})`;
 }
 
 export class Report {
@@ -47,6 +61,13 @@ export class Report {
     this.#stage = stage;
   }
 
+  /** Notes which changes become letters of their own. */
+  markLetters({ letters }: Work): void {
+    if (letters.size === 0) return;
+    const indexes = JSON.stringify([...letters.keys()]);
+    this.#db.run(`UPDATE ${STAGE} SET letter = 1 WHERE idx IN (SELECT value FROM json_each(?))`, indexes);
+  }
+
   /** Keeps the letters, counts, and empties the stage. */
   finish(document: BatchDocument, work: Work, delivery: Delivery): Merged {
     const rejected: Rejection[] = [];
@@ -54,8 +75,13 @@ export class Report {
     const tell = (code: RejectionCode, reason: string, rows: RowRef[]): void => {
       if (delivery.wantLetters) events.push({ direction: 'in', peer: delivery.from, code, reason, rows });
     };
-    for (const group of work.sorted.groups) {
-      if (group.extra.length > 0) this.#keepUnknownColumns(group, work, delivery, rejected, tell);
+    for (const group of work.sorted.groups.filter(isBeyond)) {
+      const { reason, rows } = this.#keepUnknownColumns(group, work, delivery);
+      const message = shortened(reason);
+      for (const index of this.#indexesOf(group, work, document)) {
+        if (!work.letters.has(index)) rejected.push({ index, code: 'unknown-column', message });
+      }
+      if (rows.length > 0) tell('unknown-column', reason, rows);
     }
     let kept = rejected.length;
     for (const [index, letter] of this.#contents(document, work.letters)) {
@@ -77,7 +103,7 @@ export class Report {
     rejected.sort((a, b) => a.index - b.index);
     const result = this.#count(work, delivery.wantRows);
     this.#stage.empty();
-    return { ...result, rejected, letters: events };
+    return { ...result, rejected, letters: events, conflicts: [] };
   }
 
   /**
@@ -86,59 +112,46 @@ export class Report {
    * same time may have lost here and yet win where the column is known, because it counts there: of several of one time
    * the greatest is kept, and when the column is there it is decided once more.
    */
-  #keepUnknownColumns(
-    group: Group,
-    work: Work,
-    delivery: Delivery,
-    rejected: Rejection[],
-    tell: (code: RejectionCode, reason: string, rows: RowRef[]) => void,
-  ): void {
+  #keepUnknownColumns(group: Group, work: Work, delivery: Delivery): { reason: string; rows: RowRef[] } {
     const { table, extra, number } = group;
     const names = extra.map((key) => JSON.stringify(key)).join(', ');
     const reason = `table "${table.name}" has no column ${names} here; the others were applied`;
-    const refused = [...work.letters.keys()];
-    this.#db.run(`UPDATE ${STAGE} SET letter = 1 WHERE grp = ?`, number);
-    if (refused.length > 0) {
-      const sql = `UPDATE ${STAGE} SET placed = NULL WHERE idx IN (SELECT value FROM json_each(?)) AND grp = ?`;
-      this.#db.run(sql, JSON.stringify(refused), number);
-    }
+    this.#db.run(`UPDATE ${STAGE} SET placed = NULL WHERE grp = ? AND letter = 1 AND placed = 1`, number);
     const several = this.#db.get(
       `SELECT 1 AS n FROM ${STAGE} WHERE grp = ? GROUP BY wire HAVING count(*) > 1 LIMIT 1`,
       number,
     );
     // Of a row that has one change here, which has won, that change is what stands.
-    const isOfItsTime = work.won.has(group) && !several ? 'true' : isOfThePresentTime(table);
-    const sql = `UPDATE ${STAGE} AS s SET tied = 1 WHERE grp = ? AND ${isOfItsTime}`;
-    this.#db.run(`${sql} AND idx NOT IN (SELECT value FROM json_each(?))`, number, JSON.stringify(refused));
-    const one = `SELECT idx, op, wire AS row_id, json(r) AS row FROM ${STAGE} WHERE grp = ? AND tied = 1`;
-    this.#letters.unknownColumns.keep(several ? greatestOfEach('grp = ? AND tied = 1') : one, [number], {
+    const stands = work.won.has(group) && !several;
+    if (!stands) {
+      const tied = `grp = ? AND letter IS NULL AND ${isOfThePresentTime(table)}`;
+      this.#db.run(`UPDATE ${STAGE} AS s SET tied = 1 WHERE ${tied}`, number);
+    }
+    const those = `grp = ? AND ${stands ? 'letter IS NULL' : 'tied = 1'}`;
+    const each = `SELECT idx, op, wire AS row_id, json(r) AS row FROM ${STAGE} WHERE ${those}`;
+    this.#letters.unknownColumns.keep(several ? greatestOfEach(those) : each, [number], {
       table: table.name,
       columns: extra,
       reason,
       from: delivery.from,
     });
-    const message = shortened(reason);
-    for (const index of this.#indexesOf(number)) {
-      if (!work.letters.has(index)) rejected.push({ index, code: 'unknown-column', message });
-    }
-    if (!delivery.wantLetters) return;
-    const kept = `SELECT op, wire FROM ${STAGE} WHERE grp = ? AND tied = 1 ORDER BY idx`;
+    if (!delivery.wantLetters) return { reason, rows: [] };
+    const kept = `SELECT op, wire FROM ${STAGE} WHERE ${those} ORDER BY idx`;
     const rows = this.#db.all<{ op: Op; wire: string }>(kept, number);
-    const refs = rows.map(({ op, wire }) => ({ op, table: table.name, id: wire }));
-    if (refs.length > 0) tell('unknown-column', reason, refs);
+    return { reason, rows: rows.map(({ op, wire }) => ({ op, table: table.name, id: wire })) };
   }
 
   /** As one text: a thousand lines of one number each would cost more than all that is done with them. */
-  #indexesOf(group: number): number[] {
+  #indexesOf(group: Group, { won }: Work, { count }: BatchDocument): number[] {
+    const { number, size } = group;
+    if (won.has(group) && size === count) return Array.from({ length: count }, (_, index) => index);
     const sql = `SELECT json_group_array(idx ORDER BY idx) AS indexes FROM ${STAGE} WHERE grp = ?`;
-    return JSON.parse(String(this.#db.get(sql, group)?.indexes));
+    return JSON.parse(String(this.#db.get(sql, number)?.indexes));
   }
 
   /** The changes of the given indexes, as letters keep them. */
   *#contents(document: BatchDocument, letters: Map<number, Reason>): Generator<[number, LetterContent]> {
     if (letters.size === 0) return;
-    const indexes = JSON.stringify([...letters.keys()].sort((a, b) => a - b));
-    this.#db.run(`UPDATE ${STAGE} SET letter = 1 WHERE idx IN (SELECT value FROM json_each(?))`, indexes);
     const found = this.#db.all<LetterContent & { idx: number }>(
       `SELECT idx, change, op, "table", "row", coalesce(id, old_id) AS rowId FROM (SELECT idx, change, ` +
         `CAST(c ->> '$.op' AS TEXT) AS op, CAST(c ->> '$.table' AS TEXT) AS "table", c -> '$.row' AS "row", ` +
@@ -157,25 +170,36 @@ export class Report {
    * aside; so does a row-less DELETE.
    */
   #count(work: Work, wantRows: boolean): { applied: number; rows: RowRef[] } {
-    const rowless = work.sorted.rowless.filter(({ idx }) => !work.letters.has(idx));
-    const standing = `SELECT idx, op, tbl, wire, letter, max(placed) OVER (PARTITION BY tbl, id) AS stands FROM ${STAGE} WHERE grp IS NOT NULL`;
-    const counted = 'WHERE stands = 1 AND letter IS NULL';
-    const counting = this.#db.get(`SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND letter IS NULL LIMIT 1`);
-    if (!wantRows && !counting) return { applied: rowless.length, rows: [] };
+    const { groups, rowless: all } = work.sorted;
+    const rowless = all.filter(({ idx }) => !work.letters.has(idx));
+    // What brings a column that is not here is rejected, though it may be what stands.
+    const counted = `grp IS NOT NULL AND letter IS NULL AND NOT ${isAmong(groups.filter(isBeyond))}`;
     if (!wantRows) {
-      const unsettled = this.#db.get(
-        `SELECT 1 AS n FROM ${STAGE} WHERE grp IS NOT NULL AND placed IS NULL AND letter IS NULL LIMIT 1`,
-      );
-      const from = unsettled ? `(${standing}) ${counted}` : `${STAGE} WHERE grp IS NOT NULL AND letter IS NULL`;
+      const first = (where: string): unknown => this.#db.get(`SELECT 1 AS n FROM ${STAGE} WHERE ${where} LIMIT 1`);
+      if (!first(counted)) return { applied: rowless.length, rows: [] };
+      const from = first(`${counted} AND NOT ${isPlaced(work)}`)
+        ? `${standing(work)} AND ${counted}`
+        : `${STAGE} WHERE ${counted}`;
       return { applied: rowless.length + Number(this.#db.get(`SELECT count(*) AS n FROM ${from}`)?.n), rows: [] };
     }
     const found = this.#db.all<RowRef & { idx: number }>(
-      `SELECT idx, op, tbl AS "table", wire AS id FROM (${standing}) ${counted} ORDER BY idx`,
+      `SELECT idx, op, tbl AS "table", wire AS id FROM ${standing(work)} AND ${counted} ORDER BY idx`,
     );
     for (const { idx, plan } of rowless) found.push({ idx, op: plan.op, table: plan.table.name, id: plan.id });
     const rows = found.sort((a, b) => a.idx - b.idx).map(({ op, table, id }) => ({ op, table, id }));
     return { applied: rows.length, rows };
   }
+}
+
+/** Has it brought columns that are not here? */
+function isBeyond({ extra }: Group): boolean {
+  return extra.length > 0;
+}
+
+/** The changes of rows whose newest version in this batch is the one that stands. */
+function standing(work: Work): string {
+  const stands = `max(${isPlaced(work)}) OVER (PARTITION BY tbl, id) AS stands`;
+  return `(SELECT idx, op, tbl, wire, letter, grp, ${stands} FROM ${STAGE} WHERE grp IS NOT NULL) WHERE stands = 1`;
 }
 
 /** A change `s` whose time is that of the row, wherever the row is. */

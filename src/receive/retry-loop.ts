@@ -1,9 +1,8 @@
 /** The slow loop beside the fast ones: most of what could not be applied becomes possible by itself. */
 import type { Registry } from '../capture/registry.ts';
 import type { Clock } from '../clock.ts';
-import { RowcastError } from '../errors.ts';
+import { asFailure, RowcastError } from '../errors.ts';
 import type { Emitter, RowcastEvents } from '../events.ts';
-import { asFailure } from './answer.ts';
 import type { Retry } from './retry.ts';
 
 /** How often letters are tried again: every second at first, every minute when nothing has come of it. */
@@ -117,6 +116,7 @@ export class RetryLoop {
 
   /** A lock, or a transaction of the application: it will be tried again, and there is nothing to tell. */
   #report(error: unknown): void {
-    if (!(error instanceof RowcastError)) this.#events.emit('error', asFailure(error));
+    if (!(error instanceof RowcastError))
+      this.#events.emit('error', asFailure('letters could not be tried again', error));
   }
 }

@@ -1,7 +1,7 @@
 /** Second chances: dead letters tried again, by hand, because the schema has caught up, or because time has passed. */
 
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetter, DeadLetters, Waiting } from '../dead-letters.ts';
+import type { DeadLetter, DeadLetters, Waiting } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
@@ -12,8 +12,24 @@ import type { Applied, Applier } from './apply.ts';
 import { fieldOf, type Shape, type Source, settledUpsertsSql } from './merge.ts';
 import { columnFor, matchKeys } from './plan.ts';
 
-/** What came of a retry. `queued`: on its way to the peers again. `kept`: it failed again and stays a letter. */
-export type RetryResult = { outcome: 'queued' | 'applied' | 'kept'; reason?: string };
+/**
+ * What came of a retry. `queued`: on its way to the peers again. `kept`: it failed again and stays a letter. `gone`: it was
+ * none any more, as when the retry of another letter has brought what it waited for.
+ */
+export type RetryResult = { outcome: 'queued' | 'applied' | 'kept' | 'gone'; reason?: string };
+
+/** The letters of a node, for its caller. */
+export function lettersFor(letters: DeadLetters, retry: Retry, onQueued: () => void) {
+  return {
+    list: (options?: { limit?: number; after?: number }): DeadLetter[] => letters.list(options),
+    retry: (id: number): RetryResult => {
+      const result = retry.one(id);
+      if (result.outcome === 'queued') onQueued();
+      return result;
+    },
+    discard: (id: number): void => letters.discard(id),
+  };
+}
 
 /** Letters in one automatic attempt: a bounded transaction, however many there are. */
 const PAGE = { limit: 200, characters: 256 * 1024 };
@@ -30,6 +46,8 @@ export class Retry {
   readonly #applier: Applier;
   /** The last letter that has been looked at since the schema changed; undefined where all have been. */
   #lookedUpTo: number | undefined;
+  /** Since then, letters about columns that are here have been found to wait for their rows. */
+  #areHidden = false;
   /** The last letter that the automatic attempts at constraints have come to. */
   #triedUpTo = 0;
 
@@ -42,6 +60,7 @@ export class Retry {
 
   /** Tries one letter, whatever it waits for. */
   one(id: number): RetryResult {
+    if (this.#letters.isGone(id)) return { outcome: 'gone' };
     const letter = this.#letters.get(id);
     // What it waits for may have come since the last look at the schema, and then this may be all it takes.
     this.#registry.refresh();
@@ -58,6 +77,8 @@ export class Retry {
   /** From here on letters may be possible that were not before. */
   schemaChanged(): void {
     this.#lookedUpTo = 0;
+    this.#areHidden = false;
+    this.#applier.lateLetters.areWaiting = true;
   }
 
   /** Are there letters left to look at since the schema changed? */
@@ -86,6 +107,7 @@ export class Retry {
       false,
     );
     this.#lookedUpTo = within.length < ids.length ? within.at(-1)?.id : (upTo ?? undefined);
+    this.#applier.lateLetters.areWaiting = this.isBehind || this.#areHidden;
   }
 
   /**
@@ -202,8 +224,10 @@ export class Retry {
     return this.#db.transaction(() =>
       plans.map((plan): RetryResult => {
         const { letter, left } = plan;
-        if (this.#isHidden(plan))
+        if (this.#isHidden(plan)) {
+          this.#areHidden = true;
           return { outcome: 'kept', reason: 'its row is hidden by another; it waits until that changes' };
+        }
         if (this.#stands(plan, 'all')) this.#overwrite(plan);
         this.#fill(plan, '>');
         if (left.length === 0) {

@@ -14,8 +14,8 @@
  * the visible rows stronger, so it ends. Nothing of this is captured: every node comes to the same by itself.
  */
 import { dayOf } from '../capture/floors.ts';
-import type { DeadLetters } from '../dead-letters.ts';
 import type { RowcastEvents } from '../events.ts';
+import type { DeadLetters } from '../letters/dead-letters.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -29,6 +29,8 @@ import { columnFor } from './plan.ts';
 export interface Outcome {
   /** The row, wherever it is now, is as the change says. */
   placed: boolean;
+  /** It was so before. */
+  was?: boolean;
 }
 
 interface Hidden {
@@ -47,6 +49,21 @@ export class UniqueRows {
   constructor(db: Connection, letters: DeadLetters) {
     this.#db = db;
     this.#letters = letters;
+  }
+
+  /**
+   * Makes the mirrors, before any transaction: where one is made in the same, SQLite reads the whole schema anew after every
+   * savepoint that is rolled back, which is 9 ms for each row that another keeps out, and a thousand of them may come at once.
+   */
+  prepare(tables: Table[]): void {
+    for (const table of tables) {
+      if (table.uniques.length === 0 || this.#mirrors.has(table)) continue;
+      try {
+        this.#mirror(table);
+      } catch {
+        // It is made when it is needed, and what is wrong is said then, to whoever needs it.
+      }
+    }
   }
 
   /** Is any row of the table hidden? Without one, nothing here has to be asked. */
@@ -69,7 +86,7 @@ export class UniqueRows {
     const present = mirror.row()?.row;
     const placed = write(mirror.table);
     const now = mirror.row();
-    if (now === undefined || now.row === present) return { placed };
+    if (now === undefined || now.row === present) return { placed, was: placed };
     if (!before && mirror.rivals().length === 0) return undefined;
     this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ${BOUND_ID}`, id);
     this.#hide(table, now);
@@ -202,19 +219,26 @@ export class UniqueRows {
       version,
       row,
     );
+    this.#relist(table, id, { row });
   }
 
   /** True where a letter listed it. */
   #forget(table: Table, id: string): boolean {
-    const where = `WHERE table_name = ? AND row_id = ${BOUND_ID}`;
-    const letter = this.#db.get<{ dead_id: number | null }>(
-      `SELECT dead_id FROM main._hidden ${where}`,
-      table.name,
-      id,
-    );
-    if (letter?.dead_id != null) this.#letters.remove(letter.dead_id);
-    this.#db.run(`DELETE FROM main._hidden ${where}`, table.name, id);
-    return letter?.dead_id != null;
+    const letter = this.#letterOf(table, id);
+    if (letter !== undefined) this.#letters.remove(letter);
+    this.#db.run(`DELETE FROM main._hidden WHERE table_name = ? AND row_id = ${BOUND_ID}`, table.name, id);
+    return letter !== undefined;
+  }
+
+  /** One that is listed already is listed as it is from now on. */
+  #relist(table: Table, id: string, now: { row?: string; reason?: string }): void {
+    const letter = this.#letterOf(table, id);
+    if (letter !== undefined) this.#letters.relistHidden(letter, now);
+  }
+
+  #letterOf(table: Table, id: string): number | undefined {
+    const sql = `SELECT dead_id FROM main._hidden WHERE table_name = ? AND row_id = ${BOUND_ID}`;
+    return this.#db.get<{ dead_id: number | null }>(sql, table.name, id)?.dead_id ?? undefined;
   }
 
   /** A row that the application has written again since it was hidden is newer in its table; one that was deleted is gone. */
@@ -254,6 +278,7 @@ export class UniqueRows {
       table.name,
       id,
     );
+    this.#relist(table, id, { reason: hiddenReason(table, blocker?.id ?? null) });
   }
 
   #hidden(table: Table, id: string): Hidden | undefined {
@@ -318,28 +343,53 @@ function hiddenReason(table: Table, blocker: string | null): string {
 
 /** Rows in the order of their strength, each of them once. */
 class StrongestFirst {
-  readonly #rows = new Map<string, Hidden>();
-  /** Ids with the strongest last; may name some that were taken already. */
-  #order: Hidden[] = [];
+  /** As each was added last. */
+  readonly #rows = new Map<string, Ranked>();
+  /** The strongest last; some were taken or replaced meanwhile. */
+  #order: Ranked[];
 
   constructor(rows: Hidden[]) {
-    this.add(rows);
+    this.#order = rows.map(ranked).sort(byStrength);
+    for (const one of this.#order) this.#rows.set(one.row.id, one);
   }
 
+  /** Each to its place: to sort all of them for a few would take a second for a thousand. */
   add(rows: Hidden[]): void {
-    if (rows.length === 0) return;
-    for (const row of rows) this.#rows.set(row.id, row);
-    this.#order = [...this.#rows.values()].sort(byStrength);
+    for (const row of rows) {
+      const one = ranked(row);
+      this.#rows.set(row.id, one);
+      let [from, to] = [0, this.#order.length];
+      while (from < to) {
+        const middle = (from + to) >> 1;
+        if (byStrength(this.#order[middle] as Ranked, one) > 0) to = middle;
+        else from = middle + 1;
+      }
+      this.#order.splice(from, 0, one);
+    }
   }
 
   take(): Hidden | undefined {
-    const row = this.#order.pop();
-    if (row) this.#rows.delete(row.id);
-    return row;
+    for (let one = this.#order.pop(); one; one = this.#order.pop()) {
+      if (this.#rows.get(one.row.id) !== one) continue;
+      this.#rows.delete(one.row.id);
+      return one.row;
+    }
+    return undefined;
   }
 }
 
-function byStrength(a: Hidden, b: Hidden): number {
-  const [x, y] = [idBytes(a.id), idBytes(b.id)];
-  return a.version - b.version || Number(x.isBlob) - Number(y.isBlob) || Buffer.compare(x.bytes, y.bytes);
+/** A row with its id as it is compared. */
+interface Ranked {
+  row: Hidden;
+  id: ReturnType<typeof idBytes>;
+}
+
+function ranked(row: Hidden): Ranked {
+  return { row, id: idBytes(row.id) };
+}
+
+function byStrength(a: Ranked, b: Ranked): number {
+  return (
+    a.row.version - b.row.version || Number(a.id.isBlob) - Number(b.id.isBlob) || Buffer.compare(a.id.bytes, b.id.bytes)
+  );
 }

@@ -126,11 +126,12 @@ export class UnknownColumnLetters {
 }
 
 /** What a row's letter about unknown columns is known by. */
-function rowPrint(table: string, rowId: string): string {
+export function rowPrint(table: string, rowId: string): string {
   return `unknown-column\n${table}\n${rowId}`;
 }
 
-function timeIn(row: string): string {
+/** The time of a row on the wire. */
+export function timeIn(row: string): string {
   return `(SELECT e.atom FROM json_each(${row}) AS e WHERE lower(e.key) = 'updated_at')`;
 }
 

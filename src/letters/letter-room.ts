@@ -32,14 +32,14 @@ const UNCOUNTED: LetterLimits = { letters: 1_000, bytes: 1024 * 1024 };
 const SENDERS_MAX = 1_000;
 
 export class LetterRoom {
-  readonly #db: Connection;
+  readonly #count: CountLetters;
   readonly #clock: Clock;
   /** What each sender, and all of them together, may still take before there is another count. */
   readonly #left = new Map<string | undefined, LetterLimits>();
   #full: { from: string | undefined; reason: string; at: number } | undefined;
 
-  constructor(db: Connection, clock: Clock) {
-    this.#db = db;
+  constructor(count: CountLetters, clock: Clock) {
+    this.#count = count;
     this.#clock = clock;
   }
 
@@ -77,13 +77,12 @@ export class LetterRoom {
 
   #over(from: string | undefined): { from: string | undefined; reason: string } | undefined {
     const { sender, all } = LETTERS_MAX;
-    const ofSender = this.#count('AND i.peer IS ?', from ?? null);
+    const { ofSender, ofAll } = this.#count(from);
     if (exceeds(ofSender, sender)) {
       this.#left.delete(from);
       const who = from === undefined ? 'senders without an id' : `node ${JSON.stringify(from)}`;
       return { from, reason: `${LEAD} from ${who}: ${REMEDY}` };
     }
-    const ofAll = this.#count('');
     if (exceeds(ofAll, all)) return { from: EVERYBODY, reason: `${LEAD}: ${REMEDY}` };
     if (this.#left.size >= SENDERS_MAX) this.#left.clear();
     this.#left.set(from, halfOf(sender, ofSender));
@@ -91,18 +90,31 @@ export class LetterRoom {
     return undefined;
   }
 
-  /** Without the rows that a UNIQUE value hides: their letters only list what is kept elsewhere. */
-  #count(condition: string, ...params: (string | null)[]): LetterLimits {
-    const sql =
-      'SELECT count(*) AS letters, coalesce(sum(octet_length(d.row_data)), 0) + coalesce(sum(octet_length(i.change)), 0) ' +
-      'AS bytes FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ' +
-      `WHERE i.direction = 'in' AND i.code IS NOT 'unique' ${condition}`;
-    return this.#db.get<LetterLimits & Record<string, never>>(sql, ...params) as LetterLimits;
-  }
-
   #refusal(): RowcastError {
     return new RowcastError('TOO_MANY_LETTERS', this.#full?.reason as string);
   }
+}
+
+/** What is kept of one sender, and of all. */
+export type CountLetters = (from: string | undefined) => { ofSender: LetterLimits; ofAll: LetterLimits };
+
+/**
+ * In one pass: it reads them all. Without the rows that a UNIQUE value hides: their letters only list what is kept
+ * elsewhere.
+ */
+export function countLetters(db: Connection): CountLetters {
+  return (from) => {
+    const bytes = 'coalesce(octet_length(d.row_data), 0) + coalesce(octet_length(i.change), 0)';
+    const found = db.get<Record<'letters' | 'bytes' | 'ownLetters' | 'ownBytes', number>>(
+      `SELECT count(*) AS letters, coalesce(sum(bytes), 0) AS bytes, coalesce(sum(own), 0) AS ownLetters, ` +
+        `coalesce(sum(iif(own, bytes, 0)), 0) AS ownBytes FROM (SELECT i.peer IS ? AS own, ${bytes} AS bytes ` +
+        'FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ' +
+        "WHERE i.direction = 'in' AND i.code IS NOT 'unique' LIMIT -1)",
+      from ?? null,
+    );
+    const { letters = 0, bytes: all = 0, ownLetters = 0, ownBytes = 0 } = found ?? {};
+    return { ofSender: { letters: ownLetters, bytes: ownBytes }, ofAll: { letters, bytes: all } };
+  };
 }
 
 /** No node has this id: ids have no spaces. */
