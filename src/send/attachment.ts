@@ -16,6 +16,8 @@ export interface AttachmentOptions {
   /** Those that are configured at the moment. */
   peers: () => string[];
   clock: Clock;
+  /** Changes after this one are still to be told of in this process. */
+  seenUpTo(): number;
   warn(code: string, message: string): void;
 }
 
@@ -34,6 +36,7 @@ export class Attachment {
   /** The others by their configuration: the number last seen, since when it stands, and whether that was said. */
   readonly #others = new Map<string, { beat: number; since: number; told: boolean }>();
   #beatAt = -Infinity;
+  #listed: { peers: string[]; text: string } | undefined;
   /** The peers of its own row: they may change while it is there. */
   #enteredWith: string | undefined;
 
@@ -46,8 +49,15 @@ export class Attachment {
     return this.#o.peers();
   }
 
+  get seenUpTo(): number {
+    return this.#o.seenUpTo();
+  }
+
   get #peers(): string {
-    return JSON.stringify(this.peers.toSorted());
+    const { peers } = this;
+    // Asked with every batch, and the same list for as long as nobody changes it.
+    if (this.#listed?.peers !== peers) this.#listed = { peers, text: JSON.stringify(peers.toSorted()) };
+    return this.#listed.text;
   }
 
   now(): number {

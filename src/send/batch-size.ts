@@ -24,11 +24,12 @@ export interface Answered {
 
 /**
  * From `size`, within `limit`. Down by a quarter and up by an eighth, so that a single long apply (a checkpoint falls
- * on one commit in several) is made good by the next few. A batch that was not full says nothing about a larger one,
- * and one that is larger than `size` was read ahead, before the latest step down.
+ * on one commit in several) is made good by the next few. A batch that was less than half full says nothing about a larger
+ * one, and one that is larger than `size` was read ahead, before the latest step down.
  */
 export function nextBatchSize(size: number, limit: number, { changes, applyMs }: Answered): number {
-  if (applyMs === undefined || (applyMs <= SHORT_MS && changes === size)) {
+  const saysMore = changes <= size && 2 * changes > size;
+  if (applyMs === undefined || (saysMore && (applyMs * size) / changes <= SHORT_MS)) {
     return Math.min(limit, size + Math.max(1, size >> 3));
   }
   if (applyMs <= LONG_MS || changes > size) return size;

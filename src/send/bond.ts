@@ -7,7 +7,8 @@ import { contentDigest } from '../auth/digest.ts';
 import type { Keyring } from '../auth/keys.ts';
 import { type SentRequest, signRequest } from '../auth/requests.ts';
 import type { Clock } from '../clock.ts';
-import { HEALTH_PATH, NODE_ID_HEADER } from '../wire/protocol.ts';
+import { readIntroduction } from '../wire/introduction.ts';
+import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Pins } from './pins.ts';
 import type { Ask } from './transport.ts';
 
@@ -126,6 +127,10 @@ export class Bond {
     if (verified.kind === 'unsigned' && !this.#mustSign) return onAnswer?.(header(NODE_ID_HEADER));
     if (verified.kind === 'unsigned') throw new NotProven(`HTTP ${status} without a signature`);
     if (verified.kind === 'forged') throw new NotProven(`HTTP ${status} that is not believed, ${verified.reason}`);
+    const introduced = readIntroduction(header(ROWCAST_HEADER))?.id ?? verified.nodeId;
+    if (introduced !== verified.nodeId) {
+      throw new NotProven(`node ${JSON.stringify(verified.nodeId)} answers, and introduces another`);
+    }
     const objection = await pins.objection(peer, verified.nodeId);
     if (objection !== undefined) throw new NotProven(objection);
     this.#proven = true;

@@ -57,6 +57,11 @@ export class Bonds {
     return this.of(peer).isExempt ? undefined : this.keyring.rightsOf(this.#pins.idAt(peer) ?? '');
   }
 
+  /** Another process has seen the key of this node there. */
+  remember(peer: string, id: string): void {
+    this.#pins.remember(peer, id);
+  }
+
   /** It is none of the peers any more. */
   forget(peer: string): void {
     this.#bonds.delete(peer);

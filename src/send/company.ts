@@ -3,20 +3,24 @@
  * is gone is passed on; and where it is itself a copy, it takes an identity of its own.
  */
 import type { Clock } from '../clock.ts';
+import type { Nodes } from '../compare/ledger.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import { type Finding, Identity, isNews, type Other } from '../identity/identity.ts';
-import { note } from '../identity/last-heard.ts';
+import { note, noted } from '../identity/last-heard.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
+import { OF_ANY_ATTACHMENT } from './attachment.ts';
 import {
   AT_URLS,
+  beginRunsAnew,
   beginSeed,
   compareAllPeers,
   movePeer,
   noteDatabase,
   noteRemoved,
+  passOnOfStrangers,
   peersOf,
   peersThatMayBe,
   stateOf,
@@ -28,10 +32,14 @@ export interface CompanyOptions {
   id: string;
   random: () => number;
   clock: Clock;
+  /** What is dated further ahead is not let in. */
+  maxAheadMs: number;
   events: Emitter;
-  /** All that was captured here before has reached every peer. */
-  low(): number;
+  /** All that was captured here before has reached every peer, as a database with this `inc` is told. */
+  low(to: string | null | undefined): number;
   warn(code: string, message: string): void;
+  /** Another state of the file, or another file, was put under this process: what it holds of it in memory is worth nothing. */
+  onAnotherFile(): void;
 }
 
 /** A peer is asked who it is, because of what others say, at most once in so long: anybody can say anything. */
@@ -52,7 +60,11 @@ export class NodeCompany {
   constructor(db: Connection, options: CompanyOptions) {
     this.#db = db;
     this.#o = options;
-    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS });
+    this.#identity = new Identity(db, {
+      ...options,
+      atUrls: AT_URLS,
+      anotherFile: () => beginRunsAnew(db, options.random()),
+    });
   }
 
   /** A new attach. */
@@ -74,13 +86,23 @@ export class NodeCompany {
     return this.#identity.others();
   }
 
+  /** Whoever may have brought something here. Nobody waits for one that was forgotten, or for which nothing is kept. */
+  nodes(): Nodes {
+    const others = this.others();
+    const left = leftDatabases(this.#db);
+    const isAwaited = ({ id, inc, heardAt = Number.NEGATIVE_INFINITY }: Other): boolean =>
+      !left.has(inc) && (noted(this.#db, 'forgotten', id) ?? Number.NEGATIVE_INFINITY) <= heardAt;
+    const idsOf = (some: Other[]): string[] => some.map(({ id }) => id);
+    return { self: this.#o.id, heard: idsOf(others), awaited: idsOf(others.filter(isAwaited)) };
+  }
+
   /** As the ship loop of one peer knows it. */
   of(peer: string): Company {
     const company = this;
     return {
       introduction: () => this.introduction(peer),
       get isKnown() {
-        return company.#knows(peer);
+        return company.knows(peer);
       },
       objection: (said) => this.#objection(peer, said),
       heard: (said) => {
@@ -94,25 +116,34 @@ export class NodeCompany {
    * Among nodes that introduce themselves, each peer is asked, whatever is known of it: one that has lost everything has
    * nothing to send, and whoever has nothing for it would never hear of it.
    */
-  #knows(peer: string): boolean {
+  knows(peer: string): boolean {
     try {
-      return stateOf(this.#db, peer).inc !== null || this.#identity.knowsOthers();
+      return this.#identity.knowsOthers() || stateOf(this.#db, peer).inc !== null;
     } catch {
       return false;
     }
   }
 
+  /** Is the file what it was when this process last saw it? In a transaction, of which that is then true. */
+  get isSameFile(): boolean {
+    return this.#identity.isSameFile;
+  }
+
   /** With a request to a peer. */
   introduction(peer: string): string {
+    this.look();
     return this.#identity.introduction(stateOf(this.#db, peer).inc);
   }
 
-  /** With the answer to a request. Undefined to a plain peer, and where the database cannot be read. */
+  /**
+   * With the answer to a request, which was taken note of before. Undefined to a plain peer, and where the database cannot be
+   * read.
+   */
   introductionTo(said: string | undefined): string | undefined {
     const sender = readIntroduction(said);
     if (!sender) return undefined;
     try {
-      return this.#identity.introduction(sender.inc);
+      return this.#identity.introduction(sender.inc, 'tabular');
     } catch {
       return undefined;
     }
@@ -172,15 +203,31 @@ export class NodeCompany {
       // Asked how it is, the other one of two has answered: its acknowledgements are objected to.
       if (this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now())) return false;
       this.#replace(peer, before, finding);
+    } else if (!finding.wentBack && !finding.compareAll) {
+      return true;
     }
     return stateOf(this.#db, peer).run === current;
   }
 
-  /** After the transaction in which something was heard, and before anything more is said. */
-  settle(): void {
-    for (const tell of this.#told) tell();
+  /** At the end of what is only a part of a transaction: what is to be told when that is committed. */
+  untold(): (() => void)[] {
+    const told = this.#told;
     this.#told = [];
-    if (!this.#identity.renew()) return;
+    return told;
+  }
+
+  /** After the transaction in which something was heard, and before anything more is said. */
+  settle(told = this.untold()): void {
+    for (const tell of told) tell();
+    this.look();
+  }
+
+  /** Takes another identity where it has to, and lets go of what is not true of this file. */
+  look(): void {
+    const renewal = this.#identity.renew();
+    if (renewal === 'none') return;
+    if (renewal !== 'renewed') this.#o.onAnotherFile();
+    if (renewal === 'elsewhere') return;
     // Whoever hears of the new one may ask in its turn, and finds out then.
     for (const peer of peersThatMayBe(this.#db)) this.#toAsk.add(peer);
     this.#o.events.emit('restored', {});
@@ -190,7 +237,7 @@ export class NodeCompany {
     const { id, inc, wentBack, doubtful, compareAll } = finding;
     const now = this.#o.clock.now();
     const peers = wentBack && !doubtful ? peersOf(this.#db, inc) : [];
-    for (const peer of peers) beginSeed(this.#db, peer, now);
+    for (const peer of peers) beginSeed(this.#db, peer, now, 'restored');
     if (wentBack && !doubtful) this.#tell('peer-restored', { id, peers });
     if (!compareAll) return;
     compareAllPeers(this.#db, now, peers);
@@ -206,9 +253,10 @@ export class NodeCompany {
   #adopt(peer: string, { inc, kind, wentBack }: Finding): void {
     const now = this.#o.clock.now();
     noteDatabase(this.#db, peer, inc);
-    if (wentBack) beginSeed(this.#db, peer, now);
+    if (wentBack) beginSeed(this.#db, peer, now, 'restored');
     else if (kind === 'same' || kind === 'restarted') movePeer(this.#db, inc, peer, now);
     noteRemoved(this.#db, now);
+    passOnOfStrangers(this.#db, now);
   }
 
   #replace(peer: string, before: string, { id, inc }: Finding): void {
@@ -217,22 +265,27 @@ export class NodeCompany {
     noteDatabase(this.#db, peer, inc);
     // Nobody waits for the one before; where it is elsewhere, it is heard again, and counts again.
     for (const other of this.#identity.others()) if (other.inc === before) note(this.#db, 'forgotten', other.id, now);
-    beginSeed(this.#db, peer, now);
+    beginSeed(this.#db, peer, now, 'replaced');
+    // What the one before had brought here, it may have brought to nobody else.
+    compareAllPeers(this.#db, now, [peer]);
     this.#tell('peer-replaced', { peer, id });
   }
 
   #objection(peer: string, said: string): string | undefined {
-    const { inc } = stateOf(this.#db, peer);
+    if (!this.#isAnother(peer, said)) return undefined;
     const finding = this.#identity.look(said);
-    if (inc === null || !finding || finding.inc === inc) return undefined;
-    return this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now()) ? TWO_DATABASES : undefined;
+    return finding && this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now()) ? TWO_DATABASES : undefined;
   }
 
   /** What another database than that of the peer says of its rows is nothing to go by. */
   another(peer: string, said: string): string | undefined {
+    return this.#isAnother(peer, said) ? ANOTHER_DATABASE : undefined;
+  }
+
+  #isAnother(peer: string, said: string): boolean {
     const { inc } = stateOf(this.#db, peer);
-    const finding = this.#identity.look(said);
-    return inc === null || !finding || finding.inc === inc ? undefined : ANOTHER_DATABASE;
+    const speaker = readIntroduction(said)?.inc;
+    return inc !== null && speaker !== undefined && speaker !== inc;
   }
 
   #isOurselves(peer: string): void {
@@ -244,4 +297,14 @@ export class NodeCompany {
   #tell<E extends EventName>(name: E, event: RowcastEvents[E]): void {
     this.#told.push(() => this.#o.events.emit(name, event));
   }
+}
+
+/** Databases for which nothing is kept: they were peers once, or are away for so long that they count as stale. */
+export function leftDatabases(db: Connection): Set<string> {
+  const inUse = `stale IS NOT 1 AND ${OF_ANY_ATTACHMENT}`;
+  const rows = db.all<{ inc: string }>(
+    'SELECT inc FROM main._peer_state WHERE inc IS NOT NULL EXCEPT ' +
+      `SELECT inc FROM main._peer_state WHERE ${inUse}`,
+  );
+  return new Set(rows.map(({ inc }) => inc));
 }

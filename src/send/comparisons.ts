@@ -10,7 +10,7 @@ import { SqliteLedger } from '../compare/sqlite-ledger.ts';
 import { eventOf, Verifier } from '../compare/verifier.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import type { CheckedConfig } from '../config.ts';
-import { messageOf, RowcastError } from '../errors.ts';
+import { asFailure } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -34,7 +34,7 @@ export interface ComparisonsOptions {
   random: () => number;
   fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post>;
   /** What this node says of itself to a peer, and which database that peer is. */
-  company: Pick<NodeCompany, 'introduction' | 'another'>;
+  company: Pick<NodeCompany, 'introduction' | 'another' | 'nodes'>;
   /** Where there are keys. */
   bond(peer: string): Bond | undefined;
   /** Those that are configured at the moment. */
@@ -61,6 +61,7 @@ export class Comparisons {
       tables: () => this.#tables(),
       version: (table, alias) => (hasAnyStamps(db) ? versionOf(table, alias) : `${alias}.${quote(table.updatedAt)}`),
       watermark: (other) => this.#deliveredTo(other),
+      nodes: () => options.company.nodes(),
     });
     this.#answers = new Answers(this.ledger, clock, stopped);
     this.#verifier = this.#verifying();
@@ -138,7 +139,7 @@ export class Comparisons {
       random: this.#o.random,
       ...config.verify,
       onDone: (result) => events.emit('verify-done', eventOf(result)),
-      onError: (error) => events.emit('error', asFailure(error)),
+      onError: (error) => events.emit('error', asFailure('comparing failed', error)),
       stopped,
     });
   }
@@ -158,9 +159,4 @@ export class Comparisons {
     const untold = peers.filter((peer) => !told.has(peer)).map((peer) => deliveredUpTo(this.#db, peer) ?? -1);
     return untold.length === 0 ? undefined : Math.min(...untold);
   }
-}
-
-function asFailure(cause: unknown): RowcastError {
-  if (cause instanceof RowcastError) return cause;
-  return new RowcastError('DATABASE_FAILED', `comparing failed: ${messageOf(cause)}`, { cause });
 }

@@ -4,16 +4,21 @@
  */
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
+import { readIntroduction } from '../wire/introduction.ts';
+import { writeOrigins } from '../wire/origins.ts';
 import {
   ACCEPT_HEADER,
   ANY_ORDER_HEADER,
   APPLY_MS_HEADER,
   HEALTH_PATH,
+  ORIGINS_HEADER,
   ROWCAST_HEADER,
   SEND_AGAIN_HEADER,
 } from '../wire/protocol.ts';
+import { tabularForm } from '../wire/tabular.ts';
 import type { Bond } from './bond.ts';
 import { Link, type Packed, plain } from './link.ts';
+import type { Places } from './places.ts';
 import { askHealth, NoAnswer, nodeIdOf, type PeerAnswer, postBatch } from './request.ts';
 import type { Company, Shipment } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
@@ -52,9 +57,13 @@ export interface CourierOptions {
   pace: { readonly requestTimeoutMs: number };
   /** Where there are keys. */
   bond?: Bond | undefined;
+  /** Where requests wait for their turn. */
+  places?: Places | undefined;
   /** Aborted when nothing more is to be sent; it ends what is on its way. */
   stopped: AbortSignal;
   onAttempt(attempt: Attempt): void;
+  /** Where somebody wants to know that a batch is under way and nothing was heard of the peer for so long. */
+  silence?: { ms: number; tell(): void } | undefined;
 }
 
 /** What asking for `/health` has brought: `unknown` is an answer that says neither. */
@@ -85,6 +94,11 @@ export class Courier<P> {
   #secondFailures = 0;
   /** Its latest acknowledgement carried headers of ours. */
   #isRowcast = false;
+  /** Its latest acknowledgement came without an introduction. */
+  #isPlain = false;
+  /** Its latest answer said that it reads the tabular form. */
+  #saysTabular = false;
+  #refusesTabular = false;
   /** It has no `/health`. */
   #withoutHealth = false;
   #answeredAt = 0;
@@ -113,23 +127,35 @@ export class Courier<P> {
     return this.#isRowcast;
   }
 
+  get #readsTabular(): boolean {
+    return this.#saysTabular && !this.#refusesTabular;
+  }
+
   /** Resolves when the request is on its way: what comes next may keep the event loop for some milliseconds. */
   async begin(shipment: Shipment<P>, attempt: number, place: 'first' | 'second'): Promise<Sent<P>> {
-    const packed = await this.#link.pack(shipment.body, attempt);
+    const packed = await this.#pack(shipment, attempt);
     const request = new AbortController();
-    const verdict = this.#post(shipment, packed, request.signal, place);
+    const verdict = this.#inTurn(() => this.#post(shipment, packed, request.signal, place));
     if (attempt === 0) await this.#o.untilSent();
     return { shipment, packed, verdict, withdraw: () => request.abort() };
   }
 
+  /** What did not arrive in another form is tried in the plain one: the form may be what stands in the way. */
+  async #pack({ body, count }: Shipment<P>, attempt: number): Promise<Packed> {
+    const tabular = this.#readsTabular && attempt === 0 ? tabularForm(body, count) : undefined;
+    const packed = await this.#link.pack(tabular ?? body, attempt);
+    return tabular ? { ...packed, isTabular: true } : packed;
+  }
+
   /** As it is, uncompressed, until there is an answer. */
   send(shipment: Shipment<P>): Promise<Verdict> {
-    return this.#post(shipment, plain(shipment.body), undefined, 'first');
+    return this.#inTurn(() => this.#post(shipment, plain(shipment.body), undefined, 'first'));
   }
 
   /** Not the changes may be to blame for a refusal but how they were sent. */
-  refusedCompressed(): void {
-    this.#link.refused();
+  refusedAs({ gzip, isTabular }: Packed): void {
+    if (gzip) this.#link.refused();
+    if (isTabular) this.#refusesTabular = true;
   }
 
   /** Asks the peer how it is. */
@@ -156,16 +182,21 @@ export class Courier<P> {
     }
   }
 
+  #inTurn(post: () => Promise<Verdict>): Promise<Verdict> {
+    return this.#o.places ? this.#o.places.pass(post) : post();
+  }
+
   async #post(
     shipment: Shipment<P>,
     packed: Packed,
     withdrawn: AbortSignal | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
-    const { nodeId, peer, company, fetch, clock, stopped, bond } = this.#o;
+    const { nodeId, peer, company, fetch, clock, stopped, bond, silence } = this.#o;
     const { requestTimeoutMs: timeoutMs } = this.#o.pace;
     const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
-    const headers = { ...packed.headers, ...asks };
+    const told = shipment.origins && !this.#isPlain ? { [ORIGINS_HEADER]: writeOrigins(shipment.origins) } : {};
+    const headers = { ...packed.headers, ...asks, ...told };
     const began = clock.now();
     let verdict: Verdict;
     try {
@@ -176,6 +207,7 @@ export class Courier<P> {
         timeoutMs,
         stopped,
         bond,
+        silence: silence && { afterMs: this.#untilSilent(silence.ms), tell: silence.tell },
         ...(withdrawn && { withdrawn }),
       });
       verdict = await this.#weighed(
@@ -202,6 +234,12 @@ export class Courier<P> {
     return verdict;
   }
 
+  /** Of a peer that has never answered, or not for longer, from now on. */
+  #untilSilent(ms: number): number {
+    const left = ms - (this.#o.clock.now() - this.#answeredAt);
+    return left > 0 ? left : ms;
+  }
+
   /** An acknowledgement with the word of who gives it; worth nothing where that one is not who it should be. */
   async #weighed(verdict: Verdict, answer: PeerAnswer): Promise<Verdict> {
     const said = answer.header(ROWCAST_HEADER);
@@ -217,15 +255,19 @@ export class Courier<P> {
     this.#answeredAt = now;
     const accepts = answer.header(ACCEPT_HEADER);
     this.#link.heard(accepts);
+    this.#saysTabular = readIntroduction(answer.header(ROWCAST_HEADER))?.reads === 'tabular';
     const acked = verdict.kind === 'acked';
     const anyOrder = answer.header(ANY_ORDER_HEADER) === '1';
     this.#swift = acked && anyOrder && ms <= SWIFT * this.#o.pace.requestTimeoutMs;
     if (place === 'second') this.#secondFailures = acked ? 0 : this.#secondFailures + 1;
     if (verdict.kind === 'acked') {
+      this.#isPlain = answer.header(ROWCAST_HEADER) === null;
       this.#isRowcast = anyOrder || accepts === 'gzip' || verdict.applyMs !== undefined;
       this.#link.acked(packed, ms, verdict.applyMs);
     } else {
       this.#link.failed(packed);
+      // Who refuses the plain form as well has not refused the other one for its form.
+      if (verdict.kind === 'refused' && !packed.isTabular) this.#refusesTabular = false;
     }
   }
 }

@@ -3,6 +3,9 @@
  * rows and shrinks them to between a quarter and a tenth. Every answer of a peer says whether it reads gzip (RFC 7694),
  * and the sender measures the link itself. Nothing is agreed on beforehand: a peer that knows nothing of this gets
  * plain bodies.
+ *
+ * A busy machine looks like a slow link, and there compression makes it busier still. So a few slow answers are not enough,
+ * and the first compressed bodies are a trial: where they were not much faster, it is not their length that takes time.
  */
 import { type Bytes, compressed } from '../wire/gzip.ts';
 
@@ -19,8 +22,17 @@ const SLOW_BYTES_PER_MS = 5_000;
 /** A shorter way than this is not worth shortening, and may be a timer or a busy machine instead of a link. */
 const WAY_MS_MIN = 12;
 
-/** One slow answer may be a stall; two are a link. */
+/** One slow answer may be a stall. Several in a row are taken for a link when they took this long together. */
 const SLOW_ANSWERS = 2;
+const SLOW_MS = 200;
+
+/** After so many compressed bodies it is asked whether they were that much faster than the plain ones before. */
+const TRIAL_BODIES = 4;
+const TRIAL_FASTER = 2;
+
+/** After a trial that has failed, so many plain bodies go before the next; then twice as many. */
+const TRIAL_AFTER = 64;
+const TRIAL_AFTER_MAX = 4_096;
 
 /** After this many compressed bodies, a plain one shows whether the link is still slow; then after twice as many. */
 const PROBE_AFTER = 64;
@@ -36,11 +48,33 @@ const COMPRESSED_FAILURES_MAX = 3;
 export interface Packed {
   body: Bytes;
   gzip: boolean;
+  /** Bytes of the body before it was compressed. */
+  size: number;
+  /** It is in the tabular form. */
+  isTabular?: true;
   headers: Record<string, string>;
 }
 
 export function plain(body: Bytes): Packed {
-  return { body, gzip: false, headers: {} };
+  return { body, gzip: false, size: body.byteLength, headers: {} };
+}
+
+/** Answers in a row: how many, to how many bytes before any compression, in how many milliseconds. */
+class Way {
+  answers = 0;
+  ms = 0;
+  #bytes = 0;
+
+  add(bytes: number, ms: number): void {
+    this.answers += 1;
+    this.#bytes += bytes;
+    this.ms += Math.max(ms, 0);
+  }
+
+  /** Did as many bytes take it no more than that part of the time? */
+  isFaster(times: number, than: Way): boolean {
+    return this.ms * times * than.#bytes <= than.ms * this.#bytes;
+  }
 }
 
 /** What the sender knows of the way to one peer, and whether that earns compression. */
@@ -48,7 +82,12 @@ export class Link {
   #announced = false;
   #off = false;
   /** Slow answers to plain bodies, in a row. */
-  #slow = 0;
+  #slow = new Way();
+  /** Answers to compressed bodies since the last plain one. */
+  #trial = new Way();
+  /** Plain bodies until compression may be tried again, and how many there will be after the next trial that fails. */
+  #untilTrial = 0;
+  #trialAfter = TRIAL_AFTER;
   /** Compressed bodies since the last plain one, and how many there may be. */
   #compressed = 0;
   #probeAfter = PROBE_AFTER;
@@ -58,7 +97,7 @@ export class Link {
 
   /** As the latest plain body of some size has shown. */
   get isSlow(): boolean {
-    return this.#slow > 0;
+    return this.#slow.answers > 0;
   }
 
   /** A body as it is to be sent in its attempt number `attempt`, from 0; never larger than it was. */
@@ -66,7 +105,7 @@ export class Link {
     if (!this.#earns(body, attempt)) return plain(body);
     const smaller = await compressed(body);
     if (!smaller || smaller.byteLength >= body.byteLength) return plain(body);
-    return { body: smaller, gzip: true, headers: { 'content-encoding': 'gzip' } };
+    return { body: smaller, gzip: true, size: body.byteLength, headers: { 'content-encoding': 'gzip' } };
   }
 
   /** Any complete answer: whether the peer reads gzip is what its latest one says. */
@@ -75,10 +114,11 @@ export class Link {
   }
 
   /** A body was acknowledged `ms` after it was sent; `applyMs` of that are the peer's own. */
-  acked({ body, gzip }: Packed, ms: number, applyMs = 0): void {
+  acked({ body, gzip, size }: Packed, ms: number, applyMs = 0): void {
     if (gzip) {
       this.#compressed += 1;
       this.#compressedFailures = 0;
+      this.#tried(size, ms - applyMs);
     } else if (body.byteLength >= BODY_BYTES_MIN) {
       this.#measured(body.byteLength, ms - applyMs);
     }
@@ -97,7 +137,8 @@ export class Link {
   }
 
   #earns(body: Bytes, attempt: number): boolean {
-    if (this.#off || !this.#announced || body.byteLength < BODY_BYTES_MIN || this.#slow < SLOW_ANSWERS) return false;
+    if (this.#off || !this.#announced || body.byteLength < BODY_BYTES_MIN) return false;
+    if (this.#slow.answers < SLOW_ANSWERS || this.#slow.ms < SLOW_MS || this.#untilTrial > 0) return false;
     // What did not arrive compressed is tried plain, and the other way round: neither may be what stands in the way.
     return attempt % 2 === 0 && this.#compressed < this.#probeAfter;
   }
@@ -106,7 +147,21 @@ export class Link {
     const slow = ms >= WAY_MS_MIN && bytes / ms < SLOW_BYTES_PER_MS;
     if (!slow) this.#probeAfter = PROBE_AFTER;
     else if (this.#compressed >= this.#probeAfter) this.#probeAfter = Math.min(2 * this.#probeAfter, PROBE_AFTER_MAX);
-    this.#slow = slow ? this.#slow + 1 : 0;
+    if (slow) this.#slow.add(bytes, ms);
+    else this.#slow = new Way();
     this.#compressed = 0;
+    this.#trial = new Way();
+    if (this.#untilTrial > 0) this.#untilTrial -= 1;
+  }
+
+  #tried(bytes: number, ms: number): void {
+    this.#trial.add(bytes, ms);
+    if (this.#trial.answers !== TRIAL_BODIES) return;
+    if (this.#trial.isFaster(TRIAL_FASTER, this.#slow)) {
+      this.#trialAfter = TRIAL_AFTER;
+      return;
+    }
+    this.#untilTrial = this.#trialAfter;
+    this.#trialAfter = Math.min(2 * this.#trialAfter, TRIAL_AFTER_MAX);
   }
 }

@@ -3,15 +3,17 @@
 import { adoptForeign, UNUSABLE } from '../capture/adopt.ts';
 import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetters } from '../dead-letters.ts';
 import type { RowRef } from '../events.ts';
+import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import {
+  ALIKE_BASED_SQL,
   ALIKE_SQL,
   alikeBytes,
   alikeParams,
   type BatchLimit,
   type Body,
+  baseSql,
   batchSql,
   batchText,
   changeSql,
@@ -25,6 +27,7 @@ import { exactJson, exactText } from '../wire/exact-text.ts';
 import { encode } from '../wire/values.ts';
 import type { Attachment } from './attachment.ts';
 import type { NodeCompany } from './company.ts';
+import type { Convoy } from './convoy.ts';
 import {
   advancePeer,
   beginSeed,
@@ -50,6 +53,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #peer: string;
   readonly #attachment: Attachment;
   readonly #company: NodeCompany;
+  readonly #convoy: Convoy;
 
   /** A change is kept until every peer of the attachment, and of the others to this file, has it. */
   constructor(
@@ -59,6 +63,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     peer: string,
     attachment: Attachment,
     company: NodeCompany,
+    convoy: Convoy,
   ) {
     this.#db = db;
     this.#registry = registry;
@@ -66,42 +71,62 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#peer = peer;
     this.#attachment = attachment;
     this.#company = company;
+    this.#convoy = convoy;
   }
 
-  next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): PeerShipment | undefined {
+  async next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
     // Tables that were without their triggers are something to send, though no change says so.
     this.#registry.refresh();
+    // One of several peers has it noted with those of the others, and no sooner goes on: so they stay together.
+    const together = this.#isOneOfSeveral;
+    if (acked && together) await this.ack(acked);
+    const unnoted = together ? undefined : acked;
+    const shared = together ? this.#shared(limit, previous) : undefined;
+    if (shared) return shared;
     if (!this.#hasMore(previous)) {
-      if (acked) this.ack(acked);
+      if (unnoted) await this.ack(unnoted);
       return undefined;
     }
-    let shipment: PeerShipment | undefined | 'not-ready' = 'not-ready';
+    let found: Found | undefined | 'not-ready' = 'not-ready';
     // Another process may change the schema between the two; then its writes lack a column, and must not leave yet.
-    while (shipment === 'not-ready') {
+    while (found === 'not-ready') {
       this.#registry.refresh();
       if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
-      shipment = this.#db.transaction(() => this.#readDurably(limit, previous, acked), { durable: true });
+      found = this.#db.transaction(() => this.#readDurably(limit, previous, unnoted), { durable: true });
     }
     this.#company.settle();
-    return shipment && { ...shipment, body: exactText(shipment.body) };
+    if (!found) return undefined;
+    const { after, ...read } = found;
+    const shipment = { ...read, body: exactText(read.body) };
+    if (after !== undefined) this.#convoy.read(shipment.batchId, shipment.body);
+    if (after !== undefined && together) {
+      const { batchId: last, count, body } = shipment;
+      this.#convoy.keep({ after, last, count, body }, this.#spelling);
+    }
+    return shipment;
   }
 
-  ack(shipment: PeerShipment): void {
-    this.#db.transaction(() => this.#advance(shipment));
-    this.#company.settle();
+  async ack(shipment: PeerShipment): Promise<void> {
+    let told: (() => void)[] = [];
+    shipment.counts = false;
+    await this.#convoy.note(() => {
+      this.#advance(shipment);
+      told = this.#company.untold();
+    });
+    for (const tell of told) tell();
   }
 
   setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
       // A refusal is an answer, too: the peer is back. Its seed will come upon what it refuses.
       if (stateOf(this.#db, this.#peer).stale) {
-        this.#advance(shipment);
+        this.#advanceAlone(shipment);
         return [];
       }
       const rows = setAsideChanges(this.#db, this.#letters, shipment, { peer: this.#peer, reason, attempts });
       // Who has refused it has not heard what it asks for; who refuses the question itself cannot be asked.
       const { asks: _, ...refused } = shipment;
-      this.#advance(shipment.count === 0 ? shipment : refused);
+      this.#advanceAlone(shipment.count === 0 ? shipment : refused);
       return rows;
     });
   }
@@ -118,13 +143,33 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     return isJson ? singleChange(this.#db, shipment, index) : undefined;
   }
 
+  /** All on which it depends how changes are spelt, beside themselves. */
+  get #spelling(): string {
+    return `${this.#registry.schemaVersion} ${this.#company.knows(this.#peer)}`;
+  }
+
+  get #isOneOfSeveral(): boolean {
+    return this.#attachment.peers.length > 1;
+  }
+
+  /** What another peer was sent a moment ago, from where this one is. */
+  #shared(limit: BatchLimit, previous: PeerShipment | undefined): PeerShipment | undefined {
+    const { tailFrom, stale, lastAcked, run } = stateOf(this.#db, this.#peer);
+    if (stale || tailFrom !== null) return undefined;
+    const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;
+    const page = this.#convoy.find(after, limit, this.#spelling);
+    if (!page || !this.#attachment.isEntered()) return undefined;
+    const { last, count, body } = page;
+    return { batchId: last, body, count, end: { kind: 'tail', run, changeId: last } };
+  }
+
   #readDurably(
     limit: BatchLimit,
     previous: PeerShipment | undefined,
     acked: PeerShipment | undefined,
-  ): PeerShipment | undefined | 'not-ready' {
+  ): Found | undefined | 'not-ready' {
     if (!this.#registry.isCurrent() || !this.#attachment.isEntered()) return 'not-ready';
-    if (acked) this.#advance(acked);
+    if (acked) this.#advanceAlone(acked);
     const found = this.#read(limit, previous?.end) ?? (previous ? undefined : this.#question());
     if (!found) return undefined;
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
@@ -154,7 +199,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     return this.#db.get('SELECT 1 AS n FROM main._changes WHERE change_id > ? LIMIT 1', after) !== undefined;
   }
 
-  #read(limit: BatchLimit, previous: PeerPosition | undefined): PeerShipment | undefined {
+  #read(limit: BatchLimit, previous: PeerPosition | undefined): Found | undefined {
     const { tailFrom, lastAcked, snapshot, scope, run, stale } = stateOf(this.#db, this.#peer);
     if (stale) return previous ? undefined : this.#knock(limit, run);
     if (tailFrom === null) return this.#readTail(previous?.kind === 'tail' ? previous.changeId : lastAcked, limit);
@@ -164,13 +209,13 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     const batchId = Math.max(1, tailFrom);
     const page = nextPage(this.#db, tables, position, batchId, limit);
     if (page) {
-      return { batchId, body: page.body, count: page.count, end: { kind: 'snapshot', run, position: page.end } };
+      return { ...page, batchId, end: { kind: 'snapshot', run, position: page.end } };
     }
     // The end of the snapshot counts as reached only when its last page is acknowledged.
     if (previous) return undefined;
     this.#listNameless();
     endSnapshot(this.#db, this.#peer, this.#attachment.now());
-    pruneChanges(this.#db, this.#attachment.peers);
+    pruneChanges(this.#db, this.#attachment.peers, this.#attachment.seenUpTo);
     return this.#readTail(stateOf(this.#db, this.#peer).lastAcked, limit);
   }
 
@@ -178,44 +223,45 @@ export class PeerOutbox implements Outbox<PeerPosition> {
    * To a stale peer goes the first row of its seed, and nothing else until it has answered: the seed begins then, because
    * from its beginning on changes are kept for the peer. Where there is no row, there is no need to wait.
    */
-  #knock(limit: BatchLimit, run: number): PeerShipment | undefined {
+  #knock(limit: BatchLimit, run: number): Found | undefined {
     const batchId = Math.max(1, lastChangeId(this.#db));
     const page = nextPage(this.#db, this.#registry.list(), START, batchId, { ...limit, changes: 1 });
-    if (page) return { batchId, body: page.body, count: page.count, end: { kind: 'snapshot', run, position: START } };
-    beginSeed(this.#db, this.#peer, this.#attachment.now());
+    if (page) return { ...page, batchId, end: { kind: 'snapshot', run, position: START } };
+    beginSeed(this.#db, this.#peer, this.#attachment.now(), 'stale');
     return this.#read(limit, undefined);
   }
 
-  #readTail(after: number, limit: BatchLimit): PeerShipment | undefined {
+  #readTail(after: number, most: BatchLimit): Found | undefined {
     // A row that was listed for having none may have got an id by one of these.
     if (this.#letters.hasNameless()) this.#listNameless();
-    const alike = limit.suspect ? undefined : this.#readAlike(after, limit);
+    const upTo = this.#cut(after, most);
+    // What a change has seen is of use to Rowcast alone: among plain peers nothing is sent that was not always sent.
+    const based = this.#company.knows(this.#peer);
+    const alike = most.suspect ? undefined : this.#readAlike(after, upTo, most, based);
     if (alike) return alike;
-    const found = this.#db.get<Serialised>(SERIALISE, after, fitting(this.#db, { ...LINE, params: [after] }, limit));
+    const { line, sql } = based ? BASED : PLAIN;
+    const limit = { ...most, changes: this.#countUpTo(after, upTo, most.changes) };
+    const found = this.#db.get<Serialised>(sql, after, fitting(this.#db, { ...line, params: [after] }, limit));
     if (!found || found.n === 0) return undefined;
     if (found.foreign > 0) {
       adoptForeign(this.#db, this.#registry.list(), { after, upTo: found.last });
-      return this.#readTail(after, limit);
+      return this.#readTail(after, most);
     }
     if (found.nameless > 0) {
       this.#setAsideNameless(after, found.last);
-      return this.#readTail(after, limit);
+      return this.#readTail(after, most);
     }
-    return this.#tail(found.last, found.n, found.body);
+    return this.#tail(after, found);
   }
 
   /** The usual case, at half the cost: the next changes are all writes of one kind to one table, and fit. */
-  #readAlike(after: number, limit: BatchLimit): PeerShipment | undefined {
+  #readAlike(after: number, upTo: number, limit: BatchLimit, keepsJournal: boolean): Found | undefined {
     const first = this.#db.get<{ op: string; tbl: string }>(
       'SELECT op, table_name AS tbl FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT 1',
       after,
     );
     if (typeof first?.tbl !== 'string' || (first.op !== 'INSERT' && first.op !== 'UPDATE')) return undefined;
-    const full = this.#db.get<{ id: number }>(
-      'SELECT change_id AS id FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT 1 OFFSET ?',
-      after,
-      limit.changes - 1,
-    );
+    const based = keepsJournal && first.op === 'UPDATE';
     const found = this.#db.get<{ n: number; last: number; alike: number; bytes: number }>(
       'SELECT count(*) AS n, max(change_id) AS last, sum(octet_length(row_data)) AS bytes, ' +
         'sum(op = ? AND table_name = ? AND row_id IS NOT NULL AND row_data IS NOT NULL) AS alike ' +
@@ -223,24 +269,43 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       first.op,
       first.tbl,
       after,
-      full?.id ?? Number.MAX_SAFE_INTEGER,
+      upTo,
     );
     if (!found || found.alike !== found.n) return undefined;
-    if (found.bytes + found.n * alikeBytes(first.op, first.tbl) > limit.bytes - ENVELOPE_BYTES) return undefined;
+    if (found.bytes + found.n * alikeBytes(first.op, first.tbl, based) > limit.bytes - ENVELOPE_BYTES) return undefined;
     const joined = this.#db.get<{ body: Body }>(
-      `SELECT ${ALIKE_SQL} AS body FROM ` +
-        '(SELECT row_data FROM main._changes WHERE change_id > ? AND change_id <= ? ORDER BY change_id)',
-      ...alikeParams(found.last, first.op, first.tbl),
+      `SELECT ${based ? ALIKE_BASED_SQL : ALIKE_SQL} AS body FROM ` +
+        `(SELECT row_data${based ? ', base' : ''} FROM main._changes ` +
+        'WHERE change_id > ? AND change_id <= ? ORDER BY change_id)',
+      ...alikeParams(found.last, first.op, first.tbl, based),
       after,
       found.last,
     );
-    return joined && this.#tail(found.last, found.n, joined.body);
+    return joined && this.#tail(after, { ...found, ...joined });
   }
 
-  #tail(last: number, count: number, body: Body): PeerShipment {
+  /** The last change of a batch that begins after `after`, as far as their number decides. */
+  #cut(after: number, { changes, suspect }: BatchLimit): number {
+    const full = this.#db.get<{ id: number }>(
+      'SELECT change_id AS id FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT 1 OFFSET ?',
+      after,
+      changes - 1,
+    );
+    if (!full) return Number.MAX_SAFE_INTEGER;
+    const shared = full.id - (full.id % CUT);
+    return shared > after && changes > CUT && !suspect && this.#isOneOfSeveral ? shared : full.id;
+  }
+
+  #countUpTo(after: number, upTo: number, most: number): number {
+    if (upTo === Number.MAX_SAFE_INTEGER) return most;
+    const sql = 'SELECT count(*) AS n FROM main._changes WHERE change_id > ? AND change_id <= ?';
+    return Math.max(1, Number(this.#db.get(sql, after, upTo)?.n));
+  }
+
+  #tail(after: number, { last, n: count, body }: Pick<Serialised, 'last' | 'n' | 'body'>): Found {
     this.#registry.markRead(last);
     const { run } = stateOf(this.#db, this.#peer);
-    return { batchId: last, body, count, end: { kind: 'tail', run, changeId: last } };
+    return { batchId: last, body, count, end: { kind: 'tail', run, changeId: last }, after };
   }
 
   /** A row whose id is NULL has no identity on another node; the application's write stands, and a letter says so. */
@@ -261,16 +326,19 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   #advance(shipment: PeerShipment): void {
     const { end, asks, said } = shipment;
-    shipment.counts = false;
     if (said !== undefined && !this.#company.answered(this.#peer, said, end.run)) return;
     if (asks !== undefined) this.#heard(asks);
-    // Whatever it has answered to: of the changes after that, some may be gone.
-    if (stateOf(this.#db, this.#peer).stale) {
-      beginSeed(this.#db, this.#peer, this.#attachment.now());
-      return;
-    }
     shipment.counts = advancePeer(this.#db, this.#peer, end);
-    if (end.kind === 'tail') pruneChanges(this.#db, this.#attachment.peers);
+    if (shipment.counts || !stateOf(this.#db, this.#peer).stale) return;
+    // Whatever it has answered to: of the changes after that, some may be gone.
+    beginSeed(this.#db, this.#peer, this.#attachment.now(), 'stale');
+  }
+
+  #advanceAlone(shipment: PeerShipment): void {
+    shipment.counts = false;
+    // Otherwise it was read from another state of the file.
+    if (this.#company.isSameFile) this.#advance(shipment);
+    if (shipment.end.kind === 'tail') pruneChanges(this.#db, this.#attachment.peers, this.#attachment.seenUpTo);
   }
 
   /** The peer has been asked; unless more is to be asked meanwhile, that was all. */
@@ -280,6 +348,18 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#db.run('UPDATE main._peer_state SET asks = NULL WHERE peer_url = ?', this.#peer);
   }
 }
+
+/** A shipment as it was read. */
+interface Found extends PeerShipment {
+  /** Of changes: the one before the first of them. */
+  after?: number;
+}
+
+/**
+ * Where a batch is full, it ends at a multiple of this, if it can: peers that came to different places, or take batches of
+ * different sizes, meet again.
+ */
+const CUT = 500;
 
 interface Serialised {
   body: Body;
@@ -295,17 +375,23 @@ interface Serialised {
 const NEXT = 'FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT ?';
 
 /** One of them, as it goes onto the wire. */
-const CHANGE = changeSql({
+const CHANGE = {
   op: 'op',
   table: 'table_name',
   row: "coalesce(row_data, 'null')",
   oldId: `iif(op = 'DELETE', json_quote(${encode('row_id', 'TEXT')}), 'null')`,
-});
+};
 
-const LINE: Omit<Line, 'params'> = { from: NEXT, place: 'change_id', change: CHANGE, bytes: STORED_BYTES };
+const PLAIN = reading(changeSql(CHANGE));
+const BASED = reading(changeSql({ ...CHANGE, more: `iif(op = 'UPDATE', ${baseSql('base')}, '')` }));
 
 /** The whole request body is made by SQLite, as bytes: no row ever becomes a JavaScript object or string. */
-const SERIALISE =
-  `SELECT ${batchSql('max(change_id)')} AS body, max(change_id) AS last, count(*) AS n, sum(nameless) AS nameless, ` +
-  'sum("foreign") AS "foreign" ' +
-  `FROM (SELECT change_id, row_id IS NULL AS nameless, ${UNUSABLE} AS "foreign", ${CHANGE} AS change ${NEXT})`;
+function reading(change: string): { line: Omit<Line, 'params'>; sql: string } {
+  const found = `change_id, row_id IS NULL AS nameless, ${UNUSABLE} AS "foreign", ${change} AS change`;
+  return {
+    line: { from: NEXT, place: 'change_id', change, bytes: STORED_BYTES },
+    sql:
+      `SELECT ${batchSql('max(change_id)')} AS body, max(change_id) AS last, count(*) AS n, ` +
+      `sum(nameless) AS nameless, sum("foreign") AS "foreign" FROM (SELECT ${found} ${NEXT})`,
+  };
+}

@@ -7,6 +7,7 @@ import { exactString } from '../wire/exact-text.ts';
 import { BOUND_ID, idForWire } from '../wire/values.ts';
 import { type Attachment, OF_ANY_ATTACHMENT } from './attachment.ts';
 import { snapshotKey } from './resend.ts';
+import { countSeed, type SeedCause } from './seed-causes.ts';
 import type { SnapshotPosition } from './snapshot.ts';
 
 /**
@@ -65,15 +66,16 @@ export function enrolPeers(
           peer,
           anything ? tail : null,
         );
+        if (anything) countSeed(db, peer, 'new');
       } else if (!state.stale) {
         const missed = (state.tailFrom ?? state.lastAcked) < oldest - 1;
-        if (missed) beginSeed(db, peer, attachment.now());
+        if (missed) beginSeed(db, peer, attachment.now(), 'stale');
       }
       noteSnapshot(db, peer, attachment.now());
     }
     // One that is taken out, and named again later, is a new one: whoever answers there then is kept to.
     db.run(`UPDATE main._peer_state SET pinned = NULL WHERE pinned IS NOT NULL AND NOT (${OF_ANY_ATTACHMENT})`);
-    pruneChanges(db, peers);
+    pruneChanges(db, peers, attachment.seenUpTo);
   });
 }
 
@@ -95,7 +97,8 @@ export function pinPeer(db: Connection, peer: string, id: string): void {
  * Of the changes that a stale peer lacks, some may be gone, and the state has them all: it goes on after the latest. From
  * here on it counts again, so a peer that is still away is left stale.
  */
-export function beginSeed(db: Connection, peer: string, now: number): void {
+export function beginSeed(db: Connection, peer: string, now: number, cause: SeedCause): void {
+  countSeed(db, peer, cause);
   db.run(
     'UPDATE main._peer_state SET ' +
       'tail_from = iif(stale = 1, CAST(? AS INTEGER), coalesce(tail_from, last_acked)), stale = 0, ' +
@@ -115,8 +118,19 @@ export function beginSeed(db: Connection, peer: string, now: number): void {
 export function seedOnceMore(db: Connection, peer: string, now: number): void {
   const { tailFrom, again } = stateOf(db, peer);
   if (tailFrom !== null) db.run('UPDATE main._peer_state SET again = 0 WHERE peer_url = ?', peer);
-  else if (again === null) beginSeed(db, peer, now);
+  else if (again === null) beginSeed(db, peer, now, 'restored');
 }
+
+/**
+ * Another state of the file was put under the process: what is on its way was read from the one before, and may have numbers
+ * that are given again. No answer to it counts: no walk has had the numbers from here on. `chance` is one. In a transaction.
+ */
+export function beginRunsAnew(db: Connection, chance: number): void {
+  const more = 1 + Math.floor(chance * RUNS_APART);
+  db.run('UPDATE main._peer_state SET snapshot_run = coalesce(snapshot_run, 0) + CAST(? AS INTEGER)', more);
+}
+
+const RUNS_APART = 2 ** 40;
 
 /** Begins with a seed that had to wait, where the peer has everything up to the end of the one before. */
 export function beginWaitingSeed(db: Connection, peer: string, now: number): void {
@@ -124,7 +138,7 @@ export function beginWaitingSeed(db: Connection, peer: string, now: number): voi
   if (again === null || tailFrom !== null || stale) return;
   const pending = 'SELECT 1 AS n FROM main._changes WHERE change_id > ? AND change_id <= ? LIMIT 1';
   if (db.get(pending, lastAcked, again)) return;
-  db.transaction(() => beginSeed(db, peer, now));
+  db.transaction(() => beginSeed(db, peer, now, 'restored'));
 }
 
 /**
@@ -205,6 +219,15 @@ export function noteRemoved(db: Connection, now: number): void {
 }
 
 /**
+ * Whoever has brought something here and is at no URL, though every peer has said who it is, may have been at one before
+ * anybody had answered there: then what it brought may be here and nowhere else. In a transaction.
+ */
+export function passOnOfStrangers(db: Connection, now: number): void {
+  if (db.get(`SELECT 1 AS n FROM main._peer_state WHERE inc IS NULL AND ${OF_ANY_ATTACHMENT}`)) return;
+  if (db.get(`SELECT 1 AS n FROM main._names WHERE inc NOT IN (${AT_URLS})`)) compareAllPeers(db, now);
+}
+
+/**
  * The peer is too far behind: nothing is kept for it any more. `since` is how long it has been behind, which nobody will
  * be able to tell once the changes are gone. Inside a transaction.
  */
@@ -241,12 +264,12 @@ export function deliveredUpTo(db: Connection, peer: string): number | undefined 
   return state?.tailFrom == null && state?.again == null ? state?.lastAcked : -1;
 }
 
-/** The peer has everything up to there; false where that was read before its latest seed began. Inside a transaction. */
+/** The peer has all up to there; false where that was read before its latest seed, or it is stale. In a transaction. */
 export function advancePeer(db: Connection, peer: string, end: PeerPosition): boolean {
   if (end.kind === 'snapshot') {
     db.run(
       `UPDATE main._peer_state SET snapshot_table = ?, snapshot_after = ${BOUND_ID} ` +
-        'WHERE peer_url = ? AND snapshot_run = ?',
+        'WHERE peer_url = ? AND snapshot_run = ? AND stale IS NOT 1',
       end.position.section,
       end.position.after,
       peer,
@@ -255,7 +278,7 @@ export function advancePeer(db: Connection, peer: string, end: PeerPosition): bo
   } else {
     db.run(
       'UPDATE main._peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ? AND ' +
-        'coalesce(snapshot_run, 0) = ?',
+        'coalesce(snapshot_run, 0) = ? AND stale IS NOT 1',
       end.changeId,
       peer,
       end.run,
@@ -282,13 +305,17 @@ export const PRUNE_SLICE = 5_000;
 /**
  * Deletes what every peer has, the given ones and those of everybody who is attached to the file: the oldest of it, as
  * much as does not block. A peer that is in no configuration, or stale, holds nothing back. Without any peer everything
- * is kept for the first one. Inside a transaction.
+ * is kept for the first one. What the feed, or a listener in this process (`seenUpTo`), has not seen yet stays as well.
+ * Inside a transaction.
  */
-export function pruneChanges(db: Connection, peers: string[]): void {
+export function pruneChanges(db: Connection, peers: string[], seenUpTo: number): void {
   const slice = `change_id < (SELECT min(change_id) FROM main._changes) + ${PRUNE_SLICE}`;
   const everybodyHas = everybodyHasUpTo(peers);
-  db.run(`DELETE FROM main._changes WHERE change_id <= (${everybodyHas}) AND ${slice}`, ...peers);
+  const seen = `change_id <= min(CAST(? AS INTEGER), ${FEED_HAS_UP_TO})`;
+  db.run(`DELETE FROM main._changes WHERE change_id <= (${everybodyHas}) AND ${slice} AND ${seen}`, ...peers, seenUpTo);
 }
+
+const FEED_HAS_UP_TO = `coalesce((SELECT CAST(value AS INTEGER) FROM main._meta WHERE key = 'feed_upto'), ${Number.MAX_SAFE_INTEGER})`;
 
 /** Is there anything to prune? Cheap, and outside any transaction. */
 export function canPrune(db: Connection, peers: string[]): boolean {

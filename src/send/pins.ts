@@ -33,6 +33,11 @@ export class Pins {
     return this.#o.keyring.idAt(url) ?? this.#kept.get(url);
   }
 
+  /** What was kept elsewhere, of a peer that has come. */
+  remember(url: string, id: string): void {
+    this.#kept.set(url, id);
+  }
+
   /** Somebody has shown the key at this URL before: from then on nothing unsigned is believed of it. */
   hasSigned(url: string): boolean {
     return this.#kept.has(url);

@@ -3,6 +3,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { findState, NOTHING_KNOWN, pausedPeers, START } from './peers.ts';
 import { inScope, snapshotKey } from './resend.ts';
+import { type SeedCause, seedsOf } from './seed-causes.ts';
 import { remainingRows } from './snapshot.ts';
 
 /** What a peer does not have yet. */
@@ -20,6 +21,8 @@ export interface PeerProgress {
   stale: boolean;
   /** Writes here may have gone unseen, and the peer has not yet been asked to send its own rows of those tables. */
   toBeAsked: boolean;
+  /** How often it was given everything, or whole tables, by cause. */
+  seeds: Record<SeedCause, number>;
 }
 
 /**
@@ -48,6 +51,7 @@ export function peerProgress(db: Connection, tables: Table[], peer: string): Pee
     paused: pausedPeers(db).has(peer),
     stale,
     toBeAsked: state.asks !== null,
+    seeds: seedsOf(db, peer),
   };
 }
 

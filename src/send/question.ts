@@ -4,7 +4,8 @@ import { Remote } from '../compare/remote.ts';
 import type { Exchange } from '../compare/verify.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
-import { BATCH_CHANGES_MAX, ROWCAST_HEADER } from '../wire/protocol.ts';
+import { madeByOthers, writeOrigins } from '../wire/origins.ts';
+import { ORIGINS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Bond } from './bond.ts';
 import { type PeerAnswer, postBatch, postQuestion, type RequestOptions } from './request.ts';
 import type { Post } from './transport.ts';
@@ -32,7 +33,7 @@ export function comparing(
 ): { remote: Remote; exchange: Exchange } {
   return {
     remote: new Remote((path, body) => question(asker, peer, path, body, withdrawn)),
-    exchange: { send: (body, batchId) => handOver(asker, peer, body, batchId), take },
+    exchange: { send: (...batch) => handOver(asker, peer, ...batch), take },
   };
 }
 
@@ -61,10 +62,12 @@ async function handOver(
   peer: string,
   body: Body,
   batchId: number,
+  count: number,
 ): Promise<'acked' | 'too-large' | { refused: string }> {
   try {
     const introduction = await asker.introduction(peer);
-    const batch = { nodeId: asker.nodeId, introduction, body, count: BATCH_CHANGES_MAX, headers: {} };
+    const headers = { [ORIGINS_HEADER]: writeOrigins(madeByOthers(count)) };
+    const batch = { nodeId: asker.nodeId, introduction, body, count, headers };
     const verdict = judge(await postBatch(asker.fetch, peer, batch, optionsOf(asker)), batchId);
     return verdict.kind === 'acked' || verdict.kind === 'too-large' ? verdict.kind : { refused: verdict.reason };
   } catch (error) {

@@ -26,6 +26,8 @@ export interface RequestOptions {
   withdrawn?: AbortSignal;
   /** Where there are keys: it signs the request, and has the answer prove what it must. */
   bond?: Bond | undefined;
+  /** Told once where there is no answer after so long; the request goes on. */
+  silence?: { afterMs: number; tell(): void } | undefined;
 }
 
 /** How long an answer may be: it names, at most, each change of the batch with a reason. A longer one is not read. */
@@ -131,8 +133,11 @@ function nodeIdIn(body: string): string | undefined {
   }
 }
 
+/** Why a timer is not needed any more. Without a reason, Node would make an error with a stack for each request. */
+const OVER = 'over';
+
 async function exchange(
-  { clock, timeoutMs, stopped, withdrawn }: RequestOptions,
+  { clock, timeoutMs, stopped, withdrawn, silence }: RequestOptions,
   answerBytes: number,
   send: (signal: AbortSignal) => Promise<BoundedResponse>,
 ): Promise<RawAnswer> {
@@ -147,11 +152,18 @@ async function exchange(
   aborted.catch(() => {});
   const timer = new AbortController();
   let timedOut = false;
-  void clock.sleep(timeoutMs, timer.signal).then(() => {
+  const patience = async (): Promise<void> => {
+    const before = silence && silence.afterMs < timeoutMs ? silence.afterMs : 0;
+    if (silence && before > 0) {
+      await clock.sleep(before, timer.signal);
+      if (!timer.signal.aborted) silence.tell();
+    }
+    await clock.sleep(timeoutMs - before, timer.signal);
     if (timer.signal.aborted) return;
     timedOut = true;
     request.abort();
-  });
+  };
+  void patience();
   try {
     const answering = send(request.signal).then(async (response) => {
       const bytes = await response.bytes(answerBytes);
@@ -162,7 +174,7 @@ async function exchange(
     if (timedOut) throw new NoAnswer(`no answer within ${timeoutMs} ms`, false);
     throw new NoAnswer(explainFailure(error), request.signal.aborted);
   } finally {
-    timer.abort();
+    timer.abort(OVER);
     for (const signal of [stopped, withdrawn]) signal?.removeEventListener('abort', cancel);
   }
 }

@@ -6,6 +6,7 @@ import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
+import { countSeed } from './seed-causes.ts';
 
 /**
  * Every peer is sent these tables, tombstones included, before it is sent further changes; a walk that is under way
@@ -28,6 +29,7 @@ export function resendTables(
       db.run('UPDATE main._peer_state SET again = 0 WHERE peer_url = ?', url);
       continue;
     }
+    countSeed(db, url, 'table');
     // A walk over everything stays one.
     const everything = walking === 1 && scope === null;
     db.run(

@@ -6,6 +6,7 @@ import type { Emitter } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { Attachment } from './attachment.ts';
 import type { BacklogBound } from './backlog.ts';
+import { Convoy, type ConvoyOptions } from './convoy.ts';
 import { flushAll, Loop } from './loop.ts';
 import {
   beginSeed,
@@ -44,16 +45,19 @@ export interface Peers {
   list(): PeerStatus[];
 }
 
-export interface RosterOptions {
-  nodeId: string;
+export interface RosterOptions extends Omit<ConvoyOptions, 'prune'> {
+  /** The node id. */
+  id: string;
   db: Connection;
   registry: Registry;
   clock: Clock;
   events: Emitter;
   bound: BacklogBound;
+  /** Changes after this one are still to be told of in this process. */
+  seenUpTo(): number;
   warn(code: string, message: string): void;
   /** The loop of a peer, not yet started. */
-  shipper(url: string, attachment: Attachment): Shipper;
+  shipper(url: string, attachment: Attachment, convoy: Convoy): Shipper;
   /** It is none of the peers any more. */
   onRemoved(url: string): void;
 }
@@ -61,6 +65,7 @@ export interface RosterOptions {
 export class Roster implements Peers {
   readonly #o: RosterOptions;
   readonly #attachment: Attachment;
+  readonly #convoy: Convoy;
   #urls: string[];
   #loops: Loop[] = [];
   /** The loops of peers that were removed, until they have ended. */
@@ -69,8 +74,10 @@ export class Roster implements Peers {
   constructor(peers: string[], options: RosterOptions) {
     this.#o = options;
     this.#urls = peers;
-    const { db, nodeId, clock, warn } = options;
-    this.#attachment = new Attachment(db, { nodeId, peers: () => this.#urls, clock, warn });
+    const { db, id: nodeId, clock, seenUpTo, warn } = options;
+    this.#attachment = new Attachment(db, { nodeId, peers: () => this.#urls, clock, seenUpTo, warn });
+    const prune = (): void => pruneChanges(db, this.#urls, seenUpTo());
+    this.#convoy = new Convoy(db, { ...options, prune });
   }
 
   get urls(): string[] {
@@ -86,10 +93,20 @@ export class Roster implements Peers {
     enrolPeers(this.#o.db, this.#o.registry, this.#attachment);
   }
 
-  /** At the start: one that was a peer before and is none now may have brought something here and to nobody else. */
+  /**
+   * At the start, and when another process on the file has gone, which may have been this one before a crash: one that was a
+   * peer before and is none now may have brought something here and to nobody else.
+   */
   noteRemoved(): void {
     const { db, clock } = this.#o;
     db.transaction(() => noteRemoved(db, clock.now()));
+  }
+
+  /** Another state of the file is under this process; `besides` is done in a transaction. */
+  beginAnew(besides: () => void): void {
+    this.#convoy.clear();
+    this.#o.registry.remake(besides);
+    this.enrol();
   }
 
   start(): void {
@@ -141,7 +158,7 @@ export class Roster implements Peers {
     const { db, clock } = this.#o;
     db.transaction(() => {
       // A stale one is given everything as it is, when it is back; until then nothing is kept for it.
-      if (!stateOf(db, url).stale) beginSeed(db, url, clock.now());
+      if (!stateOf(db, url).stale) beginSeed(db, url, clock.now(), 'manual');
     });
     shipper.nudge();
   }
@@ -166,11 +183,12 @@ export class Roster implements Peers {
       this.#follow();
       const left = this.#attachment.watch();
       if (left || !this.#attachment.isEntered()) this.enrol();
+      if (left) this.noteRemoved();
     }
     const found = bound.check(this.#away());
     for (const stale of found) events.emit('peer-stale', stale);
     if (isQuiet && found.length === 0) return;
-    if (canPrune(db, this.#urls)) db.transaction(() => pruneChanges(db, this.#urls));
+    if (canPrune(db, this.#urls)) db.transaction(() => pruneChanges(db, this.#urls, this.#o.seenUpTo()));
   }
 
   /** Asks these who they are. */
@@ -197,7 +215,7 @@ export class Roster implements Peers {
   }
 
   #loop(url: string): Loop {
-    return new Loop(url, () => this.#o.shipper(url, this.#attachment), this.#leaving.get(url));
+    return new Loop(url, () => this.#o.shipper(url, this.#attachment, this.#convoy), this.#leaving.get(url));
   }
 
   #find(peer: string): Loop {

@@ -23,6 +23,7 @@ import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { BatchLimit } from '../wire/body.ts';
+import { madeByOthers } from '../wire/origins.ts';
 import { advancePeer, beginWaitingSeed, isBeingSeeded, type PeerPosition, type PeerState, stateOf } from './peers.ts';
 import { inScope } from './resend.ts';
 import type { Outbox, Shipment } from './shipment.ts';
@@ -320,7 +321,10 @@ export class SeedOutbox implements Outbox<PeerPosition> {
         some = some.slice(0, Math.max(1, some.length - rest.length));
         continue;
       }
-      return { ...(count > 0 && { shipment: { batchId, body, count } }), rest: ids.slice(some.length) };
+      return {
+        ...(count > 0 && { shipment: { batchId, body, count, origins: madeByOthers(count) } }),
+        rest: ids.slice(some.length),
+      };
     }
     return { rest: [] };
   }

@@ -1,8 +1,10 @@
 /** A refused shipment taken apart: its changes as dead letters, or one of them alone. */
-import type { DeadLetters, LetterContent } from '../dead-letters.ts';
+
 import type { RowRef } from '../events.ts';
+import type { DeadLetters, LetterContent } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { CHANGES_OF_BODY, singleBody } from '../wire/body.ts';
+import { type Body, CHANGES_OF_BODY, singleBody } from '../wire/body.ts';
+import { originsOf } from '../wire/origins.ts';
 import type { Shipment } from './shipment.ts';
 import type { Forbidden } from './verdict.ts';
 
@@ -24,6 +26,20 @@ interface Found {
   change: string;
 }
 
+/** A change of a body, as letters keep it and as events name it. */
+export interface RefusedChange {
+  content: LetterContent;
+  ref: RowRef;
+}
+
+/** The changes of a body, in its order. */
+export function changesIn(db: Connection, body: Body): RefusedChange[] {
+  return db.all<Found & Record<string, never>>(CHANGES, body).map(({ op, tbl, id, r, change }) => ({
+    content: { op, table: tbl, rowId: id, row: r, change },
+    ref: { op: op as RowRef['op'], table: tbl, id },
+  }));
+}
+
 /** Makes a dead letter of every change of a refused shipment. Inside a transaction. */
 export function setAsideChanges(
   db: Connection,
@@ -31,9 +47,9 @@ export function setAsideChanges(
   { body }: Shipment<unknown>,
   refusal: { peer: string; reason: string; attempts: number },
 ): RowRef[] {
-  const changes = db.all<Found & Record<string, never>>(CHANGES, body);
-  for (const change of changes) letters.keepRefused(contentOf(change), { ...refusal, code: 'refused' });
-  return changes.map(refTo);
+  const changes = changesIn(db, body);
+  for (const { content } of changes) letters.keepRefused(content, { ...refusal, code: 'refused' });
+  return changes.map(({ ref }) => ref);
 }
 
 /** Makes a dead letter of those changes that the peer does not let this node make. Inside a transaction. */
@@ -43,23 +59,16 @@ export function setAsideForbidden(
   { body }: Shipment<unknown>,
   { peer, forbidden }: { peer: string; forbidden: Forbidden[] },
 ): RowRef[] {
-  const changes = db.all<Found & Record<string, never>>(CHANGES, body);
+  const changes = changesIn(db, body);
   return forbidden.map(({ index, reason }) => {
-    const change = changes[index] as Found;
-    letters.keepRefused(contentOf(change), { peer, reason, attempts: 1, code: 'forbidden' });
-    return refTo(change);
+    const { content, ref } = changes[index] as RefusedChange;
+    letters.keepRefused(content, { peer, reason, attempts: 1, code: 'forbidden' });
+    return ref;
   });
-}
-
-function contentOf({ op, tbl, id, r, change }: Found): LetterContent {
-  return { op, table: tbl, rowId: id, row: r, change };
-}
-
-function refTo({ op, tbl, id }: Found): RowRef {
-  return { op: op as RowRef['op'], table: tbl, id };
 }
 
 /** The shipment reduced to its change number `index`. */
 export function singleChange<P>(db: Connection, shipment: Shipment<P>, index: number): Shipment<P> {
-  return { ...shipment, body: singleBody(db, shipment.body, shipment.batchId, index), count: 1 };
+  const body = singleBody(db, shipment.body, shipment.batchId, index);
+  return { ...shipment, body, count: 1, origins: originsOf(shipment.origins, [index]) };
 }

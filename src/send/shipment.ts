@@ -4,6 +4,7 @@
  */
 import type { RowRef } from '../events.ts';
 import type { BatchLimit, Body } from '../wire/body.ts';
+import type { OriginRun } from '../wire/origins.ts';
 import type { Forbidden } from './verdict.ts';
 
 /**
@@ -18,6 +19,8 @@ export interface Shipment<P> {
   end: P;
   /** Tables that the peer is asked to send in its turn; the value of a header. */
   asks?: string;
+  /** Who has made the changes; undefined where this node has. Not told to a plain peer. */
+  origins?: OriginRun[] | undefined;
   /** Once it is acknowledged: how the one who did introduces itself. */
   said?: string;
   /**

@@ -5,44 +5,17 @@
  * are the same. One loop per peer, so that a slow or dead peer never delays another.
  */
 
-import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import type { Emitter } from '../events.ts';
-import type { Faults } from '../faults.ts';
 import { nextBatchSize } from './batch-size.ts';
-import type { Bond } from './bond.ts';
+import { Checkup } from './checkup.ts';
 import { Courier, type Sent } from './courier.ts';
 import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
-import type { Company, Outbox, Shipment } from './shipment.ts';
-import type { Ask, Post } from './transport.ts';
-import type { Acked, Early, Verdict } from './verdict.ts';
+import { Rest } from './rest.ts';
+import type { Shipment } from './shipment.ts';
+import type { Pace, ShipperOptions, Told } from './shipper-options.ts';
+import { type Acked, type Early, earlyAt, type Verdict } from './verdict.ts';
 
-export interface ShipperOptions<P> {
-  nodeId: string;
-  peer: string;
-  outbox: Outbox<P>;
-  company: Company;
-  fetch: Post;
-  /** Undefined where nothing but POST can be sent. */
-  get: Ask | undefined;
-  /** Resolves when a request that was just begun is on its way. */
-  untilSent: () => Promise<void>;
-  clock: Clock;
-  random: () => number;
-  events: Emitter;
-  faults: Faults;
-  pace: Pace;
-  /** Where there are keys. */
-  bond?: Bond | undefined;
-}
-
-/** How often, how much and how patiently is sent. It may change from one look to the next. */
-export interface Pace {
-  readonly batchMs: number;
-  readonly batchSize: number;
-  readonly maxBatchBytes: number;
-  readonly requestTimeoutMs: number;
-}
+export type { Pace, ShipperOptions, Told };
 
 /** The delays after the first to the fifth failure; the sixth attempt belongs to the next tick. */
 export const BACKOFF_MS = [50, 100, 200, 400, 800];
@@ -67,21 +40,19 @@ export class Shipper<P = unknown> {
   condition: PeerCondition = 'unknown';
   lastError: string | undefined;
   lastAckedAt: number | undefined;
+  /** It keeps changes of the batch that it acknowledged last until their time has come. */
+  keepsBack = false;
   readonly #o: ShipperOptions<P>;
   readonly #courier: Courier<P>;
   readonly #search: Search<P>;
   readonly #stop = new AbortController();
-  /** Aborted to end the pause between two passes early, and replaced. */
-  #wake = new AbortController();
+  readonly #rest: Rest;
   /** Those who wait for the end of the present or next pass. */
   #waiting: ((pass: Pass) => void)[] = [];
-  #nudged = false;
   /** Smaller than batchSize after the peer has said 413, or has taken long to apply a batch. */
   #changesMax: number;
   #running: Promise<void> | undefined;
-  /** The peer is being asked how it is, beside the loop. */
-  #asking: Promise<void> | undefined;
-  #askedAt = 0;
+  readonly #checkup: Checkup;
   #toldEarlyAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ShipperOptions<P>) {
@@ -89,12 +60,31 @@ export class Shipper<P = unknown> {
     this.#o = options;
     this.peer = peer;
     this.#changesMax = options.pace.batchSize;
+    this.#rest = new Rest(options.clock, this.#stop.signal);
     this.#courier = new Courier({
       ...options,
+      places: options.told?.places,
       stopped: this.#stop.signal,
       onAttempt: (attempt) => {
         if (events.has('attempt')) events.emit('attempt', { peer, ...attempt });
       },
+      // Where there are thousands, somebody else asks those of whom nothing is heard.
+      silence: options.told ? undefined : { ms: IDLE_MS, tell: () => this.#askSilent() },
+    });
+    this.#checkup = new Checkup({
+      courier: this.#courier,
+      clock: options.clock,
+      stopped: this.#stop.signal,
+      attempts: ATTEMPTS,
+      backOff: (failures) => this.#backOff(failures),
+      onAlive: (said) => {
+        if (this.condition === 'down') this.#up();
+        return this.#heard(said);
+      },
+      onSilent: (reason) => {
+        this.lastError = reason;
+      },
+      onDown: (reason) => this.#down(reason),
     });
     this.#search = {
       outbox,
@@ -121,20 +111,36 @@ export class Shipper<P = unknown> {
   /** Ends the loop and resolves when nothing of it is left: no timer, no request. */
   async stop(): Promise<void> {
     this.#stop.abort();
-    this.#wake.abort();
+    this.#rest.nudge();
     await this.#running;
-    await this.#asking;
+    await this.#checkup.ended();
   }
 
-  /** Does not wait for the tick. */
+  /** Does not wait for the tick, or until a peer that is down is due. */
   nudge(): void {
-    this.#nudged = true;
-    this.#wake.abort();
+    this.#rest.nudge();
+  }
+
+  /** There may be more to send. A peer that is down is tried when its time has come, and not each time. */
+  wake(): void {
+    this.#rest.wake();
+  }
+
+  /** When the peer gave its latest complete answer; 0 before the first. */
+  get answeredAt(): number {
+    return this.#courier.answeredAt;
+  }
+
+  /** Somebody else has had an answer from it. */
+  alive(): void {
+    if (this.condition !== 'down') return;
+    this.#up();
+    this.#rest.nudge();
   }
 
   /** Asks the peer who it is, though it may have answered a moment ago; a plain peer is not asked. */
   askNow(): void {
-    if (this.#running && !this.#stop.signal.aborted && this.#courier.mayAsk) this.#asking ??= this.#askPeer();
+    if (this.#running && !this.#stop.signal.aborted && this.#courier.mayAsk) this.#checkup.begin();
   }
 
   /** Ships now; true when the peer has everything that was pending, false when it cannot be reached. */
@@ -147,23 +153,24 @@ export class Shipper<P = unknown> {
 
   async #run(): Promise<void> {
     // Loops of several peers, or of many nodes started together, do not tick in step.
-    await this.#pause(this.#o.random() * this.#o.pace.batchMs);
+    await this.#rest.pause(this.#o.random() * this.#o.pace.batchMs);
     while (!this.#stop.signal.aborted) {
-      this.#nudged = false;
+      this.#rest.begin();
       const waiting = this.#waiting;
       this.#waiting = [];
       const pass = await this.#guardedPass();
       for (const resolve of waiting) resolve(pass);
-      if (pass === 'empty' && this.#isQuiet()) this.#asking ??= this.#askPeer();
-      await this.#pause(this.#o.pace.batchMs);
+      if (pass === 'empty' && !this.#o.told && this.#isQuiet()) this.#checkup.begin();
+      await this.#pauseAfter(pass);
     }
     for (const resolve of this.#waiting) resolve('stopped');
   }
 
-  async #pause(ms: number): Promise<void> {
-    if (this.#nudged || this.#stop.signal.aborted) return;
-    this.#wake = new AbortController();
-    await this.#o.clock.sleep(ms, this.#wake.signal);
+  #pauseAfter(pass: Pass): Promise<void> {
+    const { told, pace } = this.#o;
+    if (!told) return this.#rest.pause(pace.batchMs);
+    if (pass === 'empty') return this.#rest.sleep();
+    return this.condition === 'down' ? this.#rest.pauseForDown(told.restMs()) : this.#rest.pause(pace.batchMs);
   }
 
   /** Whatever fails on our own side (a locked or full database) is reported and tried again on the next tick. */
@@ -213,9 +220,9 @@ export class Shipper<P = unknown> {
       second?.withdraw();
       await second?.verdict;
       second = undefined;
-      if (verdict.kind === 'refused' && sent.packed.gzip) {
+      if (verdict.kind === 'refused' && (sent.packed.gzip || sent.packed.isTabular)) {
         // Not the changes may be to blame but how they were sent: that is no attempt yet.
-        this.#courier.refusedCompressed();
+        this.#courier.refusedAs(sent.packed);
         continue;
       }
       if (verdict.kind === 'too-large' && current.count > 1) {
@@ -239,7 +246,7 @@ export class Shipper<P = unknown> {
         continue;
       }
       await this.#backOff(failures.unreachable + failures.refused);
-      if (failures.unreachable < ATTEMPTS) continue;
+      if (failures.unreachable < (this.#o.told && this.condition === 'down' ? 1 : ATTEMPTS)) continue;
       this.#down(reason);
       return 'unreachable';
     }
@@ -295,12 +302,10 @@ export class Shipper<P = unknown> {
 
   /** Its operator is told, now and then: to the peer these are no fault of its own. */
   #tellEarly(early: Early | undefined): void {
-    const now = this.#o.clock.now();
-    if (!early || Math.abs(now - this.#toldEarlyAt) < TELL_EARLY_MS) return;
-    this.#toldEarlyAt = now;
-    const what = `${this.peer} keeps ${early.changes} changes until their time has come: ${early.message}`;
-    const message = `${what}; check the clocks of both, and the unit of "updated_at", which is milliseconds`;
-    this.#o.events.emit('warning', { code: 'future-stamp', message });
+    this.keepsBack = early !== undefined;
+    if (!early || Math.abs(this.#o.clock.now() - this.#toldEarlyAt) < TELL_EARLY_MS) return;
+    this.#toldEarlyAt = this.#o.clock.now();
+    this.#o.events.emit('warning', { code: 'future-stamp', message: earlyAt(this.peer, early) });
   }
 
   async #acked(shipment: Shipment<P>): Promise<void> {
@@ -337,30 +342,15 @@ export class Shipper<P = unknown> {
 
   /** Nothing was written for a while, so nobody would notice that the peer is gone, or back. */
   #isQuiet(): boolean {
-    const heard = Math.max(this.#courier.answeredAt, this.#askedAt);
+    const heard = Math.max(this.#courier.answeredAt, this.#checkup.askedAt);
     // The next chance is a tick away, and must not be too late.
     const byNextTick = this.#o.clock.now() + this.#o.pace.batchMs;
     return byNextTick - heard > IDLE_MS && this.#courier.mayAsk;
   }
 
-  /** Beside the loop, which goes on with what is written meanwhile. As with batches, five failures make a peer down. */
-  async #askPeer(): Promise<void> {
-    const heard = this.#courier.answeredAt;
-    for (let failures = 1; failures <= ATTEMPTS; failures++) {
-      this.#askedAt = this.#o.clock.now();
-      const pulse = await this.#courier.ask();
-      const overtaken = pulse.kind !== 'alive' && this.#courier.answeredAt !== heard;
-      if (pulse.kind === 'unknown' || overtaken || this.#stop.signal.aborted) break;
-      if (pulse.kind === 'alive') {
-        if (this.condition === 'down') this.#up();
-        await this.#heard(pulse.said);
-        break;
-      }
-      this.lastError = pulse.reason;
-      await this.#backOff(failures);
-      if (failures === ATTEMPTS) this.#down(pulse.reason);
-    }
-    this.#asking = undefined;
+  /** A batch may wait for an answer that never comes, and five of them take minutes: the dead are found as if it were quiet. */
+  #askSilent(): void {
+    if (this.condition !== 'down' && this.#courier.mayAsk) this.#checkup.begin();
   }
 
   /** What its answer to a question says of it; where that cannot be noted, the next answer says it again. */

@@ -12,6 +12,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { literal, quote, shallow } from '../sqlite/sql.ts';
 import { type BatchLimit, type Body, type ByteBounds, batchSql, changeSql, fitting } from '../wire/body.ts';
 import { exactString } from '../wire/exact-text.ts';
+import { madeByOthers, type OriginRun } from '../wire/origins.ts';
 import { BOUND_ID, encode, idForWire, rowJson } from '../wire/values.ts';
 
 export interface SnapshotPosition {
@@ -34,6 +35,8 @@ export function inOrder<T extends { name: string }>(tables: T[]): T[] {
 interface Page {
   body: Body;
   count: number;
+  /** What stands here is not what was written here. */
+  origins: OriginRun[];
   end: SnapshotPosition;
 }
 
@@ -66,8 +69,10 @@ export function nextPage(
       ...params,
       fitting(db, line, limit),
     );
-    if (found && found.n > 0)
-      return { body: found.body, count: found.n, end: { section: name, after: exactString(found.last) } };
+    if (found && found.n > 0) {
+      const { body, n: count, last } = found;
+      return { body, count, origins: madeByOthers(count), end: { section: name, after: exactString(last) } };
+    }
   }
   return undefined;
 }

@@ -38,7 +38,8 @@ const NOT_ABOUT_THE_CHANGES = new Set([401, 403, 404, 408, 425, 429]);
 
 /**
  * Only a peer's own word is a refusal: JSON with another `ack`, or JSON with a client error. What a captive portal, a
- * proxy or the wrong service says in its place says nothing about the changes.
+ * proxy or the wrong service says in its place says nothing about the changes. Which type an answer says that it has is not
+ * asked: simple servers send JSON as text/plain (Go) or text/html (PHP), and a page is no JSON object whatever it claims.
  */
 export function judge(answer: Answer, batchId: number): Verdict {
   const { status, body } = answer;
@@ -84,6 +85,12 @@ function objectIn(body: string): Record<string, unknown> | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** What the operator of this node is told of it. */
+export function earlyAt(peer: string, { changes, message }: Early): string {
+  const what = `${peer} keeps ${changes} changes until their time has come: ${message}`;
+  return `${what}; check the clocks of both, and the unit of "updated_at", which is milliseconds`;
 }
 
 function earlyIn(rejected: unknown): { early?: Early } {

@@ -37,6 +37,8 @@ export class Connection {
   readonly #statements = new Map<string, Statement>();
   /** True while one of our own transactions is open: they never nest and never span an await. */
   #open = false;
+  /** Called at the end of every transaction of ours, in it; what it returns is called once that is committed. */
+  ending: (() => () => void) | undefined;
 
   constructor(db: Database) {
     for (const method of ['exec', 'prepare', 'transaction'] as const) {
@@ -131,7 +133,9 @@ export class Connection {
       this.#open = true;
       try {
         const result = fn();
+        const committed = this.ending?.();
         this.#waiting('COMMIT');
+        committed?.();
         return result;
       } catch (error) {
         this.#rollback();

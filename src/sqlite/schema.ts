@@ -70,6 +70,8 @@ export const INTERNAL_TABLES = [
   '_stamps',
   '_replaced',
   '_hidden',
+  '_conflicts',
+  '_arrivals',
 ] as const;
 
 const COLUMNS_MAX = 1_990;

@@ -16,6 +16,15 @@ export function literal(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
+/**
+ * A path into JSON, as the argument of a function or of `->>`. To a call with a constant argument SQLite gives registers of
+ * its own, and these hold a copy of the JSON until the statement ends: of a row of 20 MB in 60 columns, 60 copies. What a
+ * subquery gives is no constant, and one copy serves them all. That takes some time, so it is for what is large alone.
+ */
+export function pathOf(path: string, large: boolean): string {
+  return large ? `(SELECT ${literal(path)})` : literal(path);
+}
+
 /** Names compare as SQLite compares them: ASCII letters without case, everything else byte for byte. */
 export function fold(name: string): string {
   return /[A-Z]/.test(name) ? name.replace(/[A-Z]/g, (letter) => letter.toLowerCase()) : name;

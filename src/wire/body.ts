@@ -1,8 +1,10 @@
 /**
  * The only place that spells a change and a batch: as text, and as the SQL expressions by which SQLite makes a whole
- * body out of rows that never become JavaScript objects. Whoever changes a byte here changes the protocol.
+ * body out of rows that never become JavaScript objects. Whoever changes a byte here changes the protocol, and tabular.ts,
+ * which makes the other form of what is spelt here.
  */
 import type { Connection, Value } from '../sqlite/connection.ts';
+import { TIMESTAMP_MAX, TIMESTAMP_MIN } from './protocol.ts';
 
 export type Body = Uint8Array<ArrayBuffer>;
 
@@ -19,6 +21,12 @@ export const ENVELOPE_BYTES = 50;
 
 /** What a body ends with, after its last change. */
 export const BATCH_END = ']}';
+
+/** What follows the row of a write. */
+const OLD_ID_OF_WRITES = ',"old_id":null';
+
+/** `,"base":` and a time. */
+const BASE_BYTES_MAX = 25;
 
 /** What a body begins with, before its first change. */
 export function batchHead(batchId: number | string): string {
@@ -43,17 +51,42 @@ export interface ChangeParts {
   table: string;
   row: string;
   oldId: string;
+  /** What stands behind that, such as `baseSql` gives; already with its comma, and empty where there is nothing. */
+  more?: string;
 }
 
-/** One change as JSON text. */
-export function changeSql({ op, table, row, oldId }: ChangeParts): string {
+/** One change as JSON text. `quote` gives the expression of text as JSON, which is spelt in one way by each database. */
+export function changeSql({ op, table, row, oldId, more }: ChangeParts, quote = quoteSql): string {
   return [
     `'{"op":"' || ${op}`,
-    `'","table":' || json_quote(${table})`,
+    `'","table":' || ${quote(table)}`,
     `',"row":' || ${row}`,
     `',"old_id":' || ${oldId}`,
+    ...(more === undefined ? [] : [more]),
     "'}'",
   ].join(' || ');
+}
+
+function quoteSql(text: string): string {
+  return `json_quote(${text})`;
+}
+
+/**
+ * The version that an update has seen, behind the rest of its change: for the conflict journal of a peer that keeps one.
+ * A column that was not written by us may hold anything.
+ */
+export function baseSql(base: string): string {
+  return `iif(${isVersion(base)}, ',"base":' || ${base}, '')`;
+}
+
+/** Behind that, where a hub passes it on: who made the change. NULL: nobody knows. */
+export function originSql(id: string): string {
+  return `coalesce(',"origin":' || json_quote(${id}), '')`;
+}
+
+/** Is that a time which a row could have? */
+export function isVersion(x: string): string {
+  return `(typeof(${x}) = 'integer' AND ${x} BETWEEN ${TIMESTAMP_MIN} AND ${TIMESTAMP_MAX})`;
 }
 
 /**
@@ -70,31 +103,38 @@ export function batchSql(batchId: string, change = 'change'): string {
  */
 export const ALIKE_SQL = 'CAST(? || group_concat(row_data, ?) || ? AS BLOB)';
 
-export function alikeParams(batchId: number, op: string, table: string): [string, string, string] {
+/** The same of updates that say what they have seen, read from `base`. */
+export const ALIKE_BASED_SQL = `CAST(? || group_concat(row_data || '${OLD_ID_OF_WRITES}' || ${baseSql('base')}, ?) || ? AS BLOB)`;
+
+export function alikeParams(batchId: number, op: string, table: string, based = false): [string, string, string] {
   const { before, behind } = around(op, table);
-  return [batchHead(batchId) + before, `${behind},${before}`, behind + BATCH_END];
+  const end = based ? '}' : behind;
+  return [batchHead(batchId) + before, `${end},${before}`, end + BATCH_END];
 }
 
 /** What each of these has beside its row, the comma behind it included. */
-export function alikeBytes(op: string, table: string): number {
+export function alikeBytes(op: string, table: string, based = false): number {
   const { before, behind } = around(op, table);
-  return Buffer.byteLength(before) + behind.length + 1;
+  return Buffer.byteLength(before) + behind.length + 1 + (based ? BASE_BYTES_MAX : 0);
 }
 
 function around(op: string, table: string): { before: string; behind: string } {
-  return { before: `{"op":"${op}","table":${JSON.stringify(table)},"row":`, behind: ',"old_id":null}' };
+  return { before: `{"op":"${op}","table":${JSON.stringify(table)},"row":`, behind: `${OLD_ID_OF_WRITES}}` };
 }
 
 /**
  * Bounds of a change's bytes, and of the comma behind it, from the lengths of what it is made of, which SQLite knows
  * without reading them. For tables with the columns table_name, row_id and row_data. Escaping makes a character six
- * times as long at the most, and what stands around the three are some fifty bytes.
+ * times as long at the most, and what stands around the three are some fifty bytes, and what an update has seen.
  */
 const ROW_BYTES = 'coalesce(octet_length(row_data), 4)';
 export const STORED_BYTES: ByteBounds = {
   least: `${ROW_BYTES} + octet_length(table_name) + 40`,
-  most: `${ROW_BYTES} + 6 * (octet_length(table_name) + coalesce(octet_length(row_id), 0)) + 60`,
+  most: `${ROW_BYTES} + 6 * (octet_length(table_name) + coalesce(octet_length(row_id), 0)) + ${60 + BASE_BYTES_MAX}`,
 };
+
+/** Of changes that a hub passes on, which may also name a node; its id has no more than 200 bytes of ASCII. */
+export const RELAYED_BYTES: ByteBounds = { ...STORED_BYTES, most: `${STORED_BYTES.most} + 420` };
 
 export interface ByteBounds {
   least: string;

@@ -3,11 +3,18 @@ import { constants, gunzip, gzip } from 'node:zlib';
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 
+/** Bodies are never written to after they were made, and one may go to several peers. */
+const smaller = new WeakMap<Bytes, Promise<Bytes | undefined>>();
+
 /** Undefined where it cannot be had: then the body goes as it is. Runs beside the event loop. */
 export function compressed(body: Bytes): Promise<Bytes | undefined> {
-  return new Promise((resolve) => {
+  const known = smaller.get(body);
+  if (known) return known;
+  const made = new Promise<Bytes | undefined>((resolve) => {
     gzip(body, { level: constants.Z_BEST_SPEED }, (error, packed) => resolve(error ? undefined : packed));
   });
+  smaller.set(body, made);
+  return made;
 }
 
 /** How much is unpacked in one go beside the event loop: a batch in a few, and nothing to speak of for a small body. */

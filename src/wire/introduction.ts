@@ -2,7 +2,7 @@
  * The header by which Rowcast introduces itself, spelt and read here and nowhere else:
  *
  *   id=a; inc=5f0c1e9a77b2d310; boot=7-21d0b7e4; t0=812; t=840; seal=1b9e44f03ac2d857; low=1794742802116;
- *   you=9be0aa10c2f4d871.1290.3-aa11cc22.60f1c2d09be3aa75
+ *   reads=tabular; you=9be0aa10c2f4d871.1290.3-aa11cc22.60f1c2d09be3aa75
  *
  * Keys that are not known are ignored, so that a later build may say more. An id has no spaces, so none can hold a key.
  */
@@ -34,20 +34,40 @@ export interface Introduction extends Self {
   id: string;
   /** All that it captured before this time, by its own clock, has reached every peer of its own. */
   low?: number | undefined;
+  /** Of an answer: batches may be sent to it in this form as well. */
+  reads?: Form | undefined;
   you?: Remembered | undefined;
+  /** What else that one has said, or somebody in its name, and may not know any more. */
+  claims?: Remembered[] | undefined;
 }
 
-export function introduce({ id, inc, boot, t0, tick, seal, low, you }: Introduction): string {
+/** A form of a batch beside the plain one: see tabular.ts. */
+export type Form = 'tabular';
+
+export function introduce({ id, inc, boot, t0, tick, seal, low, reads, you, claims }: Introduction): string {
   const sealed = seal === undefined ? '' : `; seal=${seal}`;
   const lowest = low === undefined ? '' : `; low=${Math.max(0, Math.floor(low))}`;
-  const theirs = you?.seal === undefined ? '' : `.${you.seal}`;
-  const remembered = you === undefined ? '' : `; you=${you.inc}.${you.tick}.${you.boot}${theirs}`;
-  return `id=${id}; inc=${inc}; boot=${boot}; t0=${t0}; t=${tick}${sealed}${lowest}${remembered}`;
+  const form = reads === undefined ? '' : `; reads=${reads}`;
+  const remembered = you === undefined ? '' : `; you=${spelt(you)}`;
+  const claimed = claims === undefined || claims.length === 0 ? '' : `; claim=${claims.map(spelt).join(',')}`;
+  return `id=${id}; inc=${inc}; boot=${boot}; t0=${t0}; t=${tick}${sealed}${lowest}${form}${remembered}${claimed}`;
+}
+
+function spelt({ inc, tick, boot, seal }: Remembered): string {
+  return `${inc}.${tick}.${boot}${seal === undefined ? '' : `.${seal}`}`;
 }
 
 /** Undefined where it says no more than an id, or what no build of ours would say: then it is a plain peer's. */
-export function readIntroduction(header: string | null | undefined): Introduction | undefined {
+export function readIntroduction(header: string | null | undefined): Readonly<Introduction> | undefined {
   if (!header || header.length > LENGTH_MAX) return undefined;
+  if (header !== latest?.header) latest = { header, said: parse(header) };
+  return latest.said;
+}
+
+/** One is read when it comes, when it is taken note of and when it is answered: mostly it is the one that was read last. */
+let latest: { header: string; said: Readonly<Introduction> | undefined } | undefined;
+
+function parse(header: string): Introduction | undefined {
   const said = new Map<string, string>();
   for (const part of header.split('; ')) {
     const at = part.indexOf('=');
@@ -56,9 +76,16 @@ export function readIntroduction(header: string | null | undefined): Introductio
   const [id, inc, boot, t0, tick] = ['id', 'inc', 'boot', 't0', 't'].map((key) => said.get(key) ?? '');
   if (!id || !isHex(inc) || !isBoot(boot) || !isCount(t0) || !isCount(tick)) return undefined;
   const you = readRemembered(said.get('you'));
+  const claims = said
+    .get('claim')
+    ?.split(',')
+    .map(readRemembered)
+    .filter((claim) => claim !== undefined);
   const [seal, low] = [said.get('seal'), said.get('low')];
-  const more = { ...(isHex(seal) && { seal }), ...(isCount(low) && { low: Number(low) }), ...(you && { you }) };
-  return { id, inc, boot, t0: Number(t0), tick: Number(tick), ...more };
+  const reads = said.get('reads') === 'tabular' ? ({ reads: 'tabular' } as const) : {};
+  const more = { ...(isHex(seal) && { seal }), ...(isCount(low) && { low: Number(low) }) };
+  const remembered = { ...(you && { you }), ...(claims && { claims }) };
+  return { id, inc, boot, t0: Number(t0), tick: Number(tick), ...more, ...reads, ...remembered };
 }
 
 /** The number of a boot: each attach to a file has one above the last. */
@@ -68,7 +95,7 @@ export function numberOf(boot: string): number {
 
 const LENGTH_MAX = 1_000;
 
-function readRemembered(text: string | undefined): Remembered | undefined {
+export function readRemembered(text: string | undefined): Remembered | undefined {
   const [inc, tick, boot, seal, ...rest] = text?.split('.') ?? [];
   if (!isHex(inc) || !isCount(tick) || !isBoot(boot) || rest.length > 0) return undefined;
   return { inc, tick: Number(tick), boot, ...(isHex(seal) && { seal }) };

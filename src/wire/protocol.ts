@@ -8,6 +8,10 @@ export interface Change {
   /** Column name to value. A DELETE carries the full old row, because the receiver needs its `updated_at`. */
   row: Record<string, unknown> | null;
   old_id: string | null;
+  /** Of an UPDATE: the version of the row that it was made to. By it the receiver tells an overwritten edit from a seen one. */
+  base?: number;
+  /** Of a change with a `base` that a hub passes on: the node that made it. */
+  origin?: string;
 }
 
 export interface Batch {
@@ -49,6 +53,8 @@ export type LetterCode = RejectionCode | 'refused' | 'unique' | 'no-id';
 
 /** The specification's ceiling for one batch, on both sides of the wire. */
 export const BATCH_CHANGES_MAX = 10_000;
+/** Of a sender that is not held to it, because it may know no smaller one: applying so many takes most of a second. */
+export const PLAIN_BATCH_CHANGES_MAX = 100_000;
 
 /** Bytes of an id as it travels, of the name of a table that is not known, and of a node's id; keys of a row. */
 export const ROW_ID_BYTES_MAX = 64 * 1024;
@@ -71,6 +77,8 @@ export const NODE_ID_HEADER = 'x-node-id';
 export const ROWCAST_HEADER = 'x-rowcast';
 /** Of a request: the tables that the receiver is asked to send in its turn, all of their rows; see send/resend.ts. */
 export const SEND_AGAIN_HEADER = 'x-send-again';
+/** Of a request: who has made the changes, where that is not the sender; see origins.ts. */
+export const ORIGINS_HEADER = 'x-origins';
 /** Of an answer: how many milliseconds the batch kept the receiver. */
 export const APPLY_MS_HEADER = 'x-apply-ms';
 /** Of an answer: `1` where the receiver takes batches in any order, and the next before it has answered the last. */

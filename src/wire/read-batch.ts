@@ -4,6 +4,7 @@
 import { isUtf8 } from 'node:buffer';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { plainForm, type TabularHead, tabularHead } from './tabular.ts';
 
 export interface BatchLimits {
   bodyBytes: number;
@@ -14,12 +15,29 @@ export interface BatchLimits {
 const CHANGE_BYTES_MIN = 40;
 const CHANGES_UNCHECKED = 10_000;
 
-/** A body that is a batch. */
-export interface BatchDocument {
+/** Beyond what Rowcast puts into a batch of ordinary rows. */
+const LARGE_BYTES = 256 * 1024;
+
+/** A body that is a batch, in the plain form. */
+export interface BatchDocument extends AnyDocument {
+  /** Keeps the other form from being taken for this one. */
+  tabular?: undefined;
+}
+
+/** A body in the tabular form. What its rows hold has not been looked at yet. */
+export interface TabularDocument extends AnyDocument {
+  tabular: TabularHead;
+  /** The same batch in the plain form; throws as `readBatch` does. */
+  plain(): BatchDocument;
+}
+
+interface AnyDocument {
   /** As SQLite reads it fastest: JSONB, or the text itself where SQLite is too old for it. */
   json: Uint8Array | string;
   /** Some string begins with `$`, so values may have to be decoded. */
   isEncoded: boolean;
+  /** It has room for a row of which no statement should make many copies: see `pathOf`. */
+  isLarge: boolean;
   /** The body with one character per byte: what can be told from it is ASCII, and nothing has to be decoded. */
   text: string;
   /** A decimal string where a JavaScript number would not be exact. */
@@ -27,13 +45,24 @@ export interface BatchDocument {
   count: number;
 }
 
-/** Throws a RowcastError that says why when the body is not a batch at all. */
+/** Reads a batch in either form as a plain one. Throws a RowcastError that says why when the body is not a batch at all. */
 export function readBatch(
   db: Connection,
   jsonb: boolean,
   limits: BatchLimits,
   body: string | Uint8Array,
 ): BatchDocument {
+  const document = readEitherForm(db, jsonb, limits, body);
+  return document.tabular ? document.plain() : document;
+}
+
+/** The same, for who reads both forms. */
+export function readEitherForm(
+  db: Connection,
+  jsonb: boolean,
+  limits: BatchLimits,
+  body: string | Uint8Array,
+): BatchDocument | TabularDocument {
   if (typeof body !== 'string' && !(body instanceof Uint8Array)) throw invalid('the body must be text or bytes');
   const bytes =
     typeof body === 'string' ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
@@ -44,24 +73,41 @@ export function readBatch(
   if (bytes.includes(0)) throw invalid('the body is not JSON: it holds a NUL byte');
   const text = bytes.toString('latin1');
   const json = parse(db, jsonb, withoutHalfPairs(bytes, text));
+  const tabular = tabularHead(text);
+  const list = tabular ? 'rows' : 'changes';
   const head = db.get<Record<string, string | number | null>>(
     `SELECT json_type(d) AS top, json_type(d, '$.batch_id') AS id_type, typeof(d ->> '$.batch_id') AS id_class, ` +
-      `CAST(d ->> '$.batch_id' AS TEXT) AS id, json_type(d, '$.changes') AS changes_type, ` +
-      `json_array_length(d, '$.changes') AS n FROM (SELECT ? AS d LIMIT -1)`,
+      `CAST(d ->> '$.batch_id' AS TEXT) AS id, json_type(d, '$.${list}') AS list_type, ` +
+      `json_array_length(d, '$.${list}') AS n FROM (SELECT ? AS d LIMIT -1)`,
     json,
   );
   if (head?.top !== 'object') throw invalid('the body must be a JSON object {batch_id, changes}');
   if (head.id_type !== 'integer' || head.id_class !== 'integer') throw invalid('batch_id must be a 64-bit integer');
-  if (head.changes_type !== 'array') throw invalid('changes must be an array');
+  if (head.list_type !== 'array') throw invalid(`${list} must be an array`);
   const count = Number(head.n);
   const most = limits.batchChanges;
-  if (count > most) throw new RowcastError('BODY_TOO_LARGE', `the batch has ${count} changes, ${most} are allowed`);
+  if (count > most)
+    throw new RowcastError(
+      'BODY_TOO_LARGE',
+      `the batch has ${count} changes, ${most} are allowed: send fewer at a time`,
+    );
   if (count > CHANGES_UNCHECKED && count > bytes.byteLength / CHANGE_BYTES_MIN) {
     throw invalid(`the batch has ${count} changes in ${bytes.byteLength} bytes: most of them cannot be changes`);
   }
   const id = String(head.id);
   const isEncoded = text.includes('"$') || text.includes('"\\u0024');
-  return { json, text, count, isEncoded, batchId: Number.isSafeInteger(Number(id)) ? Number(id) : id };
+  const isLarge = bytes.byteLength > LARGE_BYTES;
+  const batchId = Number.isSafeInteger(Number(id)) ? Number(id) : id;
+  const document = { json, text, count, isEncoded, isLarge, batchId };
+  if (!tabular) return document;
+  return { ...document, tabular, plain: () => readBatch(db, jsonb, limits, inPlainForm(tabular, text, count, limits)) };
+}
+
+function inPlainForm(head: TabularHead, text: string, rows: number, { bodyBytes }: BatchLimits): Uint8Array {
+  const body = plainForm(text, head, rows, bodyBytes);
+  if (body === undefined) throw invalid('a row of a tabular batch must be an array with a value for each column');
+  if (body !== 'too-large') return body;
+  throw new RowcastError('BODY_TOO_LARGE', 'the batch is too large once its columns are named with every row');
 }
 
 /**
