@@ -57,7 +57,6 @@ const AUTH_FIELDS = ['keys', 'sign', 'peerIds', 'mode'];
 
 /** The keys in use. They may be replaced while requests are under way: each goes on with the key that it has. */
 export class Keyring {
-  readonly nonces = new Nonces();
   /** What an unknown key is checked against, so that it takes the same time as a known one. */
   readonly decoy: Key = {
     id: '',
@@ -65,6 +64,8 @@ export class Keyring {
     nodes: new Set(),
     rights: NO_RIGHTS,
   };
+  /** By the id of a key: whoever fills its own can have nothing forgotten of another's. */
+  readonly #nonces = new Map<string, Nonces>();
   #auth: CheckedAuth;
 
   constructor(auth: CheckedAuth) {
@@ -77,6 +78,13 @@ export class Keyring {
 
   get mode(): AuthMode {
     return this.#auth.mode;
+  }
+
+  /** What was seen of a key's requests. */
+  noncesOf({ id }: Key): Nonces {
+    const known = this.#nonces.get(id) ?? new Nonces();
+    this.#nonces.set(id, known);
+    return known;
   }
 
   find(id: string): Key | undefined {

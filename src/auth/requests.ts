@@ -2,11 +2,13 @@
 import { randomBytes } from 'node:crypto';
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
+import { readIntroduction } from '../wire/introduction.ts';
 import {
   COMPARE_PATH,
   FETCH_PATH,
   HEALTH_PATH,
   NODE_ID_HEADER,
+  ORIGINS_HEADER,
   ROWCAST_HEADER,
   SEND_AGAIN_HEADER,
   SYNC_PATH,
@@ -40,7 +42,7 @@ export function isPeerPath(path: string | undefined): path is string {
 const ALWAYS = [NODE_ID_HEADER];
 const WITH_BODY = ['content-type', DIGEST_HEADER, NODE_ID_HEADER];
 /** Covered where they are there, so that none of them can be changed, taken away or put there on the way. */
-const WHERE_PRESENT = ['content-encoding', ROWCAST_HEADER, SEND_AGAIN_HEADER];
+const WHERE_PRESENT = ['content-encoding', ROWCAST_HEADER, SEND_AGAIN_HEADER, ORIGINS_HEADER];
 
 type Header = (name: string) => string | null | undefined;
 
@@ -160,13 +162,20 @@ function verified(keyring: Keyring, { method, path, header }: RequestToVerify, n
   if (key.nodes && !key.nodes.has(nodeId)) {
     return denied(403, { error: 'this key is not for this node id' }, `the key "${key.id}" is not for this node id`);
   }
+  // Who it is stands in both; a key that is for one node must not introduce another.
+  const introduced = readIntroduction(header(ROWCAST_HEADER))?.id ?? nodeId;
+  if (introduced !== nodeId) {
+    const reason = `a request by the key "${key.id}" introduces another node than it is from`;
+    return denied(403, { error: 'the introduction is not that of the node that has signed' }, reason);
+  }
   if (digest !== undefined && !isDigest(digest)) return denied(401, { error: 'digest' }, 'the digest cannot be read');
   const created = Number(params.created);
-  if (!keyring.nonces.isTimely(created, now)) {
+  const nonces = keyring.noncesOf(key);
+  if (!nonces.isTimely(created, now)) {
     const off = `the clock of the sender is off by ${created - now} s, or the request is old`;
     return denied(401, { error: 'clock', now }, off);
   }
-  if (!keyring.nonces.take(`${key.id} ${params.nonce}`, created, now)) {
+  if (!nonces.take(params.nonce, created, now)) {
     return denied(425, { error: 'this request was seen before' }, 'a request was seen before');
   }
   return { kind: 'verified', sender };

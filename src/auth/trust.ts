@@ -3,6 +3,7 @@ import type { Clock } from '../clock.ts';
 import { type AnswerToSign, signAnswer } from './answers.ts';
 import type { AuthMode, Keyring } from './keys.ts';
 import { type RequestToVerify, type Sender, type Verified, verifyRequest } from './requests.ts';
+import { Strangers } from './strangers.ts';
 
 export interface TrustOptions {
   /** The node id under which it answers. */
@@ -22,6 +23,7 @@ const ADDRESSES_MAX = 1_000;
 
 export class Trust {
   readonly keyring: Keyring;
+  readonly strangers: Strangers;
   readonly #o: TrustOptions;
   readonly #underWay = new Map<string, number>();
   readonly #toldAt = new Map<string, number>();
@@ -29,6 +31,7 @@ export class Trust {
   constructor(keyring: Keyring, options: TrustOptions) {
     this.keyring = keyring;
     this.#o = options;
+    this.strangers = new Strangers(options.clock);
   }
 
   get id(): string {

@@ -5,7 +5,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { APPLY_MS_HEADER, COMPARE_PATH, FETCH_PATH } from '../wire/protocol.ts';
-import { hashRange } from './hashing.ts';
+import { hashRanges } from './hashing.ts';
 import type { Id, Range } from './ids.ts';
 import type { Columns, Entry, Ledger, Portion } from './ledger.ts';
 import { Pace } from './pace.ts';
@@ -29,7 +29,7 @@ export interface AnswerOptions {
 /** Entries in one answer; what is left is asked for again. */
 const ENTRIES_MAX = 2_000;
 /** Of one fetch: what takes no longer than a turn. */
-const FETCHED: Portion = { rows: 250, bytes: 1024 * 1024 };
+const FETCHED: Portion = { rows: 100, bytes: 1024 * 1024 };
 
 export class Answers {
   readonly #ledger: Ledger;
@@ -80,11 +80,8 @@ export class Answers {
     } else if (asked.want === 'rows') {
       answer = await this.#rows(table, columns, asked.ranges);
     } else {
-      const hashes: string[] = [];
-      for (const range of asked.ranges) {
-        hashes.push(await hashRange(this.#ledger, this.#pace, table, columns, range, asked.floor));
-      }
-      answer = { hashes };
+      const { ranges, floor } = asked;
+      answer = { hashes: await hashRanges(this.#ledger, this.#pace, table, columns, ranges, floor) };
     }
     await this.#pace.turn(() => this.#ledger.flushed());
     return answer;
@@ -93,12 +90,9 @@ export class Answers {
   /** `upTo` is where it breaks off because there is too much. */
   async #rows(table: string, columns: Columns, ranges: Range[]): Promise<object> {
     const rows: Tuple[] = [];
-    for (const range of ranges) {
-      for await (const { entries, end } of listInTurns(this.#ledger, this.#pace, table, columns, range)) {
-        rows.push(...entries.map(tuple));
-        const upTo = end ?? range.upTo;
-        if (rows.length >= ENTRIES_MAX && upTo !== null) return { rows, upTo };
-      }
+    for await (const { entries, upTo } of listInTurns(this.#ledger, this.#pace, table, columns, ranges)) {
+      rows.push(...entries.map(tuple));
+      if (rows.length >= ENTRIES_MAX && upTo !== null) return { rows, upTo };
     }
     return { rows };
   }

@@ -4,11 +4,12 @@
  * too, at the version that it has: that is an ordinary deletion, which loses to whatever was written since.
  *
  * Exempt is what is still on its way to the side that has forgotten, which sets it aside, and what it has set aside
- * already: that is for a person to decide.
+ * already: that is for a person to decide. So is everything where the other side has heard a node for which that one has not
+ * waited: what came from there was perhaps never delivered to it, and is sent to it now, to be set aside.
  */
 import { type Body, batchText } from '../wire/body.ts';
 import type { Id } from './ids.ts';
-import type { Columns, Entry, Ledger } from './ledger.ts';
+import type { Columns, Entry, Ledger, Nodes } from './ledger.ts';
 import type { Pace } from './pace.ts';
 import { lookInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
@@ -23,6 +24,24 @@ export type Floors = Record<Side, number | undefined>;
 export function higherOf({ here, there }: Floors): number | undefined {
   if (here === undefined || there === undefined) return here ?? there;
   return Math.max(here, there);
+}
+
+/**
+ * The floors by which something may be judged to have been deleted: that of a side which has waited, before it forgot, for
+ * every node that the other one has heard. Who does not say whom it has heard passes on everything.
+ */
+export function decidingOf(floors: Floors, here: Nodes | undefined, there: Nodes | undefined): Floors {
+  return {
+    here: hasAwaitedAll(here, there) ? floors.here : undefined,
+    there: hasAwaitedAll(there, here) ? floors.there : undefined,
+  };
+}
+
+/** What the other side itself has written it has delivered, or says that it has not. */
+function hasAwaitedAll(own: Nodes | undefined, other: Nodes | undefined): boolean {
+  if (!own || !other) return true;
+  const known = new Set([own.self, other.self, ...own.awaited]);
+  return other.heard.every((node) => known.has(node));
 }
 
 /** The side that knows nothing of a row which the other one has, and would not take it any more. */
@@ -43,7 +62,8 @@ export async function deleteForgotten(
   const there = rows.filter(({ forgotten }) => forgotten === 'here');
   const here = rows.filter(({ forgotten }) => forgotten === 'there');
   for (let i = 0; i < there.length; i += TOGETHER) {
-    const outcome = await exchange.send(deletions(table, there.slice(i, i + TOGETHER)), BATCH_ID);
+    const some = there.slice(i, i + TOGETHER);
+    const outcome = await exchange.send(deletions(table, some), BATCH_ID, some.length);
     if (outcome === 'too-large') throw new CannotCompare('a batch of deletions is too large for the peer');
     if (outcome !== 'acked') throw new CannotCompare(outcome.refused);
   }
@@ -63,16 +83,18 @@ export async function withoutForgotten(
 ): Promise<Suspect[]> {
   const isForgotten = (one: Suspect): boolean => forgottenBy(one, { here: floor, there: undefined }) !== undefined;
   const forgotten = suspects.filter(isForgotten);
+  const doubtful: Suspect[] = [];
   for (let i = 0; i < forgotten.length; i += TOGETHER) {
     const some = forgotten.slice(i, i + TOGETHER);
     const ids = some.map(({ id }) => id);
-    const { undelivered } = await sides.remote.look(table, columns, ids);
-    const { parked, entries } = await lookInTurns(sides.ledger, sides.pace, table, columns, ids, undefined);
+    const { undelivered, nodes: there } = await sides.remote.look(table, columns, ids);
+    const { parked, entries, nodes } = await lookInTurns(sides.ledger, sides.pace, table, columns, ids, undefined);
     const exempt = new Set<Id>([...undelivered, ...parked, ...entries.map(({ id }) => id)]);
     const rows = some.filter(({ id }) => !exempt.has(id)).map((one) => ({ ...one, forgotten: 'here' as const }));
-    await deleteForgotten(sides, table, rows);
+    if (hasAwaitedAll(nodes, there)) await deleteForgotten(sides, table, rows);
+    else doubtful.push(...rows);
   }
-  return suspects.filter((one) => !isForgotten(one));
+  return [...suspects.filter((one) => !isForgotten(one)), ...doubtful];
 }
 
 /** In one batch; an id may be long. */

@@ -1,7 +1,7 @@
-/** The hash of a range, made piece by piece so that however much is in it, nobody else waits for long. */
-import { createHash } from 'node:crypto';
-import type { Id, Range } from './ids.ts';
-import type { Columns, Ledger, Portion } from './ledger.ts';
+/** The hashes of ranges, made piece by piece so that however much is in them, nobody else waits for long. */
+import { createHash, type Hash } from 'node:crypto';
+import type { Range } from './ids.ts';
+import { type Columns, type Ledger, type Portion, smaller } from './ledger.ts';
 import type { Pace } from './pace.ts';
 
 /** Said in place of a hash where more is in a range than any asker has in its own. */
@@ -15,18 +15,36 @@ export interface Hashed extends Range {
   hash: string;
 }
 
-/** Of a whole range, as it was asked for. */
-export async function hashRange(
+/** Ranges given to a ledger at once. */
+const TOGETHER = 64;
+
+/** Of whole ranges, as they were asked for. */
+export async function hashRanges(
   ledger: Ledger,
   pace: Pace,
   table: string,
   columns: Columns,
-  range: Range,
+  ranges: Range[],
   floor?: number,
-): Promise<string> {
+): Promise<string[]> {
+  const hashes: string[] = [];
   const most = { rows: RANGE_ROWS_MAX + 1, bytes: Infinity };
-  const { rows, hash } = await hashNext(ledger, pace, table, columns, range, most, floor);
-  return rows > RANGE_ROWS_MAX ? MORE : hash;
+  let begun = new Lines();
+  for (let next = ranges[0]; next; ) {
+    const some = [next, ...ranges.slice(hashes.length + 1, hashes.length + TOGETHER)];
+    const each = { ...most, rows: most.rows - begun.rows };
+    for (const piece of await pace.turn((turn) => ledger.spell(table, columns, some, each, turn, floor))) {
+      begun.add(piece);
+      const isMore = begun.rows > RANGE_ROWS_MAX;
+      next = piece.end === null || isMore ? ranges[hashes.length + 1] : { ...(next as Range), after: piece.end };
+      if (piece.end !== null && !isMore) continue;
+      hashes.push(isMore ? MORE : begun.hash());
+      begun = new Lines();
+      // The pieces that follow, if any, are of what is left of this range.
+      if (isMore && piece.end !== null) break;
+    }
+  }
+  return hashes;
 }
 
 /** Of the first rows of a range, about as many as `most` says. */
@@ -39,24 +57,57 @@ export async function hashNext(
   most: Portion,
   floor?: number,
 ): Promise<Hashed> {
-  const hash = createHash('sha1');
-  let [rows, bytes] = [0, 0];
+  const lines = new Lines();
   for (let { after } = range; ; ) {
-    const from = after;
-    const end: Id | null = await pace.turn(async (turn) => {
-      const portion = { rows: Math.min(turn.rows, most.rows - rows), bytes: Math.min(turn.bytes, most.bytes - bytes) };
-      const spelt = await ledger.spell(table, columns, { after: from, upTo: range.upTo }, portion, floor);
-      for (const text of spelt.texts) {
-        hash.update(text);
-        bytes += text.byteLength;
-      }
-      rows += spelt.rows;
-      return spelt.end;
-    });
-    if (end === null || rows >= most.rows || bytes >= most.bytes) {
-      const upTo = end ?? range.upTo;
-      return { after: range.after, upTo, rows, hash: `${rows}:${hash.digest('hex').slice(0, 16)}` };
+    const rest = { after, upTo: range.upTo };
+    const room = { rows: most.rows - lines.rows, bytes: most.bytes - lines.bytes };
+    const [piece] = await pace.turn((turn) => ledger.spell(table, columns, [rest], room, smaller(room, turn), floor));
+    if (piece) lines.add(piece);
+    const end = piece?.end ?? null;
+    if (end === null || lines.rows >= most.rows || lines.bytes >= most.bytes) {
+      return { after: range.after, upTo: end ?? range.upTo, rows: lines.rows, hash: lines.hash() };
     }
     after = end;
+  }
+}
+
+/** Of these ranges, cut into pieces of at most so much. */
+export async function* hashPieces(
+  ledger: Ledger,
+  pace: Pace,
+  table: string,
+  columns: Columns,
+  ranges: Range[],
+  most: Portion,
+  floor?: number,
+): AsyncGenerator<Hashed> {
+  for (let left = ranges; left.length > 0; ) {
+    const some = left.slice(0, TOGETHER);
+    for (const piece of await pace.turn((turn) => ledger.spell(table, columns, some, most, turn, floor))) {
+      const { after, upTo } = left[0] as Range;
+      const lines = new Lines();
+      lines.add(piece);
+      yield { after, upTo: piece.end ?? upTo, rows: lines.rows, hash: lines.hash() };
+      left = piece.end === null ? left.slice(1) : [{ after: piece.end, upTo }, ...left.slice(1)];
+    }
+  }
+}
+
+/** What is hashed of a range. */
+class Lines {
+  readonly #hash: Hash = createHash('sha1');
+  rows = 0;
+  bytes = 0;
+
+  add({ rows, texts }: { rows: number; texts: Uint8Array[] }): void {
+    for (const text of texts) {
+      this.#hash.update(text);
+      this.bytes += text.byteLength;
+    }
+    this.rows += rows;
+  }
+
+  hash(): string {
+    return `${this.rows}:${this.#hash.digest('hex').slice(0, 16)}`;
   }
 }

@@ -41,12 +41,23 @@ export interface Sight {
   undelivered: Id[];
   /** Of the ids: those for which a change was received that cannot be applied here; a dead letter keeps it. */
   parked: Id[];
-  /** Changes of the ids that are kept here until their time has come; see receive/time-limit.ts. */
+  /** Changes of the ids that are kept here until their time has come; see letters/time-limit.ts. */
   early: Early[];
   /** Of the ids: those that did not fit into the portion, of which nothing is said. */
   rest: Id[];
   /** As in the outline, at this moment. */
   floor?: number | undefined;
+  /** Absent of a hub, which passes on whatever it is given. */
+  nodes?: Nodes | undefined;
+}
+
+/** Who has written what may be on one side. */
+export interface Nodes {
+  self: string;
+  /** All that were ever heard there. */
+  heard: string[];
+  /** Of these, the ones without whose word nothing is forgotten: what they wrote before has been delivered. */
+  awaited: string[];
 }
 
 /** A change that is too far ahead of the clock where it is kept. */
@@ -86,12 +97,20 @@ export interface Parcel {
 export interface Ledger {
   outline(): Eventually<Outline[]>;
   /**
-   * The first piece of a range, no larger than a portion, as what is hashed. Tombstones up to `floor` are left out: one of
-   * the sides may have collected its own.
+   * Pieces of these ranges, in their order and without a gap, as what is hashed: each no larger than `each`, as many as are
+   * together no more than a portion, and at least one. Tombstones up to `floor` are left out: one of the sides may have
+   * collected its own.
    */
-  spell(table: string, columns: Columns, range: Range, portion: Portion, floor?: number): Eventually<Spelt>;
+  spell(
+    table: string,
+    columns: Columns,
+    ranges: Range[],
+    each: Portion,
+    portion: Portion,
+    floor?: number,
+  ): Eventually<Spelt[]>;
   /** The same as what there is, in the order of the ids. */
-  list(table: string, columns: Columns, range: Range, portion: Portion): Eventually<Listed>;
+  list(table: string, columns: Columns, ranges: Range[], portion: Portion): Eventually<Listed[]>;
   /** What is known of the first of these ids. `other` is the node, or the peer's address, that asks or is asked. */
   look(table: string, columns: Columns, ids: Id[], other: string | undefined, portion: Portion): Eventually<Sight>;
   /** The first of these rows that fit into one batch, as its body; what is returned is on disk. */
@@ -107,10 +126,14 @@ export const LARGE_RANGE: Portion = { rows: 1_000, bytes: 256 * 1024 };
 export const SMALL_RANGE: Portion = { rows: 32, bytes: 256 * 1024 };
 
 /**
- * Rows with more bytes of text and blobs than these are measured before they are read. Of all others a portion of 512 is
- * half a megabyte at the most, and needs no measuring.
+ * Rows with more bytes of text and blobs than these are measured before they are read. Of all others a portion of 1,024 is
+ * a megabyte at the most, and needs no measuring.
  */
 export const ORDINARY_ROW_BYTES = 1024;
+
+export function smaller(a: Portion, b: Portion): Portion {
+  return { rows: Math.min(a.rows, b.rows), bytes: Math.min(a.bytes, b.bytes) };
+}
 
 /** The first of these rows that make a batch; one goes in any case, however large it is. */
 export function firstThatFit(rows: { id: Id; bytes: number }[], portion: Portion): { fitting: Id[]; rest: Id[] } {

@@ -26,14 +26,13 @@ const VALUES_MAX = 100;
 /** A row's line. Of a row with more than `most` bytes of text and blobs it is NULL. */
 export function rowLine(columns: Column[], expression: (column: Column) => string, most = Infinity): string {
   const terms = columns
-    .toSorted((a, b) => (fold(a.wireName) < fold(b.wireName) ? -1 : 1))
+    .toSorted(byWireName)
     .map((column): Term => ({ x: expression(column), affinity: column.affinity }));
-  const fits = (some: Term[]): string =>
-    most === Infinity || some.length === 0 ? 'true' : `${bytes(some)} <= ${most}`;
-  const texts = terms.filter(({ affinity }) => affinity === 'TEXT');
+  const isOrdinary = `(${shallow([...terms.map(isOdd), ...isLarge(terms, most)], ' OR ')}) IS NOT TRUE`;
+  const fits = most === Infinity ? 'true' : `${bytes(terms)} <= ${most}`;
   return (
-    `CASE WHEN (${shallow(terms.map(isOdd), ' OR ')}) IS NOT TRUE AND ${fits(texts)} THEN ` +
-    `${arrays(terms, (some) => `json_array(${some.map(({ x }) => x).join(', ')})`)} WHEN ${fits(terms)} THEN ` +
+    `CASE WHEN ${isOrdinary} THEN ` +
+    `${arrays(terms, (some) => `json_array(${some.map(({ x }) => x).join(', ')})`)} WHEN ${fits} THEN ` +
     `${arrays(terms, (some) => `'[' || ${shallow(some.map(spelt), " || ',' || ")} || ']'`)} END`
   );
 }
@@ -44,22 +43,66 @@ export function wholeLine(text: string, most: number): string {
   return most === Infinity ? line : `CASE WHEN octet_length(r) <= ${most} THEN ${line} END`;
 }
 
-/** `SELECT k, version, 0 AS deleted, line` for rows that are JSON: hidden ones, and all of a hub. */
+/**
+ * `SELECT k, version, 0 AS deleted, line` for rows that are JSON: hidden ones, and all of a hub. Each value is looked up by
+ * its name, which is fast where there are few; in a row of two thousand, for as many, it takes seconds. There all of
+ * them are found in one pass.
+ */
 export function jsonLines(columns: Exclude<Columns, null>, source: string, most = Infinity): string {
   const wanted = columnsOf(columns);
-  const list = (one: (i: number) => string): string => wanted.map((_, i) => one(i)).join(', ');
   const fits = most === Infinity ? 'true' : `octet_length(r) <= ${most}`;
   const given = `SELECT k, version, iif(${fits}, r, NULL) AS r FROM (${source}) LIMIT -1`;
+  const isWide = `octet_length(r) > ${NARROW_BYTES} AND (SELECT count(*) FROM json_each(r)) > ${NARROW_KEYS}`;
+  const line =
+    wanted.length > VALUES_MAX
+      ? inOnePass(wanted)
+      : `CASE WHEN ${isWide} THEN ${inOnePass(wanted)} ELSE (${byName(wanted)}) END`;
+  return `SELECT k, version, 0 AS deleted, CASE WHEN r IS NOT NULL THEN ${line} END AS line FROM (${given})`;
+}
+
+/** A row of no more bytes has no more keys than this, or few more. */
+const NARROW_BYTES = 2_000;
+const NARROW_KEYS = 300;
+
+/** A query for the line of `r`. */
+function byName(wanted: Column[]): string {
+  const list = (one: (i: number) => string): string => wanted.map((_, i) => one(i)).join(', ');
   // Each step is a query of its own, because the next one names its outcome many times.
-  const extracted =
-    `SELECT k, version, r IS NULL AS large, ${list((i) => `${extract(wanted[i] as Column)} AS w${i}`)} ` +
-    `FROM (${given}) LIMIT -1`;
-  const decoded = `SELECT k, version, large, ${list((i) => `${decode(`w${i}`)} AS d${i}`)} FROM (${extracted}) LIMIT -1`;
+  const extracted = `SELECT ${list((i) => `${extract(wanted[i] as Column)} AS w${i}`)} LIMIT -1`;
+  const decoded = `SELECT ${list((i) => `${decode(`w${i}`)} AS d${i}`)} FROM (${extracted}) LIMIT -1`;
   const stored =
-    `SELECT k, version, large, ${list((i) => `${affine(`d${i}`, (wanted[i] as Column).affinity)} AS a${i}`)} ` +
+    `SELECT ${list((i) => `${affine(`d${i}`, (wanted[i] as Column).affinity)} AS a${i}`)} ` +
     `FROM (${decoded}) LIMIT -1`;
-  const line = rowLine(wanted, (column) => `a${wanted.indexOf(column)}`);
-  return `SELECT k, version, 0 AS deleted, CASE WHEN NOT large THEN ${line} END AS line FROM (${stored})`;
+  return `SELECT ${rowLine(wanted, (column) => `a${wanted.indexOf(column)}`)} FROM (${stored})`;
+}
+
+/** The same of all values at once. As in `extract`, the spelling of the one who asks counts before any other. */
+function inOnePass(wanted: Column[]): string {
+  const names = wanted
+    .toSorted(byWireName)
+    .map(({ name, affinity }) => `[${[fold(name), name, affinity].map((text) => JSON.stringify(text)).join()}]`);
+  const named =
+    'SELECT key AS n, value ->> 0 AS folded, value ->> 1 AS name, value ->> 2 AS affinity ' +
+    `FROM json_each(${literal(`[${names.join()}]`)}) LIMIT -1`;
+  const keys = `SELECT e.key AS key, ${VALUE} AS v, min(e.id) AS id FROM json_each(r) AS e GROUP BY e.key LIMIT -1`;
+  const both =
+    `SELECT n, folded, name, affinity, NULL AS key, NULL AS v, NULL AS id FROM (${named}) UNION ALL ` +
+    `SELECT NULL, lower(key), NULL, NULL, key, v, id FROM (${keys})`;
+  const one = (column: string): string => `max(${column}) OVER same AS ${column}`;
+  const together =
+    `SELECT ${one('n')}, ${one('name')}, ${one('affinity')}, folded, key, v, id FROM (${both}) ` +
+    'WINDOW same AS (PARTITION BY folded) LIMIT -1';
+  // The other columns are those of the line that has the least.
+  const rank = 'CASE WHEN key IS NULL THEN 9e15 WHEN key = name AND v IS NOT NULL THEN -1 ELSE id END';
+  const values = `SELECT n, affinity, v AS w, min(${rank}) FROM (${together}) WHERE n IS NOT NULL GROUP BY folded LIMIT -1`;
+  const decoded = `SELECT n, affinity, ${decode('w')} AS d FROM (${values}) LIMIT -1`;
+  const kinds = [...new Set(wanted.map(({ affinity }) => affinity))];
+  const stored = kinds.map((affinity) => `WHEN ${literal(affinity)} THEN ${affine('d', affinity)}`);
+  const texts =
+    `SELECT n, ${spelt({ x: 'a' })} AS t FROM ` +
+    `(SELECT n, CASE affinity ${stored.join(' ')} END AS a FROM (${decoded}) ORDER BY n LIMIT -1) LIMIT -1`;
+  const parts = `SELECT '[' || group_concat(t, ',') || ']' AS part FROM (${texts}) GROUP BY n / ${VALUES_MAX} ORDER BY n / ${VALUES_MAX} LIMIT -1`;
+  return `(SELECT group_concat(part, '') FROM (${parts}))`;
 }
 
 /** The same for tombstones; `wire` is the id as it travels. */
@@ -98,6 +141,17 @@ function isOdd({ x, affinity }: Term): string {
   }
 }
 
+/**
+ * True where those have too many bytes that are not odd and may have many: what is text in a column of numbers is odd. In
+ * so few steps because it is asked of every row.
+ */
+function isLarge(terms: Term[], most: number): string[] {
+  const long = terms.filter(({ affinity }) => affinity === 'TEXT' || affinity === 'BLOB');
+  if (most === Infinity || long.length === 0) return [];
+  const lengths = long.map(({ x }) => `ifnull(octet_length(${x}), 0)`);
+  return [`${shallow(lengths, ' + ')} > ${most}`];
+}
+
 function bytes(terms: Term[]): string {
   return `(${shallow(
     terms.map(({ x }) => `iif(${x} COLLATE BINARY >= '', octet_length(${x}), 0)`),
@@ -107,12 +161,12 @@ function bytes(terms: Term[]): string {
 
 function arrays(terms: Term[], one: (some: Term[]) => string): string {
   const groups: string[] = [];
-  for (let i = 0; i < terms.length; i += VALUES_MAX) groups.push(one(terms.slice(i, i + VALUES_MAX)));
+  for (let i = 0; i < terms.length; i += VALUES_MAX) groups.push(`(${one(terms.slice(i, i + VALUES_MAX))})`);
   return groups.join(' || ');
 }
 
 /** As json_array has it where that can hold the value. */
-function spelt({ x }: Term): string {
+function spelt({ x }: Pick<Term, 'x'>): string {
   return (
     `CASE WHEN ${x} IS NULL THEN 'null' WHEN ${x} >= x'' THEN 'x' || hex(${x}) ` +
     `WHEN ${x} COLLATE BINARY >= '' THEN json_quote(${x} || '') WHEN typeof(${x}) = 'integer' THEN ${x} ` +
@@ -132,10 +186,15 @@ function real(x: string): string {
   return `CASE ${usual.join(' ')} ELSE ${scaled(x)} END`;
 }
 
+/** An array or an object is the text of it; json_each would leave a mark on it, by which json_array took it for one. */
+const VALUE = "iif(e.type IN ('array', 'object'), e.value || '', e.value)";
+
 /** Names are the same in any case; the spelling of the one who asks is looked for first, because that is fast. */
 function extract({ name }: Column): string {
-  // An array or an object is the text of it; json_each would leave a mark on it, by which json_array took it for one.
-  const value = "iif(e.type IN ('array', 'object'), e.value || '', e.value)";
-  const anyCase = `(SELECT ${value} FROM json_each(r) AS e WHERE lower(e.key) = ${literal(fold(name))} LIMIT 1)`;
+  const anyCase = `(SELECT ${VALUE} FROM json_each(r) AS e WHERE lower(e.key) = ${literal(fold(name))} LIMIT 1)`;
   return /["\\]/.test(name) ? anyCase : `coalesce(r ->> ${literal(`$."${name}"`)}, ${anyCase})`;
+}
+
+function byWireName(a: Column, b: Column): number {
+  return fold(a.wireName) < fold(b.wireName) ? -1 : 1;
 }

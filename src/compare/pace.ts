@@ -4,12 +4,17 @@ import { RowcastError } from '../errors.ts';
 import type { Portion } from './ledger.ts';
 import { CannotCompare } from './remote.ts';
 
-/** What takes less than this is followed by more of it before everybody else has a turn. */
-const TURN_MS = 2;
+/**
+ * Everybody else has a turn after so much, whichever comes first: a clock of whole milliseconds cannot tell how long what
+ * takes less than two of them takes, but rows can be counted.
+ */
+const REST_MS = 1;
+export const REST_ROWS = 1_024;
 const TURNS_MAX = 64;
 
 /** What is read at once: begins small, is doubled after each turn that took no time, and halved after one that did. */
-const ROWS = { first: 32, least: 8, most: 512 };
+const SLOW_MS = 2;
+const ROWS = { first: 32, least: 8, most: 1_024 };
 const BYTES = 256 * 1024;
 
 /** While the application has a transaction open, what is there is not known; it is asked so often, after so long. */
@@ -24,6 +29,8 @@ export class Pace {
   /** Worked since the last rest, and what of it has been rested for. */
   #busyMs = 0;
   #turns = 0;
+  /** Read since the last rest, at the most. */
+  #read = 0;
   #rows = ROWS.first;
 
   /**
@@ -37,16 +44,21 @@ export class Pace {
     this.#given = given;
   }
 
-  /** Works, and lets everybody else have their turn when that has taken a while. */
-  async turn<T>(work: (portion: Portion) => T | Promise<T>): Promise<T> {
+  /**
+   * Works, and lets everybody else have their turn when that has taken a while. `cost`: a row takes so many times as long as
+   * one that is hashed among others.
+   */
+  async turn<T>(work: (portion: Portion) => T | Promise<T>, cost = 1): Promise<T> {
     this.check();
     const began = this.#clock.now();
-    const result = await this.#patiently(() => work({ rows: this.#rows, bytes: BYTES }));
+    this.#read += this.#rows;
+    const result = await this.#patiently(() => work({ rows: Math.ceil(this.#rows / cost), bytes: BYTES }));
     const took = Math.max(0, this.#clock.now() - began);
-    this.#rows = took >= TURN_MS ? Math.max(ROWS.least, this.#rows >> 1) : Math.min(ROWS.most, this.#rows * 2);
+    this.#rows = took >= SLOW_MS ? Math.max(ROWS.least, this.#rows >> 1) : Math.min(ROWS.most, this.#rows * 2);
     this.#busyMs += took;
     this.#turns += 1;
-    if (this.#busyMs >= TURN_MS || this.#turns >= TURNS_MAX) await this.#rest();
+    const isEnough = this.#busyMs >= REST_MS || this.#turns >= TURNS_MAX || this.#read + this.#rows > REST_ROWS;
+    if (isEnough) await this.#rest();
     return result;
   }
 
@@ -81,6 +93,7 @@ export class Pace {
     const ms = Math.floor(this.#busyMs * (1 / this.#share - 1));
     this.#busyMs = 0;
     this.#turns = 0;
+    this.#read = 0;
     await this.sleep(ms);
   }
 }

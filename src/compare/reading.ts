@@ -3,25 +3,33 @@ import type { Id, Range } from './ids.ts';
 import type { Columns, Entry, Ledger, Sight } from './ledger.ts';
 import type { Pace } from './pace.ts';
 
-/** What is in a range, in the order of the ids, as it is read; `end` as in a piece. */
+/** Ranges given to a ledger at once. */
+const TOGETHER = 64;
+
+/** Each row is hashed by itself. */
+const LISTED = 4;
+
+/** What is in these ranges, in the order of the ids, as it is read; `upTo` is where a piece ends. */
 export async function* listInTurns(
   ledger: Ledger,
   pace: Pace,
   table: string,
   columns: Columns,
-  range: Range,
-): AsyncGenerator<{ entries: Entry[]; end: Id | null }> {
-  for (let { after } = range; ; ) {
-    const from = after;
-    const piece = await pace.turn((portion) => ledger.list(table, columns, { after: from, upTo: range.upTo }, portion));
-    yield piece;
-    if (piece.end === null) return;
-    after = piece.end;
+  ranges: Range[],
+): AsyncGenerator<{ entries: Entry[]; upTo: Id | null }> {
+  for (let left = ranges; left.length > 0; ) {
+    const some = left.slice(0, TOGETHER);
+    const pieces = await pace.turn((portion) => ledger.list(table, columns, some, portion), LISTED);
+    for (const { entries, end } of pieces) {
+      const { upTo } = left[0] as Range;
+      yield { entries, upTo: end ?? upTo };
+      left = end === null ? left.slice(1) : [{ after: end, upTo }, ...left.slice(1)];
+    }
   }
 }
 
-/** What is looked up id by id costs several times what is read in a row. */
-const LOOKED_UP = 4;
+/** Each is looked up in several tables, by its id. */
+const LOOKED_UP = 8;
 
 /** What is known of all these ids. */
 export async function lookInTurns(
@@ -35,8 +43,9 @@ export async function lookInTurns(
   const all: Omit<Sight, 'rest'> = { entries: [], undelivered: [], parked: [], early: [] };
   for (let left = ids; left.length > 0; ) {
     const some = left;
-    const { entries, undelivered, parked, early, rest, floor } = await pace.turn(({ rows, bytes }) =>
-      ledger.look(table, columns, some, other, { rows: Math.ceil(rows / LOOKED_UP), bytes }),
+    const { entries, undelivered, parked, early, rest, floor, nodes } = await pace.turn(
+      (portion) => ledger.look(table, columns, some, other, portion),
+      LOOKED_UP,
     );
     all.entries.push(...entries);
     all.undelivered.push(...undelivered);
@@ -44,6 +53,7 @@ export async function lookInTurns(
     all.early.push(...early);
     // Of several the highest: it never goes down.
     if (floor !== undefined) all.floor = floor;
+    if (nodes !== undefined) all.nodes = nodes;
     left = rest;
   }
   return all;

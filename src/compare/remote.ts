@@ -3,7 +3,7 @@ import { messageOf } from '../errors.ts';
 import { APPLY_MS_HEADER, COMPARE_PATH, FETCH_PATH } from '../wire/protocol.ts';
 import type { Tuple } from './answer.ts';
 import type { Id, Range } from './ids.ts';
-import type { Columns, Early, Entry, Outline, Sight } from './ledger.ts';
+import type { Columns, Early, Entry, Nodes, Outline, Sight } from './ledger.ts';
 
 export interface PeerReply {
   status: number;
@@ -61,10 +61,10 @@ export class Remote {
 
   async look(table: string, columns: Columns, ids: Id[]): Promise<Omit<Sight, 'rest'>> {
     const answer = await this.#compare({ table, columns, ids, want: 'rows' });
-    const { rows, undelivered, parked, early, floor } = answer;
+    const { rows, undelivered, parked, early, floor, nodes } = answer;
     if (!isFloor(floor)) throw notAnAnswer('floor');
-    const entries = entriesOf(rows);
-    return { entries, undelivered: idsOf(undelivered), parked: idsOf(parked), early: earlyOf(early), floor };
+    const known = { entries: entriesOf(rows), undelivered: idsOf(undelivered), parked: idsOf(parked) };
+    return { ...known, early: earlyOf(early), floor, nodes: nodesOf(nodes) };
   }
 
   /** The first of these rows, as many as fit, as the body of a batch. */
@@ -129,6 +129,14 @@ function isTuple(row: unknown): row is Tuple {
 function idsOf(ids: unknown): Id[] {
   if (!Array.isArray(ids) || !ids.every((id) => typeof id === 'string')) throw notAnAnswer('ids');
   return ids;
+}
+
+/** A hub, and an earlier build, say nothing of them. */
+function nodesOf(nodes: unknown): Nodes | undefined {
+  if (nodes === undefined) return undefined;
+  const { self, heard, awaited } = (nodes ?? {}) as Record<string, unknown>;
+  if (typeof self !== 'string') throw notAnAnswer('nodes');
+  return { self, heard: idsOf(heard), awaited: idsOf(awaited) };
 }
 
 /** An earlier build says nothing of these. */

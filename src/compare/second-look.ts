@@ -1,5 +1,5 @@
 /** Both sides as they are now, for ids that were found to differ a while ago. */
-import type { Floors } from './forgotten.ts';
+import { decidingOf, type Floors } from './forgotten.ts';
 import type { Id } from './ids.ts';
 import type { Columns, Early, Entry, Sight } from './ledger.ts';
 import { lookInTurns } from './reading.ts';
@@ -19,11 +19,12 @@ export async function lookAt(
   table: string,
   columns: Columns,
   ids: Id[],
-): Promise<{ here: Looked; there: Looked; floors: Floors }> {
+): Promise<{ here: Looked; there: Looked; floors: Floors; deciding: Floors }> {
   // First there: what has come from there meanwhile is then seen here, and not the other way round.
   const there = await remote.look(table, columns, ids);
   const here = await lookInTurns(ledger, pace, table, columns, ids, peer);
-  return { here: looked(here), there: looked(there), floors: { here: here.floor, there: there.floor } };
+  const floors = { here: here.floor, there: there.floor };
+  return { here: looked(here), there: looked(there), floors, deciding: decidingOf(floors, here.nodes, there.nodes) };
 }
 
 function looked({ entries, undelivered, parked, early }: Omit<Sight, 'rest'>): Looked {

@@ -9,14 +9,15 @@ import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { idForWire } from '../wire/values.ts';
 import { earlyIn } from './early.ts';
 import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
-import type { Columns, Entry, Ledger, Listed, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
-import { atMost, firstThatFit, fittingSql, ORDINARY_ROW_BYTES } from './ledger.ts';
+import type { Columns, Entry, Ledger, Listed, Nodes, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
+import { atMost, firstThatFit, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
 import { hashOf } from './lines.ts';
 import {
   type Choice,
   changesOf,
+  idOfRow,
   idsOf,
-  LISTED,
+  joinedRows,
   linesOf,
   linesParams,
   listed,
@@ -27,6 +28,7 @@ import {
   threeTimes,
   type Wanted,
 } from './sqlite-lines.ts';
+import { parkedOf, undeliveredOf } from './sqlite-on-its-way.ts';
 
 export interface SqliteLedgerOptions {
   /** The synced tables as they are now, with every version written into its row that can be. */
@@ -38,6 +40,8 @@ export interface SqliteLedgerOptions {
    * -1 where it is being given everything.
    */
   watermark(other: string | undefined): number | undefined;
+  /** As in a sight. */
+  nodes(): Nodes;
 }
 
 /** What was read of a part of the order: up to which id, and whether there was no room for more. */
@@ -46,10 +50,21 @@ interface Read<T> {
   rows: number;
   last: Uint8Array | null;
   isFull: boolean;
+  /** There was a large row: it is enough for one turn. */
+  isLarge?: boolean;
 }
 
-/** More changes than these that are on their way, and it is not looked which: any of the rows may be among them. */
-const LOOKED_THROUGH = 10_000;
+type ReadPart<T> = (part: Part, besides: boolean, left: Portion) => Read<T>;
+
+/** A piece of a range: what was read of it, part by part; `end` as in a piece. */
+interface Walked<T> extends Piece {
+  found: T[];
+  rows: number;
+  isLarge: boolean;
+}
+
+/** What a piece costs besides its rows: as much as so many of them. */
+const PIECE_ROWS = 16;
 
 /** Statements that are kept spelt for a table: a few for each peer that has other columns. */
 const SPELT_MAX = 200;
@@ -86,30 +101,30 @@ export class SqliteLedger implements Ledger {
     );
   }
 
-  spell(name: string, columns: Columns, range: Range, portion: Portion, floor?: number): Spelt {
+  spell(name: string, columns: Columns, ranges: Range[], each: Portion, portion: Portion, floor?: number): Spelt[] {
     const table = this.#table(name, columns);
-    const { found, rows, end } = this.#walk(table, range, portion, (part, besides, left) =>
-      this.#spellPart(table, part, { columns, besides, floor }, left),
-    );
-    return { rows, texts: found.filter((text) => text !== null), end };
+    const read: ReadPart<Uint8Array | null> = (part, besides, left) =>
+      this.#spellPart(table, part, { columns, besides, floor }, left);
+    const pieces = this.#reading(() => this.#pieces(table, ranges, each, portion, read));
+    return pieces.map(({ found, rows, end }) => ({ rows, texts: found.filter((text) => text !== null), end }));
   }
 
-  list(name: string, columns: Columns, range: Range, portion: Portion): Listed {
+  list(name: string, columns: Columns, ranges: Range[], portion: Portion): Listed[] {
     const table = this.#table(name, columns);
-    const { found, end } = this.#walk(table, range, portion, (part, besides, left) =>
-      this.#listPart(table, part, { columns, besides }, left),
-    );
-    return { entries: found.flat(), end };
+    const read: ReadPart<Entry[]> = (part, besides, left) => this.#listPart(table, part, { columns, besides }, left);
+    const pieces = this.#reading(() => this.#pieces(table, ranges, portion, portion, read));
+    return pieces.map(({ found, end }) => ({ entries: found.flat(), end }));
   }
 
   /** The ids alone. */
   ids(name: string, range: Range, portion: Portion): Piece & { ids: Id[] } {
     const table = this.#table(name);
-    const { found, end } = this.#walk(table, range, portion, (part, _, left) => {
+    const read: ReadPart<{ id: Uint8Array }[]> = (part, _, left) => {
       const sql = `SELECT ${idForWire('k')} AS id FROM (${idsOf(table, part)} LIMIT CAST(? AS INTEGER))`;
       const rows = this.#db.all<{ id: Uint8Array }>(sql, ...threeTimes(part), left.rows);
       return { found: rows, rows: rows.length, last: rows.at(-1)?.id ?? null, isFull: rows.length >= left.rows };
-    });
+    };
+    const { found, end } = this.#reading(() => this.#walk(table, range, portion, read));
     return { ids: found.flat().map(({ id }) => exactString(id)), end };
   }
 
@@ -122,10 +137,11 @@ export class SqliteLedger implements Ledger {
       const all = { columns, most: Infinity, besides: true };
       return {
         entries: this.#rows(table, listed(some), all, some.length).map(entryOf),
-        undelivered: this.#undelivered(table, some, this.#o.watermark(other)),
-        parked: this.#parked(table, some),
+        undelivered: undeliveredOf(this.#db, table, some, this.#o.watermark(other)),
+        parked: parkedOf(this.#db, table, some),
         early: earlyIn(this.#db, [table.name, table.wireName, ...table.was], some),
         rest: [...rest],
+        nodes: this.#o.nodes(),
         ...floorOf(table),
       };
     });
@@ -202,31 +218,59 @@ export class SqliteLedger implements Ledger {
     return null;
   }
 
-  /** Reads a range part by part, until there is no room for more. */
-  #walk<T>(
-    table: Table,
-    range: Range,
-    portion: Portion,
-    read: (part: Part, besides: boolean, left: Portion) => Read<T>,
-  ): { found: T[]; rows: number; end: Id | null } {
-    return this.#reading(() => {
-      const found: T[] = [];
-      let rows = 0;
-      for (const part of partsOf(range)) {
-        const sql = this.#spelt(table, part.where('k'), () => presenceOf(table, part));
-        const present = this.#db.get<{ rows: number; besides: number }>(sql, ...threeTimes(part));
-        if (!present?.rows && !present?.besides) continue;
-        const one = read(part, present.besides === 1, { ...portion, rows: portion.rows - rows });
-        found.push(one.found);
-        rows += one.rows;
-        if (one.isFull && one.last) return { found, rows, end: exactString(one.last) };
+  /** Reads ranges piece by piece, as many as are a portion. */
+  #pieces<T>(table: Table, ranges: Range[], each: Portion, portion: Portion, read: ReadPart<T>): Walked<T>[] {
+    const pieces: Walked<T>[] = [];
+    const hasNothingElse = ranges.length > 1 && !this.#hasBesides(table, ranges);
+    let left = portion.rows;
+    for (const { after: begin, upTo } of ranges) {
+      for (let after = begin; ; ) {
+        if (pieces.length > 0 && left <= 0) return pieces;
+        const size = smaller(each, { ...portion, rows: Math.max(1, left) });
+        const piece = this.#walk(table, { after, upTo }, size, read, hasNothingElse);
+        pieces.push(piece);
+        left = piece.isLarge ? 0 : left - piece.rows - PIECE_ROWS;
+        if (piece.end === null) break;
+        after = piece.end;
       }
-      return { found, rows, end: null };
-    });
+    }
+    return pieces;
+  }
+
+  /** Is there anything but rows from the first of these ranges to the last? */
+  #hasBesides(table: Table, ranges: Range[]): boolean {
+    const all = { after: ranges[0]?.after ?? null, upTo: ranges.at(-1)?.upTo ?? null };
+    return partsOf(all).some((part) => this.#presence(table, part)?.besides !== 0);
+  }
+
+  #presence(table: Table, part: Part): { rows: number; besides: number } | undefined {
+    const sql = this.#spelt(table, part.where('k'), () => presenceOf(table, part));
+    return this.#db.get(sql, ...threeTimes(part));
+  }
+
+  /** Reads a range part by part, until there is no room for more. */
+  #walk<T>(table: Table, range: Range, portion: Portion, read: ReadPart<T>, hasNothingElse = false): Walked<T> {
+    const found: T[] = [];
+    let [rows, isLarge] = [0, false];
+    for (const part of partsOf(range)) {
+      const present = hasNothingElse ? { rows: 1, besides: 0 } : this.#presence(table, part);
+      if (!present?.rows && !present?.besides) continue;
+      const one = read(part, present.besides === 1, { ...portion, rows: portion.rows - rows });
+      found.push(one.found);
+      rows += one.rows;
+      isLarge ||= one.isLarge === true;
+      const end = one.isFull && one.last ? exactString(one.last) : null;
+      if (end !== null) return { found, rows, isLarge, end: end === range.upTo ? null : end };
+    }
+    return { found, rows, isLarge, end: null };
   }
 
   /** The ordinary way is tried first; where there is a large row, so many are read as are not too much. */
   #spellPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Uint8Array | null> {
+    if (!wanted.besides) {
+      const ordinary = this.#spellRows(table, part, wanted, portion);
+      if (ordinary) return ordinary;
+    }
     const read = (most: number, rows: number): SpeltPart =>
       this.#db.get<SpeltPart>(
         this.#lines('joined', table, part, { ...wanted, most }),
@@ -234,7 +278,22 @@ export class SqliteLedger implements Ledger {
       ) as SpeltPart;
     const ordinary = read(ORDINARY_ROW_BYTES, portion.rows);
     if (ordinary.lines === ordinary.rows) return { ...ordinary, isFull: ordinary.rows >= portion.rows };
-    return { ...read(Infinity, this.#measure(table, part, portion)), isFull: true };
+    return { ...read(Infinity, this.#measure(table, part, portion)), isFull: true, isLarge: true };
+  }
+
+  /** The same where there is nothing but rows, at two thirds of the cost; undefined where one of them is large. */
+  #spellRows(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Uint8Array | null> | undefined {
+    const sql = this.#lines('rows', table, part, { ...wanted, most: ORDINARY_ROW_BYTES });
+    const { rows, lines, found } = this.#db.get<SpeltPart>(sql, ...part.params, portion.rows) as SpeltPart;
+    if (lines !== rows) return undefined;
+    const isFull = rows >= portion.rows;
+    return { found, rows, last: isFull ? this.#idOfRow(table, part, rows - 1) : null, isFull };
+  }
+
+  /** The id of the row of a part that has so many before it. */
+  #idOfRow(table: Table, part: Part, before: number): Uint8Array | null {
+    const sql = this.#spelt(table, `id ${part.where('k')}`, () => idOfRow(table, part));
+    return this.#db.get<{ id: Uint8Array }>(sql, ...part.params, before)?.id ?? null;
   }
 
   #listPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Entry[]> {
@@ -243,7 +302,8 @@ export class SqliteLedger implements Ledger {
     const isOrdinary = rows.every(({ line }) => line !== null);
     if (!isOrdinary) rows = read(Infinity, this.#measure(table, part, portion));
     const isFull = !isOrdinary || rows.length >= portion.rows;
-    return { found: rows.map(entryOf), rows: rows.length, last: rows.at(-1)?.id ?? null, isFull };
+    const last = rows.at(-1)?.id ?? null;
+    return { found: rows.map(entryOf), rows: rows.length, last, isFull, isLarge: !isOrdinary };
   }
 
   /** How many rows of a part are no more than a portion; at least one. */
@@ -266,12 +326,11 @@ export class SqliteLedger implements Ledger {
     );
   }
 
-  /** A statement of `linesOf`. */
   #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
     const version = this.#o.version(table, 't');
     const { columns, most, besides, floor } = wanted;
     return this.#spelt(table, JSON.stringify([kind, version, columns, most, besides, floor, choice.where('k')]), () =>
-      OF_LINES[kind](linesOf(table, choice, { ...wanted, version })),
+      OF_LINES[kind](table, choice, { ...wanted, version }),
     );
   }
 
@@ -293,45 +352,16 @@ export class SqliteLedger implements Ledger {
     const sql = this.#lines('listed', table, choice, wanted);
     return this.#db.all<ListedRow>(sql, ...linesParams(choice, wanted.besides, most));
   }
-
-  #undelivered(table: Table, ids: Id[], after: number | undefined): Id[] {
-    if (after === undefined || ids.length === 0) return [];
-    if (after < 0) return ids;
-    const pending = 'SELECT table_name, row_id FROM main._changes WHERE change_id > ?';
-    const many = this.#db.get<{ n: number }>(
-      `SELECT count(*) AS n FROM (${pending} LIMIT ${LOOKED_THROUGH + 1})`,
-      after,
-    );
-    if ((many?.n ?? 0) > LOOKED_THROUGH) return ids;
-    const rows = this.#db.all<{ id: Uint8Array }>(
-      `SELECT ${idForWire('row_id')} AS id FROM (SELECT DISTINCT row_id FROM (${pending}) ` +
-        `WHERE table_name = ? COLLATE NOCASE AND row_id IN (${LISTED}))`,
-      after,
-      table.name,
-      JSON.stringify(ids),
-    );
-    return rows.map(({ id }) => exactString(id));
-  }
-
-  #parked(table: Table, ids: Id[]): Id[] {
-    const rows = this.#db.all<{ id: string }>(
-      'SELECT DISTINCT d.row_id AS id FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ' +
-        "WHERE i.direction = 'in' AND i.code NOT IN ('unique', 'unknown-column', 'future-stamp') AND i.table_name = ? COLLATE NOCASE " +
-        'AND d.row_id IN (SELECT value FROM json_each(?))',
-      table.name,
-      JSON.stringify(ids),
-    );
-    return rows.map(({ id }) => id);
-  }
 }
 
 /** What is read of lines: all of them as one text, or each by itself. */
 const OF_LINES = {
-  joined: (lines: string) =>
+  rows: joinedRows,
+  joined: (...of: Parameters<typeof linesOf>) =>
     `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
-    `CAST(group_concat(line, '') AS BLOB) AS found FROM (${lines})`,
-  listed: (lines: string) =>
-    `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line FROM (${lines})`,
+    `CAST(group_concat(line, '') AS BLOB) AS found FROM (${linesOf(...of)})`,
+  listed: (...of: Parameters<typeof linesOf>) =>
+    `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line FROM (${linesOf(...of)})`,
 };
 
 /** What is asked for of a part. */

@@ -82,7 +82,7 @@ export interface VerifyOptions {
 /** How rows get from one side to the other. */
 export interface Exchange {
   /** Hands a batch to the peer. */
-  send(body: Body, batchId: number): Promise<'acked' | 'too-large' | { refused: string }>;
+  send(body: Body, batchId: number, count: number): Promise<'acked' | 'too-large' | { refused: string }>;
   /** Applies a batch of the peer's, as any other. */
   take(body: string): Eventually<void>;
 }
@@ -103,7 +103,8 @@ const AGAIN_MS_MAX = 30_000;
 const SUSPECTS_MAX = 10_000;
 const IDS_TOGETHER = 500;
 const BATCH_ID = 1;
-const BATCH: Portion = { rows: 250, bytes: 1024 * 1024 };
+/** What is read, or applied, in no more than a turn. */
+const BATCH: Portion = { rows: 100, bytes: 1024 * 1024 };
 
 export async function verify(comparison: Comparison, options: VerifyOptions = {}): Promise<VerifyResult> {
   const { peer, remote, ledger, now } = comparison;
@@ -240,7 +241,7 @@ async function lookAgain(
   const judged: Judged[] = [];
   for (let i = 0; i < suspects.length; i += IDS_TOGETHER) {
     const some = suspects.slice(i, i + IDS_TOGETHER);
-    const { here, there, floors } = await lookAt(
+    const { here, there, floors, deciding } = await lookAt(
       comparison,
       table,
       columns,
@@ -256,7 +257,7 @@ async function lookAgain(
       // It has come, and is too far ahead of the clock there: it is merged in its time, and sending it again is no use.
       const isEarly = found !== 'equal' && side.isEarly(now[behind === 'here' ? 'there' : 'here']);
       const judgement = isEarly ? 'early' : found;
-      const forgotten = judgement === 'differs' && !isParked ? forgottenBy(now, floors) : undefined;
+      const forgotten = judgement === 'differs' && !isParked ? forgottenBy(now, deciding) : undefined;
       judged.push({ ...now, judgement, ...(isParked && { parked: behind }), ...(forgotten && { forgotten }) });
     }
   }
@@ -331,7 +332,7 @@ async function sendRows(
   for (let left = ids; left.length > 0; ) {
     const rows = left;
     const { body, count, rest } = await pace.turn(() => ledger.changes(table, rows, BATCH_ID, BATCH));
-    const outcome = count === 0 ? 'acked' : await exchange.send(body, BATCH_ID);
+    const outcome = count === 0 ? 'acked' : await exchange.send(body, BATCH_ID, count);
     if (outcome === 'too-large' && rows.length > 1) {
       await sendRows(sides, table, rows.slice(0, rows.length >> 1));
       left = rows.slice(rows.length >> 1);

@@ -4,9 +4,9 @@
  *
  * Both sides are written to meanwhile, so what is found is a suspicion: verify.ts looks again.
  */
-import { type Hashed, hashNext } from './hashing.ts';
+import { type Hashed, hashNext, hashPieces } from './hashing.ts';
 import { compareIds, EVERYTHING, type Id, type Range } from './ids.ts';
-import { type Columns, type Entry, LARGE_RANGE, type Ledger, type Portion, SMALL_RANGE } from './ledger.ts';
+import { type Columns, type Entry, LARGE_RANGE, type Ledger, SMALL_RANGE } from './ledger.ts';
 import type { Pace } from './pace.ts';
 import { listInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
@@ -43,7 +43,7 @@ export async function* suspectsIn(
   onRange: (rows: number) => void,
 ): AsyncGenerator<Suspect[]> {
   const terms = { columns, floor };
-  const whole = hashedIn(sides, table, terms, [EVERYTHING], LARGE_RANGE);
+  const whole = hashedIn(sides, table, terms);
   for await (const large of differing(sides, table, terms, whole, LARGE_TOGETHER, onRange)) {
     yield* suspectsWithin(sides, table, terms, large);
   }
@@ -62,12 +62,14 @@ export async function* suspectsWithin(
     return suspectsOf(sides, table, terms, ranges);
   };
   const isSmall = ({ rows }: Hashed): boolean => rows <= SMALL_RANGE.rows;
-  const parts = hashedIn(
-    sides,
+  const parts = hashPieces(
+    sides.ledger,
+    sides.pace,
     table,
-    terms,
+    terms.columns,
     large.filter((range) => !isSmall(range)),
     SMALL_RANGE,
+    terms.floor,
   );
   for await (const small of differing(sides, table, terms, parts, SMALL_TOGETHER)) yield* listed(small);
   const small = large.filter(isSmall);
@@ -82,14 +84,12 @@ async function* suspectsOf(
   ranges: Range[],
 ): AsyncGenerator<Suspect[]> {
   for (let left = ranges; left.length > 0; ) {
-    const { entries, upTo } = await remote.list(table, columns, left);
+    const { entries: there, upTo } = await remote.list(table, columns, left);
     const answered = upTo === null ? left : upToId(left, upTo);
     if (answered.length === 0) throw new CannotCompare('the peer does not get on with its answer');
     const here: Entry[] = [];
-    for (const range of answered) {
-      for await (const piece of listInTurns(ledger, pace, table, columns, range)) here.push(...piece.entries);
-    }
-    yield differences(here, entries, floor);
+    for await (const { entries } of listInTurns(ledger, pace, table, columns, answered)) here.push(...entries);
+    yield differences(here, there, floor);
     left = upTo === null ? [] : afterId(left, upTo);
   }
 }
@@ -144,21 +144,13 @@ async function* differing(
   yield* ask();
 }
 
-/** These ranges cut into smaller ones of this side's rows. */
-async function* hashedIn(
-  { ledger, pace }: Sides,
-  table: string,
-  { columns, floor }: Terms,
-  ranges: Range[],
-  size: Portion,
-): AsyncGenerator<Hashed> {
-  for (const { after: begin, upTo } of ranges) {
-    for (let after = begin; ; ) {
-      const range = await hashNext(ledger, pace, table, columns, { after, upTo }, size, floor);
-      yield range;
-      if (range.upTo === upTo) break;
-      after = range.upTo;
-    }
+/** All of a table in large ranges of this side's rows. */
+async function* hashedIn({ ledger, pace }: Sides, table: string, { columns, floor }: Terms): AsyncGenerator<Hashed> {
+  for (let range = EVERYTHING; ; ) {
+    const next = await hashNext(ledger, pace, table, columns, range, LARGE_RANGE, floor);
+    yield next;
+    if (next.upTo === range.upTo) return;
+    range = { after: next.upTo, upTo: range.upTo };
   }
 }
 

@@ -27,13 +27,23 @@ export interface Outgoing {
   status: number;
   headers: Record<string, string>;
   body: string;
+  /** What comes after the body, for as long as there is anything; the answer ends when it resolves. */
+  stream?: (outlet: Outlet) => Promise<void>;
+}
+
+/** Where a stream goes to. */
+export interface Outlet {
+  /** Resolves when the reader has taken enough for more to be written, or is gone. */
+  write(text: string): Promise<void>;
+  /** Aborts when the reader is gone. */
+  readonly gone: AbortSignal;
 }
 
 export type Answer = (incoming: Incoming) => Promise<Outgoing>;
 
 export function toHandler(answer: Answer, budget = new Budget()): (request: Request) => Promise<Response> {
   return async (request) => {
-    const { status, headers, body } = await answering(answer, budget, (share) => ({
+    const { status, headers, body, stream } = await answering(answer, budget, (share) => ({
       method: request.method,
       path: new URL(request.url).pathname,
       query: new URL(request.url).search.slice(1),
@@ -41,7 +51,8 @@ export function toHandler(answer: Answer, budget = new Budget()): (request: Requ
       read: (max, tap) => readStream(request.body, max, share, tap),
       hold: (bytes) => share.take(bytes),
     }));
-    return new Response(request.method === 'HEAD' ? null : body, { status, headers });
+    const whole = stream && request.method !== 'HEAD' ? webStream(body, stream) : body;
+    return new Response(request.method === 'HEAD' ? null : whole, { status, headers });
   };
 }
 
@@ -59,13 +70,14 @@ export function toListener(
       read: (max, tap) => readMessage(request, max, share, tap),
       hold: (bytes) => share.take(bytes),
       address: request.socket?.remoteAddress,
-    })).then(({ status, headers, body }) => {
+    })).then(({ status, headers, body, stream }) => {
       // The application has answered by itself, or hung up: writing again would throw where nobody can catch it.
       if (response.headersSent) return;
       // An unread remainder would otherwise be taken for the next request on this connection.
       if (!request.complete) response.setHeader('connection', 'close');
       response.writeHead(status, headers);
-      response.end(request.method === 'HEAD' ? undefined : body);
+      if (stream && request.method !== 'HEAD') void pour(response, body, stream);
+      else response.end(request.method === 'HEAD' ? undefined : body);
     });
   };
 }
@@ -82,6 +94,67 @@ async function answering(answer: Answer, budget: Budget, incoming: (share: Share
   } finally {
     share.release();
   }
+}
+
+type Stream = NonNullable<Outgoing['stream']>;
+
+async function pour(response: ServerResponse, body: string, stream: Stream): Promise<void> {
+  const gone = new AbortController();
+  response.on('close', () => gone.abort());
+  const write = (text: string): Promise<void> =>
+    new Promise((resolve) => {
+      if (response.destroyed || response.write(text)) return resolve();
+      const done = (): void => {
+        response.off('drain', done);
+        response.off('close', done);
+        resolve();
+      };
+      response.on('drain', done);
+      response.on('close', done);
+    });
+  response.flushHeaders();
+  try {
+    if (body !== '') await write(body);
+    await stream({ write, gone: gone.signal });
+    response.end();
+  } catch {
+    response.destroy();
+  }
+}
+
+function webStream(body: string, stream: Stream): ReadableStream<Uint8Array> {
+  const gone = new AbortController();
+  const encoder = new TextEncoder();
+  let pulled: (() => void) | undefined;
+  return new ReadableStream<Uint8Array>({
+    start(controller) {
+      const write = (text: string): Promise<void> =>
+        new Promise((resolve) => {
+          if (gone.signal.aborted) return resolve();
+          controller.enqueue(encoder.encode(text));
+          if ((controller.desiredSize ?? 0) > 0) return resolve();
+          pulled = resolve;
+        });
+      const end = async (): Promise<void> => {
+        try {
+          if (body !== '') await write(body);
+          await stream({ write, gone: gone.signal });
+          if (!gone.signal.aborted) controller.close();
+        } catch (error) {
+          if (!gone.signal.aborted) controller.error(error);
+        }
+      };
+      void end();
+    },
+    pull() {
+      pulled?.();
+      pulled = undefined;
+    },
+    cancel() {
+      gone.abort();
+      pulled?.();
+    },
+  });
 }
 
 class AlreadyRead extends Error {}

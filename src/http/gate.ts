@@ -20,13 +20,11 @@ export async function letIn(trust: Trust, path: string, incoming: Incoming, rout
   const verified = trust.verify({ method, path, header });
   switch (verified.kind) {
     case 'unsigned':
-      if (trust.mode === 'accept') return await routes.peer(incoming);
+      if (trust.mode === 'accept') return await unsigned(trust, incoming, routes);
       if (path === HEALTH_PATH) return await routes.stranger(incoming);
-      trust.turnedAway(address, 'it has no signature');
-      return notAuthenticated();
+      return await notAuthenticated(trust, address, 'it has no signature');
     case 'stranger':
-      trust.turnedAway(address, verified.reason);
-      return notAuthenticated();
+      return await notAuthenticated(trust, address, verified.reason);
     case 'denied': {
       trust.turnedAway(address, verified.reason);
       const { sender, status, error } = verified;
@@ -34,6 +32,16 @@ export async function letIn(trust: Trust, path: string, incoming: Incoming, rout
     }
     case 'verified':
       return signed(trust, verified.sender, incoming, await answerTo(trust, verified.sender, incoming, routes));
+  }
+}
+
+/** While unsigned requests are taken, they must not take the place of signed ones. */
+async function unsigned({ strangers }: Trust, incoming: Incoming, routes: Routes): Promise<Outgoing> {
+  if (!strangers.enter()) return refusal(503, { error: 'too many unsigned requests at a time: try again' });
+  try {
+    return await routes.peer(incoming);
+  } finally {
+    strangers.leave();
   }
 }
 
@@ -73,7 +81,9 @@ function signed(trust: Trust, sender: Sender, { method }: Incoming, outgoing: Ou
 }
 
 /** The same words whatever the reason: a stranger learns nothing by trying. */
-function notAuthenticated(): Outgoing {
+async function notAuthenticated(trust: Trust, address: string | undefined, reason: string): Promise<Outgoing> {
+  trust.turnedAway(address, reason);
+  await trust.strangers.turn();
   const outgoing = refusal(401, { error: 'not authenticated' });
   return {
     ...outgoing,

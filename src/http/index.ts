@@ -1,13 +1,15 @@
-/** `rowcast/http`: `/sync` and `/health`, as a Web-standard handler and as a listener for node:http. */
+/** `rowcast/http`: `/sync` and `/health`, and the feed, as a Web-standard handler and as a listener for node:http. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AuthOptions, createKeyring } from '../auth/keys.ts';
 import { Trust } from '../auth/trust.ts';
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import { type Answer, toHandler, toListener } from './bridge.ts';
+import { answerChanges, type ChangesOptions, type Fed } from './changes.ts';
 import type { Exposition } from './probes.ts';
 import { type Replica, respond } from './respond.ts';
 
+export type { ChangesOptions, Fed } from './changes.ts';
 export type { Replica } from './respond.ts';
 
 export interface HttpOptions {
@@ -31,6 +33,25 @@ export function createListener(
 ): (request: IncomingMessage, response: ServerResponse) => void {
   return toListener(answering(manager, options));
 }
+
+/**
+ * `GET /_rowcast/changes` for a server of your own. Whoever can ask it can read every synced row: let in whom you let read
+ * these, as for any other route.
+ */
+export function createChangesHandler(fed: Fed, options: ChangesOptions = {}): (request: Request) => Promise<Response> {
+  const answer = answerChanges(fed, options);
+  return toHandler(async (incoming) => (await answer(incoming)) ?? NOT_FOUND);
+}
+
+export function createChangesListener(
+  fed: Fed,
+  options: ChangesOptions = {},
+): (request: IncomingMessage, response: ServerResponse) => void {
+  const answer = answerChanges(fed, options);
+  return toListener(async (incoming) => (await answer(incoming)) ?? NOT_FOUND);
+}
+
+const NOT_FOUND = { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
 
 function answering(manager: Replica, { prefix, auth, metrics }: HttpOptions): Answer {
   const { id } = manager;

@@ -29,6 +29,8 @@ type Probe = (incoming: Incoming) => Promise<Outgoing>;
 /** Who may read how much, and the figures, where there are any. */
 interface ProbeOptions {
   metrics?: Exposition | undefined;
+  /** What is said to somebody where nobody has to show a token. */
+  otherwise?: 'all' | 'short';
   readers?:
     | {
         ofHealth(incoming: Incoming): 'all' | 'short' | Outgoing | undefined;
@@ -38,12 +40,16 @@ interface ProbeOptions {
 }
 
 /** The probe at a path; undefined where there is none. */
-export function probeAt(path: string, manager: Subject, { metrics, readers }: ProbeOptions): Probe | undefined {
+export function probeAt(
+  path: string,
+  manager: Subject,
+  { metrics, readers, otherwise = 'all' }: ProbeOptions,
+): Probe | undefined {
   // No look at the database: a process that is stuck in it is for /readyz to tell, and no reason to kill it.
   if (path === LIVE_PATH) return async () => json(200, { ok: true });
   if (path === READY_PATH)
     return async (incoming) => {
-      const much = readers?.ofHealth(incoming) ?? 'all';
+      const much = readers?.ofHealth(incoming) ?? otherwise;
       if (typeof much !== 'string') return much;
       const answer = await readiness(manager, new URLSearchParams(incoming.query ?? '').get('peers') === '1');
       return much === 'all' ? answer : json(answer.status, { ready: answer.status === 200 });

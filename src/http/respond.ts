@@ -1,6 +1,7 @@
 /** What `/sync` and `/health` answer, told apart from how a runtime hands over a request. */
 
 import { isPeerPath } from '../auth/requests.ts';
+import type { Strangers } from '../auth/strangers.ts';
 import type { Trust } from '../auth/trust.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
@@ -12,6 +13,7 @@ import {
   FETCH_PATH,
   HEALTH_PATH,
   NODE_ID_HEADER,
+  ORIGINS_HEADER,
   ROWCAST_HEADER,
   SEND_AGAIN_HEADER,
   SYNC_PATH,
@@ -71,7 +73,7 @@ export async function respond(manager: Replica, options: RespondOptions, incomin
   return await letIn(trust, path, incoming, {
     peer: (verified) => route(manager, options, path, verified),
     // To whom no token says otherwise, keys make a stranger of whoever has none.
-    stranger: (unknown) => healthFor(manager, options, unknown, 'short'),
+    stranger: (unknown) => healthFor(manager, options, unknown, 'short', trust.strangers),
   });
 }
 
@@ -84,7 +86,9 @@ async function route(
   if (path === HEALTH_PATH) {
     return await healthFor(manager, options, incoming, 'all');
   }
-  const probe = path === undefined ? undefined : probeAt(path, told(manager, options), options);
+  // What is wrong, and with which peers, is for those who have the key: as in /health.
+  const otherwise = (options.trust ?? manager.trust) ? 'short' : 'all';
+  const probe = path === undefined ? undefined : probeAt(path, told(manager, options), { ...options, otherwise });
   if (probe) return isReading(incoming) ? await probe(incoming) : notAllowed('GET, HEAD');
   const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
   if (answerTo) return await question(manager, answerTo, incoming);
@@ -105,6 +109,7 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
     from: incoming.header(NODE_ID_HEADER) ?? undefined,
     sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
     said: incoming.header(ROWCAST_HEADER) ?? undefined,
+    origins: incoming.header(ORIGINS_HEADER) ?? undefined,
     rights: incoming.sender?.key.rights,
   });
   const text = 'ack' in answer ? encodeAck(answer) : JSON.stringify(answer);
@@ -155,13 +160,15 @@ async function healthFor(
   options: RespondOptions,
   incoming: Incoming,
   otherwise: 'all' | 'short',
+  strangers?: Strangers,
 ): Promise<Outgoing> {
   if (!isReading(incoming)) return notAllowed('GET, HEAD');
   const much = incoming.sender ? 'all' : (options.readers?.ofHealth(incoming) ?? otherwise);
   if (typeof much !== 'string') return much;
   // Where there are keys, only a peer is introduced to.
   const said = otherwise === 'all' ? incoming.header(ROWCAST_HEADER) : undefined;
-  const answer = await healthOf(told(manager, options), said);
+  const ask = (): Promise<Outgoing> => healthOf(told(manager, options), said);
+  const answer = await (much === 'short' && strangers ? strangers.told(ask) : ask());
   return much === 'all' ? answer : { ...answer, body: JSON.stringify({ ok: answer.status === 200 }) };
 }
 

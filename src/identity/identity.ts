@@ -2,24 +2,39 @@
  * Who this database is, and what it remembers of others: `_nodes` and `_names`. It belongs to the file and not to a
  * process, so it is read from there each time; two processes on one file are one node to everybody else.
  */
-import { createHash, createHmac } from 'node:crypto';
 import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { type Introduction, introduce, numberOf, readIntroduction, type Self } from '../wire/introduction.ts';
-import { earlier, isBehind, isCopyOf, type Judgement, judge, type Memory } from './judge.ts';
+import { type Introduction, introduce, numberOf, type Remembered, readIntroduction } from '../wire/introduction.ts';
+import { claimed } from './claim.ts';
+import { PeerClocks } from './clocks.ts';
+import { isBehind, isCopyOf, type Judgement, judge, type Memory } from './judge.ts';
+import { Lineage } from './lineage.ts';
+import { boots, findNode, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
+import { drawn, isSealedBy, sealOf } from './seal.ts';
+import { noteAt, STRANGERS_KEPT } from './strangers.ts';
 
 export interface IdentityOptions {
   /** The node id. */
   id: string;
   random: () => number;
   clock: Clock;
+  /** What is dated further ahead of the clock is not let in; 0: everything is. */
+  maxAheadMs: number;
   /** A query for the databases (`inc`) that acknowledge at a URL of ours: these can be asked themselves. */
   atUrls: string;
   /**
    * Everything that was captured before has reached every peer: what is said of that to a database. Undefined: nothing.
    */
   low(to: string | null | undefined): number | undefined;
+  /** Another state was put under this process. In the transaction in which that takes an identity of its own. */
+  anotherFile?(): void;
 }
+
+/**
+ * What has become of this database. `elsewhere`: another process has given it another identity. `another-file`: what this
+ * process holds in memory of the one before is worth nothing.
+ */
+export type Renewal = 'none' | 'renewed' | 'elsewhere' | 'another-file';
 
 /** Another database that holds an id, and what was heard of it since the start. */
 export interface Other {
@@ -64,8 +79,6 @@ export function isNews({ kind }: Pick<Finding, 'kind'>): boolean {
 const LATE_MS = 60_000;
 /** How long an id that two use is a problem after it was last noticed. */
 const TWICE_MS = 10 * 60_000;
-/** Databases that are at no URL of ours and are remembered: whoever can send can make up any number of them. */
-export const STRANGERS_KEPT = 1_000;
 
 export class Identity {
   readonly #db: Connection;
@@ -74,19 +87,26 @@ export class Identity {
   #inc = '';
   /** An identity that must be given up: it is another's as well. */
   #renewing: string | undefined;
+  readonly #lineage = new Lineage();
+  readonly #clocks: PeerClocks;
+  /** The file does not go on from where this process has seen it. */
+  #isAnotherFile = false;
   readonly #began: number;
   /** What was last heard of a database, by its inc. */
-  readonly #heard = new Map<string, { low: number | undefined; at: number }>();
+  readonly #heard = new Map<string, { id: string; low: number | undefined; at: number }>();
   /** When an id was taken over by another database, and when two were last seen to use it. */
   readonly #takenOver = new Map<string, number>();
   readonly #usedTwice = new Map<string, number>();
   /** The attach for which what a database brought was last passed on: once for a request that says so, and its answer. */
   readonly #passedOn = new Map<string, string>();
+  /** No more than so many are at no URL of ours; before the first count there may be any number. */
+  #strangersMax = STRANGERS_KEPT;
 
   constructor(db: Connection, options: IdentityOptions) {
     this.#db = db;
     this.#o = options;
     this.#began = options.clock.now();
+    this.#clocks = new PeerClocks(options.maxAheadMs);
   }
 
   /** A new attach. Flushed: what is told of it must survive. */
@@ -103,7 +123,7 @@ export class Identity {
           this.#o.id,
           this.#secret(),
           this.#boot(numberOf(own.boot) + 1),
-          earlier(own).join(' '),
+          boots(own),
           own.inc,
         );
       },
@@ -113,15 +133,21 @@ export class Identity {
 
   /** Counts a transaction that others can know of. Only in one that is flushed. */
   tick(): void {
-    const sql = 'UPDATE main._nodes SET tick = tick + 1 WHERE inc = ? AND self = 1 RETURNING tick';
-    if (!this.#db.get(sql, this.#inc)) this.#db.get(sql, this.#own().inc);
+    const was = tickNode(this.#db, this.#inc) ?? tickNode(this.#db, this.#own().inc);
+    if (was && !this.#lineage.goesOn(was)) this.#isAnotherFile = true;
+  }
+
+  /** Is the file what it was when this process last saw it? In a transaction, of which that is then true. */
+  get isSameFile(): boolean {
+    const own = this.#findOwn();
+    return own !== undefined && this.#lineage.goesOn(own);
   }
 
   /** What a message says of this database, and of what is remembered of the one that it goes to. */
-  introduction(to: string | null | undefined): string {
+  introduction(to: string | null | undefined, reads?: Introduction['reads']): string {
     const own = this.#own();
     const { inc, boot, t0, tick } = own;
-    const you = to == null || to === inc ? undefined : this.#find(to);
+    const you = to == null || to === inc ? undefined : findNode(this.#db, to);
     return introduce({
       id: this.#o.id,
       inc,
@@ -130,7 +156,9 @@ export class Identity {
       tick,
       seal: sealOf(own, { boot, tick }),
       low: this.#o.low(to),
+      reads,
       ...(to != null && you && { you: { inc: to, tick: you.tick, boot: you.boot, seal: you.seal ?? undefined } }),
+      ...(you && { claims: claimed(you) }),
     });
   }
 
@@ -148,14 +176,20 @@ export class Identity {
       const kind = said.boot === own.boot ? 'self' : 'copy';
       return { id, inc, boot: said.boot, kind, wentBack: false, doubtful: false, compareAll: false };
     }
-    const known = this.#find(inc);
+    const known = findNode(this.#db, inc);
     const judgement = judge(said, known);
     const { kind } = judgement;
     const wentBack = kind === 'went-back' && !judgement.again;
     // That it goes on is nothing that it could not have said. Another attach is: an answer of the one before would be late.
-    const doubtful = isNews({ kind }) && !hearing.answer && this.#isAtUrl(inc);
-    if (kind !== 'late' && !doubtful) this.#remember(said, judgement.remember, known, own.tick);
+    const isOdd = isNews({ kind }) || known?.id !== id;
+    const doubtful = isOdd && !hearing.answer && this.#isAtUrl(inc);
+    if (kind !== 'late' && !doubtful) {
+      rememberNode(this.#db, said, judgement.remember, known, own);
+      if (!known && ++this.#strangersMax > STRANGERS_KEPT) this.#forgetStrangers();
+    } else if (known && kind === 'restarted') noteClaim(this.#db, said, known);
     if (kind !== 'late' && (hearing.answer || !this.#isAtUrl(inc))) this.#noteLow(said);
+    // Anybody can make a request that says so: it counts where we have asked.
+    if (hearing.answer && said.low !== undefined) this.#clocks.note(inc, said.low, this.#o.clock.now());
     const passOn = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
     const compareAll = passOn && !(wentBack && this.#passedOn.get(inc) === said.boot);
     return { id, inc, boot: said.boot, kind, wentBack, doubtful, compareAll };
@@ -174,6 +208,13 @@ export class Identity {
     return this.look(header);
   }
 
+  /** False where a message speaks for a database that is known here under another id. */
+  isNamed(header: string): boolean {
+    const said = readIntroduction(header);
+    const known = said && findNode(this.#db, said.inc);
+    return known === undefined || known.id === said?.id;
+  }
+
   /** Who a message is from, without taking note of it. */
   look(header: string): Pick<Finding, 'id' | 'inc' | 'kind'> | undefined {
     const said = readIntroduction(header);
@@ -181,16 +222,19 @@ export class Identity {
     const own = this.#own();
     const { id, inc } = said;
     if (inc === own.inc) return { id, inc, kind: said.boot === own.boot ? 'self' : 'copy' };
-    return { id, inc, kind: judge(said, this.#find(inc)).kind };
+    return { id, inc, kind: judge(said, findNode(this.#db, inc)).kind };
   }
 
   /**
-   * Takes a new identity where the present one was found to be another's as well; true where it did. After the transaction
-   * in which that was heard, and flushed by itself, before anything more is said.
+   * Takes a new identity where the present one was found to be another's as well, or where another file, or an earlier state
+   * of this one, was put under this process. After the transaction in which that was heard, flushed by itself, and before
+   * anything more is said.
    */
-  renew(): boolean {
+  renew(): Renewal {
+    const seen = this.#see();
+    if (seen === 'another') this.#renewing = this.#inc;
     const given = this.#renewing;
-    if (given === undefined) return false;
+    if (given === undefined) return seen === 'renewed' ? 'elsewhere' : 'none';
     const renewed = this.#db.transaction(
       () => {
         const own = this.#own();
@@ -198,12 +242,33 @@ export class Identity {
         if (own.inc !== given) return false;
         this.#db.run('DELETE FROM main._nodes WHERE inc = ?', given);
         this.#create({ ...own, t0: own.tick });
+        if (this.#isAnotherFile) this.#o.anotherFile?.();
         return true;
       },
       { durable: true },
     );
+    const renewal = this.#isAnotherFile ? 'another-file' : 'renewed';
     this.#renewing = undefined;
-    return renewed;
+    this.#isAnotherFile = false;
+    this.#see();
+    return renewed ? renewal : 'elsewhere';
+  }
+
+  /** The file as it is, committed. */
+  #see(): 'same' | 'renewed' | 'another' {
+    const own = this.#findOwn();
+    const seen = own ? this.#lineage.see(own) : 'same';
+    this.#isAnotherFile ||= seen === 'another';
+    return this.#isAnotherFile ? 'another' : seen;
+  }
+
+  /** Another process has given it another identity, and has seen to what follows. */
+  readonly follow = (): void => this.#lineage.beginAnew();
+
+  /** Somebody says that this is to be another database. */
+  renewNow(): void {
+    this.#renewing = this.#findOwn()?.inc;
+    this.renew();
   }
 
   /** Somebody else has introduced itself here. */
@@ -211,9 +276,9 @@ export class Identity {
     return this.#db.get('SELECT 1 AS n FROM main._nodes WHERE self IS NULL LIMIT 1') !== undefined;
   }
 
-  #noteLow({ inc, low }: Introduction): void {
+  #noteLow({ id, inc, low }: Introduction): void {
     // A hub that was started again says nothing until its edges have spoken: what it said before still holds.
-    this.#heard.set(inc, { low: low ?? this.saidBy(inc), at: this.#o.clock.now() });
+    this.#heard.set(inc, { id, low: low ?? this.saidBy(inc), at: this.#o.clock.now() });
   }
 
   /** What a database last said of what it still has to send; undefined where it has not, since the start. */
@@ -224,59 +289,42 @@ export class Identity {
   /** The databases that hold an id at present, without this one. */
   others(): Other[] {
     const names = this.#db.all<{ id: string; inc: string }>('SELECT id, inc FROM main._names ORDER BY id');
-    return names.map(({ id, inc }) => {
-      const heard = this.#heard.get(inc);
-      return { id, inc, low: heard?.low, heardAt: heard?.at };
-    });
+    // Another node can claim to be this database, but with a key for itself alone not by this name.
+    const heardAs = (id: string, inc: string) => (this.#heard.get(inc)?.id === id ? this.#heard.get(inc) : undefined);
+    return names.map(({ id, inc }) => ({ id, inc, low: heardAs(id, inc)?.low, heardAt: heardAs(id, inc)?.at }));
   }
 
   problems(): string[] {
     const now = this.#o.clock.now();
     for (const [id, at] of this.#usedTwice) if (Math.abs(now - at) >= TWICE_MS) this.#usedTwice.delete(id);
-    return [...this.#usedTwice.keys()].map(
+    const twice = [...this.#usedTwice.keys()].map(
       (id) => `node id ${JSON.stringify(id)} is used by two databases: give one of them another id`,
     );
+    const clock = this.#clocks.problem(now);
+    return clock === undefined ? twice : [...twice, clock];
   }
 
   /** Only a later state of this database, or a copy, has the secret: what is not sealed with it was made up. */
   #hearOfSelf(said: Introduction, own: Known): void {
-    const { you } = said;
-    const wentBack = you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you);
-    if (wentBack || (said.inc === own.inc && isCopyOf(own, said) && isSealedBy(own, said))) this.#renewing = own.inc;
-  }
-
-  #remember({ inc, id }: Introduction, memory: Memory, known: Known | undefined, now: number): void {
-    const { boot, before, t0, tick, back, seal } = memory;
-    if (known && known.id === id && known.boot === boot && known.back === back) {
-      const sql = 'UPDATE main._nodes SET tick = ?, seal = ?, heard = ? WHERE inc = ?';
-      if (tick > known.tick) this.#db.run(sql, tick, seal, now, inc);
-      return;
-    }
-    this.#db.run(
-      'INSERT INTO main._nodes (inc, id, boot, before, t0, tick, back, seal, heard) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ' +
-        'ON CONFLICT DO UPDATE SET id = excluded.id, boot = excluded.boot, before = excluded.before, ' +
-        't0 = excluded.t0, tick = excluded.tick, back = excluded.back, seal = excluded.seal, heard = excluded.heard',
-      inc,
-      id,
-      boot,
-      before.join(' '),
-      t0,
-      tick,
-      back,
-      seal,
-      now,
-    );
-    if (!known) this.#forgetStrangers();
+    const isOurs = (you: Remembered | undefined): boolean =>
+      you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you);
+    if (
+      isOurs(said.you) ||
+      said.claims?.some(isOurs) ||
+      (said.inc === own.inc && isCopyOf(own, said) && isSealedBy(own, said))
+    )
+      this.#renewing = own.inc;
   }
 
   /**
    * Of those that are at no URL of ours, the ones that were heard of longest ago. One that comes back is new to us: it is not
    * told what was remembered of it, and what it brought before is not passed on when its id is another's by then; the next
-   * comparison finds that.
+   * comparison finds that. To count them takes a look at all, so it is done when there may be too many.
    */
   #forgetStrangers(): void {
     const strangers = `self IS NULL AND inc NOT IN (${this.#o.atUrls})`;
     const known = Number(this.#db.get(`SELECT count(*) AS n FROM main._nodes WHERE ${strangers}`)?.n);
+    this.#strangersMax = Math.min(known, STRANGERS_KEPT);
     if (known <= STRANGERS_KEPT) return;
     const oldest = `SELECT inc FROM main._nodes WHERE ${strangers} ORDER BY heard LIMIT ${known - STRANGERS_KEPT}`;
     const forgotten = this.#db.all<{ inc: string }>(`DELETE FROM main._nodes WHERE inc IN (${oldest}) RETURNING inc`);
@@ -285,7 +333,7 @@ export class Identity {
   }
 
   #isAtUrl(inc: string): boolean {
-    return this.#db.get(`SELECT 1 AS n WHERE ? IN (${this.#o.atUrls})`, inc) !== undefined;
+    return this.#db.get(`SELECT 1 AS n FROM (${this.#o.atUrls}) WHERE inc = ? LIMIT 1`, inc) !== undefined;
   }
 
   /** Notes which database has an id; true where what came under that id may not be everywhere. */
@@ -317,27 +365,19 @@ export class Identity {
     if (own) return own;
     // Somebody has taken it away: then this is a new database to everybody else.
     this.#create({ boot: this.#boot(1), before: [], t0: 0, tick: 0 });
-    return this.#find(this.#inc) as Known;
+    return findNode(this.#db, this.#inc) as Known;
   }
 
   #findOwn(): Known | undefined {
-    const known = this.#find(this.#inc);
+    const known = findNode(this.#db, this.#inc);
     if (known?.self === 1) return known;
     const inc = this.#db.get<{ inc: string }>('SELECT inc FROM main._nodes WHERE self = 1')?.inc;
     this.#inc = inc ?? '';
-    return inc === undefined ? undefined : this.#find(inc);
-  }
-
-  #find(inc: string): Known | undefined {
-    const row = this.#db.get<Omit<Known, 'before'> & { before: string }>(
-      'SELECT inc, id, boot, before, t0, tick, back, self, seal FROM main._nodes WHERE inc = ?',
-      inc,
-    );
-    return row && { ...row, before: row.before === '' ? [] : row.before.split(' ') };
+    return inc === undefined ? undefined : findNode(this.#db, inc);
   }
 
   #create({ boot, before, t0, tick }: Pick<Memory, 'boot' | 'before' | 't0' | 'tick'>): void {
-    this.#inc = this.#drawn('inc', 16);
+    this.#inc = drawn('inc', 16, this.#o);
     this.#db.run(
       'INSERT INTO main._nodes (inc, id, boot, before, t0, tick, seal, self) VALUES (?, ?, ?, ?, ?, ?, ?, 1)',
       this.#inc,
@@ -350,44 +390,6 @@ export class Identity {
     );
   }
 
-  #secret(): string {
-    return this.#drawn('secret', 32);
-  }
-
-  #boot(number: number): string {
-    return `${number}-${this.#drawn(`boot ${number}`, 8)}`;
-  }
-
-  /** Hex digits by chance. The id goes in as well: two nodes whose chance is the same must not be one. */
-  #drawn(what: string, digits: number): string {
-    const { id, random } = this.#o;
-    const chance = [random(), random(), random()].join(' ');
-    return createHash('sha256').update(`${id} ${what} ${chance}`).digest('hex').slice(0, digits);
-  }
-}
-
-/** The latest of them: ids can be made up as well. */
-function noteAt(times: Map<string, number>, id: string, now: number): void {
-  times.delete(id);
-  times.set(id, now);
-  const [oldest] = times.keys();
-  if (times.size > STRANGERS_KEPT && oldest !== undefined) times.delete(oldest);
-}
-
-/** Of this database `seal` is the secret. */
-interface Known extends Memory {
-  inc: string;
-  id: string;
-  self: number | null;
-}
-
-function sealOf({ inc, seal: secret }: Known, { boot, tick }: Pick<Self, 'boot' | 'tick'>): string {
-  return createHmac('sha256', secret ?? '')
-    .update(`${inc} ${boot} ${tick}`)
-    .digest('hex')
-    .slice(0, 16);
-}
-
-function isSealedBy(own: Known, said: Pick<Self, 'boot' | 'tick' | 'seal'>): boolean {
-  return own.seal !== null && said.seal === sealOf(own, said);
+  readonly #secret = (): string => drawn('secret', 32, this.#o);
+  readonly #boot = (number: number): string => `${number}-${drawn(`boot ${number}`, 8, this.#o)}`;
 }

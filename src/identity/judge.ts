@@ -56,10 +56,22 @@ export function earlier({ boot, before }: Pick<Memory, 'boot' | 'before'>): stri
   return [boot, ...before].slice(0, BOOTS_KEPT);
 }
 
-/** What somebody remembers of us is more than we have: we are an earlier state, or a copy. */
-export function isBehind(own: Memory, you: Remembered): boolean {
+/** What a database knows of itself besides: the tick at which each of its attaches before this one had ended. */
+export interface Own extends Memory {
+  ended: ReadonlyMap<string, number>;
+}
+
+/**
+ * What somebody remembers of us is more than we have: we are an earlier state, or a copy. Of the latest attaches it is known
+ * how far each has come, and that there was no other: a backup may have been started more than once, and have counted as
+ * far as it had before.
+ */
+export function isBehind(own: Own, you: Remembered): boolean {
   if (you.boot === own.boot) return false;
-  return you.tick > own.t0 || numberOf(you.boot) >= numberOf(own.boot);
+  const ended = own.ended.get(you.boot);
+  if (ended !== undefined) return you.tick > ended;
+  const known = Math.min(...[own.boot, ...own.ended.keys()].map(numberOf));
+  return you.tick > own.t0 || numberOf(you.boot) >= known;
 }
 
 /** Somebody else speaks under our own identity, and it is we who have come later. */

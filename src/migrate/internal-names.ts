@@ -6,7 +6,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import { fold, literal } from '../sqlite/sql.ts';
 
 /** Tables that know a synced table by its name here. What travels has the name that it travels under. */
-const BY_NAME = ['_tombstones', '_stamps', '_replaced', '_hidden'];
+const BY_NAME = ['_tombstones', '_stamps', '_replaced', '_hidden', '_conflicts'];
 
 /** Letters that know a table by its name here; the others hold a change as it came. */
 const OF_TABLE = "direction = 'in' AND code IN ('unknown-column', 'unique')";

@@ -18,9 +18,12 @@ export interface Subject {
   db: Connection;
   handle: Database;
   registry: Registry;
+  /** Told what is being done: each of these may take long. */
+  at?(phase: string): void;
 }
 
-export function migrate({ db, handle, registry }: Subject, migration: Migration, given: MigrateOptions = {}): void {
+export function migrate(subject: Subject, migration: Migration, given: MigrateOptions = {}): void {
+  const { db, handle, registry, at = () => {} } = subject;
   const options = readOptions(migration, given);
   const before = new Before(db);
   const foreignKeys = new ForeignKeys(db);
@@ -30,6 +33,7 @@ export function migrate({ db, handle, registry }: Subject, migration: Migration,
     registry.change({
       added: options.addTables,
       before: (tables) => {
+        at('noting how the rows are');
         was = tables;
         foreignKeys.note();
         if (options.backfill) before.keep(tables);
@@ -37,12 +41,13 @@ export function migrate({ db, handle, registry }: Subject, migration: Migration,
       },
       alter: () => {
         const written = rowsWritten(db);
-        run(db, handle, migration);
+        run({ db, handle, at }, migration);
         if (!options.backfill && rowsWritten(db) !== written) throw rowsChanged();
         for (const renaming of options.renameTable) noteTable(db, was, renaming);
         noteColumns(db, was, options);
       },
       after: (now) => {
+        at('finding the rows that have changed');
         for (const pair of was.map((table) => pairOf(table, now, options))) {
           respell(db, pair);
           before.recordChanges(pair);
@@ -89,9 +94,9 @@ function guarded(registry: Registry, change: () => void): void {
   }
 }
 
-function run(db: Connection, handle: Database, migration: Migration): void {
+function run({ db, handle, at }: Required<Omit<Subject, 'registry'>>, migration: Migration): void {
   db.exec('SAVEPOINT rowcast_migration');
-  if (typeof migration === 'string') runStatements(db, migration);
+  if (typeof migration === 'string') runStatements(db, migration, at);
   else refuseAwaiting(migration(handle) as unknown);
   try {
     db.exec('RELEASE rowcast_migration');
@@ -103,9 +108,10 @@ function run(db: Connection, handle: Database, migration: Migration): void {
   }
 }
 
-function runStatements(db: Connection, sql: string): void {
-  for (const statement of statementsIn(sql)) {
-    if (isFrame(statement)) continue;
+function runStatements(db: Connection, sql: string, at: (phase: string) => void): void {
+  const statements = [...statementsIn(sql)].filter((statement) => !isFrame(statement));
+  for (const [i, statement] of statements.entries()) {
+    at(`statement ${i + 1} of ${statements.length}`);
     try {
       db.exec(statement);
     } catch (error) {

@@ -6,7 +6,7 @@
  */
 import { daysSince, raiseFloor } from '../capture/floors.ts';
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetters } from '../dead-letters.ts';
+import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -16,7 +16,7 @@ import { BOUND_ID, idForWire, storedId } from '../wire/values.ts';
 export const DAY_MS = 86_400_000;
 
 /** Tombstones that one step looks at: a few milliseconds. */
-const SLICE = 5_000;
+export const SLICE = 5_000;
 
 export interface Parts {
   db: Connection;

@@ -7,7 +7,7 @@ import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Other } from '../identity/identity.ts';
 import { note, noted } from '../identity/last-heard.ts';
-import { OF_ANY_ATTACHMENT } from '../send/attachment.ts';
+import { leftDatabases } from '../send/company.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Member } from './horizon.ts';
 
@@ -36,7 +36,7 @@ export class Members {
     const { id, company } = this.#o;
     const now = this.#o.clock.now();
     const own: Member = { id, low: company.low(), lastHeard: now, retired: false, left: false, plain: false };
-    const left = this.#left();
+    const left = leftDatabases(this.#db);
     const others = company.others().map((other): Member => {
       const lastHeard = other.heardAt ?? noted(this.#db, 'heard', other.id) ?? this.#began;
       const retired = (noted(this.#db, 'forgotten', other.id) ?? Number.NEGATIVE_INFINITY) >= lastHeard;
@@ -67,16 +67,6 @@ export class Members {
       });
     }
     this.#db.transaction(() => note(this.#db, 'forgotten', id, this.#o.clock.now()));
-  }
-
-  /** Databases for which nothing is kept: they were peers once, or are away for so long that they count as stale. */
-  #left(): Set<string> {
-    const inUse = `stale IS NOT 1 AND ${OF_ANY_ATTACHMENT}`;
-    const rows = this.#db.all<{ inc: string }>(
-      'SELECT inc FROM main._peer_state WHERE inc IS NOT NULL EXCEPT ' +
-        `SELECT inc FROM main._peer_state WHERE ${inUse}`,
-    );
-    return new Set(rows.map(({ inc }) => inc));
   }
 
   /** Peers that have never said who they are. */

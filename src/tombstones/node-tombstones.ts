@@ -29,7 +29,7 @@ export class NodeTombstones {
   constructor(parts: Parts, options: TombstoneOptions) {
     const { keep, id, company, peers, age, clock, events, warn } = options;
     this.#low = new OwnLow(parts.db, { peers, age, clock });
-    const speaking = { low: () => this.low(), others: () => company.others() };
+    const speaking = { low: () => this.#low.now(), others: () => company.others() };
     this.#members = new Members(parts.db, { id, company: speaking, peers, clock });
     if (keep === undefined) return;
     const onCollected = (removed: number): void => events.emit('tombstones-collected', { removed });
@@ -41,8 +41,9 @@ export class NodeTombstones {
     return this.#collector?.heldBy ?? [];
   }
 
-  low(): number {
-    return this.#low.now();
+  /** What another database is told of what is still to come from here. */
+  lowFor(inc: string | null | undefined): number {
+    return this.#low.toldTo(inc);
   }
 
   forget(id: string): void {

@@ -19,6 +19,8 @@ export class OwnLow {
   readonly #db: Connection;
   readonly #o: OwnLowOptions;
   #known = 0;
+  /** Databases that are stale peers. */
+  #stale = new Set<string>();
   #lookedAt = Number.NEGATIVE_INFINITY;
 
   constructor(db: Connection, options: OwnLowOptions) {
@@ -27,14 +29,30 @@ export class OwnLow {
   }
 
   now(): number {
-    const now = this.#o.clock.now();
-    if (Math.abs(now - this.#lookedAt) >= LOOK_MS) {
-      this.#known = lowOf(this.#db, { peers: this.#o.peers(), age: this.#o.age, now });
-      this.#lookedAt = now;
-    }
+    this.#look();
     return this.#known;
   }
+
+  /**
+   * What another database is told. One that is a stale peer is promised nothing: it may lack whatever was captured here
+   * since it is away, and if it forgot deletions up to then, everybody who has such a row would take it for deleted.
+   */
+  toldTo(inc: string | null | undefined): number {
+    this.#look();
+    return inc != null && this.#stale.has(inc) ? 0 : this.#known;
+  }
+
+  #look(): void {
+    const now = this.#o.clock.now();
+    if (Math.abs(now - this.#lookedAt) < LOOK_MS) return;
+    this.#known = lowOf(this.#db, { peers: this.#o.peers(), age: this.#o.age, now });
+    const stale = this.#db.all<{ inc: string }>(STALE);
+    this.#stale = new Set(stale.map(({ inc }) => inc));
+    this.#lookedAt = now;
+  }
 }
+
+const STALE = 'SELECT inc FROM main._peer_state WHERE stale = 1 AND inc IS NOT NULL';
 
 /**
  * All that was captured here before has reached every peer: since when the oldest of the rest has been waiting. For a
