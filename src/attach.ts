@@ -3,7 +3,6 @@
 import type { Trust } from './auth/trust.ts';
 import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
 import { Registry } from './capture/registry.ts';
-import { chance } from './chance.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
@@ -17,27 +16,34 @@ import {
   replaceTrust,
   type Settings,
 } from './config.ts';
-import { DeadLetters } from './dead-letters.ts';
 import { RowcastError } from './errors.ts';
-import { Emitter, type EventName, type Listener } from './events.ts';
-import { Faults } from './faults.ts';
+import { Emitter, type EventName, type Listener, warningLater } from './events.ts';
+import { Changes } from './feed/changes.ts';
+import type { Feed } from './feed/page.ts';
 import { type Health, health } from './health.ts';
+import { chance } from './identity/chance.ts';
+import type { Conflicts } from './journal/conflicts.ts';
+import { NodeJournal } from './journal/node-journal.ts';
+import type { Why } from './journal/why.ts';
+import { DeadLetters } from './letters/dead-letters.ts';
+import { TimeLimit } from './letters/time-limit.ts';
 import type { FlushResult, Manager } from './manager.ts';
 import { listAliases } from './migrate/aliases.ts';
 import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
+import { Faults } from './observe/faults.ts';
 import { type Status, statusOf } from './observe/status.ts';
 import { type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { NodeClockFloor } from './receive/clock-floor.ts';
-import { Retry, type RetryResult } from './receive/retry.ts';
+import { lettersFor, Retry } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
-import { TimeLimit } from './receive/time-limit.ts';
 import type { Attachment } from './send/attachment.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
 import { NodeCompany } from './send/company.ts';
 import { Comparisons } from './send/comparisons.ts';
+import type { Convoy } from './send/convoy.ts';
 import { Lines } from './send/lines.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
@@ -47,7 +53,7 @@ import { Shipper } from './send/shipper.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
-import { tickingEvery } from './ticking.ts';
+import { tickingEvery } from './sqlite/ticking.ts';
 import { NodeTombstones } from './tombstones/node-tombstones.ts';
 import { batchText } from './wire/body.ts';
 import { type Change, ROWCAST_HEADER, senderId } from './wire/protocol.ts';
@@ -63,6 +69,7 @@ class Attached implements Manager {
   readonly maxBodyBytes: number;
   readonly deadLetters: Manager['deadLetters'];
   readonly aliases: Manager['aliases'];
+  readonly conflicts: Conflicts;
   readonly trust: Trust | undefined;
   readonly #handle: Database;
   readonly peers: Peers;
@@ -75,6 +82,7 @@ class Attached implements Manager {
   readonly #faults: Faults;
   readonly #registry: Registry;
   readonly #letters: DeadLetters;
+  readonly #journal: NodeJournal;
   readonly #applier: Applier;
   readonly #retry: Retry;
   readonly #retrying: RetryLoop;
@@ -91,6 +99,7 @@ class Attached implements Manager {
   readonly #floor: NodeClockFloor;
   readonly #comparisons: Comparisons;
   readonly #tombstones: NodeTombstones;
+  readonly #changes: Changes;
   #stopping: Promise<void> | undefined;
 
   constructor(handle: Database, config: CheckedConfig, tables: string[]) {
@@ -100,25 +109,35 @@ class Attached implements Manager {
     this.maxBodyBytes = config.maxBodyBytes;
     this.#db = db;
     this.#stillness = new Stillness(db);
-    const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog } = config;
-    this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog };
+    const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog, conflicts, maxAheadMs } = config;
+    this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog, conflicts };
     this.#clock = config.clock ?? systemClock;
     this.#random = config.random ?? chance;
     this.#faults = new Faults(this.#clock);
-    const warn = (code: string, message: string): void => this.#warn(code, message);
+    const warn = warningLater(this.#events);
     const peers = (): string[] => this.#roster.urls;
     this.#oneWay = new OneWay(config.id, peers, warn);
     this.#registry = new Registry(db, {
       tables,
       warn,
       onRefresh: () => this.#retrying.schemaChanged(),
-      onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: this.#clock.now() }),
+      onUnseen: (unseen, ask) => {
+        resendTables(db, unseen, { ask, now: this.#clock.now() });
+        this.#changes.unseen();
+      },
+      onAdopt: (adopted) => this.#changes.adopt(adopted),
     });
-    const timeLimit = new TimeLimit(this.#clock, config.maxAheadMs);
-    this.#letters = new DeadLetters(db, this.#clock, timeLimit);
-    const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn };
-    this.#company = new NodeCompany(db, { ...around, low: () => this.#tombstones.low() });
-    this.#applier = new Applier(db, this.#registry, this.#letters, config.maxBodyBytes, this.#company);
+    const told = { registry: this.#registry, events: this.#events, random: this.#random, warn };
+    this.#changes = new Changes(db, { ...told, option: config.feed });
+    this.#letters = new DeadLetters(db, this.#clock, new TimeLimit(this.#clock, config.maxAheadMs));
+    const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn, maxAheadMs };
+    const anew = (): void => this.#roster.beginAnew(() => this.#changes.beginAnew());
+    this.#company = new NodeCompany(db, { ...around, onAnotherFile: anew, low: (to) => this.#tombstones.lowFor(to) });
+    const kept = { registry: this.#registry, letters: this.#letters, limits: () => this.#settings.conflicts };
+    this.#journal = new NodeJournal(db, { ...around, ...kept, onWrite: () => this.nudge() });
+    this.conflicts = this.#journal.conflicts;
+    const applying = { bodyBytes: config.maxBodyBytes, self: this.#company };
+    this.#applier = new Applier(db, this.#registry, this.#letters, this.#journal.journal, applying);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
@@ -130,32 +149,35 @@ class Attached implements Manager {
     const sources = { db, registry: this.#registry, clock: this.#clock };
     const limits = (): CheckedSettings['maxBacklog'] => this.#settings.maxBacklog;
     this.#roster = new Roster(config.peers, {
+      ...around,
       ...sources,
-      nodeId: config.id,
-      events: this.#events,
+      company: this.#company,
+      onRead: this.#journal.left,
       bound: new BacklogBound({ ...sources, counter: this.#counter, age: this.#age, limits }),
-      warn,
-      shipper: (url, attachment) => this.#shipper(url, attachment),
+      seenUpTo: () => this.#changes.seenUpTo,
+      shipper: (...of) => this.#shipper(...of),
+      nextTurn: () => this.#lines.transport.untilSent(),
       onRemoved: (url) => this.#lines.bonds?.forget(url),
     });
     this.#roster.enrol();
     this.#roster.noteRemoved();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
-    const kept = { keep: config.keepTombstonesMs, company: this.#company, peers, age: this.#age };
-    this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...kept });
+    const keeping = { keep: config.keepTombstonesMs, company: this.#company, peers, age: this.#age };
+    this.#tombstones = new NodeTombstones({ ...sources, letters: this.#letters }, { ...around, ...keeping });
     this.#retrying.schemaChanged();
 
-    const onAnswer = (peer: string, id: string | null | undefined): void => this.#heard(peer, id);
+    const onAnswer = (peer: string, id: string | null | undefined): void => {
+      this.#oneWay.heard(peer, id);
+      if (id) this.#comparisons.heard(peer, id);
+    };
     this.#lines = new Lines(config, db, { clock: this.#clock, warn, onAnswer });
     this.trust = this.#lines.bonds?.trust;
     this.#comparisons = new Comparisons(db, {
+      ...around,
       registry: this.#registry,
       config,
-      clock: this.#clock,
-      events: this.#events,
       stopped: this.#stopped.signal,
-      random: this.#random,
       fetch: (peer, ...request) => this.#lines.fetch(peer, ...request),
       peers,
       shippers: () => this.#roster.shippers,
@@ -164,15 +186,8 @@ class Attached implements Manager {
       take: (peer, body) => void this.#apply(body, { rights: this.#lines.bonds?.rightsAt(peer) }, true),
     });
     this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
-    this.deadLetters = {
-      list: (options) => this.#letters.list(options),
-      retry: (id) => this.#retryOne(id),
-      discard: (id) => this.#letters.discard(id),
-    };
-    this.aliases = {
-      list: () => listAliases(db),
-      drop: () => this.#change(() => sendNewNames(this.#migrating())),
-    };
+    this.deadLetters = lettersFor(this.#letters, this.#retry, () => this.nudge());
+    this.aliases = { list: () => listAliases(db), drop: () => this.#change(() => sendNewNames(this.#migrating())) };
     this.#roster.start();
     this.#retrying.start();
     const tell = (failure: RowcastError): void => this.#events.emit('error', failure);
@@ -183,8 +198,7 @@ class Attached implements Manager {
   applyChanges(changes: Change[]): number {
     this.#refuseIfStopped();
     if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
-    const list = JSON.stringify(changes, exactIntegers).slice(1, -1);
-    return this.#apply(batchText(0, list), {}, true).ack.applied;
+    return this.#apply(batchText(0, JSON.stringify(changes, exactIntegers).slice(1, -1)), {}, true).ack.applied;
   }
 
   receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
@@ -205,12 +219,10 @@ class Attached implements Manager {
 
   health(): Health {
     this.#refuseIfStopped();
+    const kept = { db: this.#db, registry: this.#registry, letters: this.#letters, company: this.#company };
     return health({
+      ...kept,
       nodeId: this.id,
-      db: this.#db,
-      registry: this.#registry,
-      letters: this.#letters,
-      company: this.#company,
       clockProblem: this.#floor.problem,
       faults: this.#faults,
       shippers: this.#roster.shippers,
@@ -250,6 +262,11 @@ class Attached implements Manager {
     this.#tombstones.forget(id);
   }
 
+  why(table: string, id: string): Why {
+    this.#refuseIfStopped();
+    return this.#journal.why(table, id);
+  }
+
   nudge(): void {
     this.#roster.nudge();
   }
@@ -276,25 +293,28 @@ class Attached implements Manager {
     this.#change(() => migrate(this.#migrating(), migration, options));
   }
 
+  get feed(): Feed | undefined {
+    return this.#changes.feed;
+  }
+
   on<E extends EventName>(event: E, listener: Listener<E>): () => void {
+    if (event === 'change' && !this.#stopping) this.#changes.listen();
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, { from, said, rights }: ReceiveOptions, isRowcast: boolean): Taken {
-    const { ack, event, letters, changes } = this.#applier.apply(body, {
-      from,
-      isRowcast,
-      rights,
-      note: said === undefined ? undefined : () => this.#company.requested(said, true),
-      wantRows: this.#events.has('applied'),
-      wantLetters: this.#events.has('dead-letter'),
-    });
+  #apply(body: string | Uint8Array, { from, said, rights, origins }: ReceiveOptions, isRowcast: boolean): Taken {
+    const note = said === undefined ? undefined : () => this.#company.requested(said, true);
+    const wanted = { wantRows: this.#events.has('applied'), wantLetters: this.#events.has('dead-letter') };
+    const { ack, event, letters, changes } = this.#changes.receiving(from, () =>
+      this.#applier.apply(body, { from, isRowcast, rights, origins, note, ...wanted }),
+    );
     this.#company.settle();
     if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
     this.#retrying.cameBack(this.#applier.takeCameBack());
     this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
+    this.#changes.tell();
     return { ack, changes };
   }
 
@@ -309,14 +329,8 @@ class Attached implements Manager {
     this.nudge();
   }
 
-  #retryOne(id: number): RetryResult {
-    const result = this.#retry.one(id);
-    if (result.outcome === 'queued') this.nudge();
-    return result;
-  }
-
-  #shipper(peer: string, attachment: Attachment): Shipper {
-    const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company);
+  #shipper(peer: string, attachment: Attachment, convoy: Convoy): Shipper {
+    const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company, convoy);
     return new Shipper({
       nodeId: this.id,
       peer,
@@ -334,34 +348,27 @@ class Attached implements Manager {
     });
   }
 
-  #heard(peer: string, id: string | null | undefined): void {
-    this.#oneWay.heard(peer, id);
-    if (id) this.#comparisons.heard(peer, id);
-  }
-
-  /** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
-  #warn(code: string, message: string): void {
-    queueMicrotask(() => this.#events.emit('warning', { code, message }));
-  }
-
   /** Three look-ups, as long as nobody has touched anything. */
   #tick(): void {
     this.#stillness.look((isQuiet) => {
+      if (!isQuiet) this.#look();
       this.#age.tick();
       this.#floor.tick();
-      if (!isQuiet) this.#look();
+      this.#changes.tick(isQuiet);
       if (this.#retrying.releaseDue(isQuiet)) this.nudge();
       this.#roster.tick(isQuiet);
       this.#roster.ask(this.#company.toAsk());
       this.#requests.serve();
       this.#comparisons.tick();
       this.#tombstones.tick();
+      this.#journal.journal.tick();
     });
   }
 
   /** What somebody may have done to the schema and the rows. */
   #look(): void {
     this.#registry.refresh();
+    this.#company.look();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     this.#retrying.cameBack(this.#applier.takeCameBack());
     if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
@@ -375,6 +382,7 @@ class Attached implements Manager {
     try {
       this.#roster.leave();
       this.#applier.release();
+      this.#changes.stop();
       this.#db.release();
     } catch {
       // The application has closed the database already: then there is nothing left to let go of.

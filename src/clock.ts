@@ -23,3 +23,31 @@ export const systemClock: Clock = {
       signal?.addEventListener('abort', done, { once: true });
     }),
 };
+
+// Lengths of time as people write them: `90m`, `24h`, `7d`.
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+/** Of what is kept as long as there is anything. */
+export const FOREVER = 'forever';
+
+export const EVERY_RULE = 'must be a time from 1s to 365d, such as 90m, 24h or 7d, or milliseconds';
+const UNITS = { ms: 1, s: 1_000, m: 60_000, h: HOUR_MS, d: DAY_MS };
+
+/** `24h` in milliseconds; undefined where it is no such time. */
+export function parseEvery(every: unknown): number | undefined {
+  const [, digits, unit] = typeof every === 'string' ? (/^(\d{1,9})(ms|s|m|h|d)$/.exec(every) ?? []) : [];
+  const ms = typeof every === 'number' ? every : Number(digits) * UNITS[unit as keyof typeof UNITS];
+  return Number.isInteger(ms) && ms >= 1_000 && ms <= 365 * DAY_MS ? ms : undefined;
+}
+
+export const KEEP_RULE = 'must be hours or days, such as 36h or 90d, from 1h to 36500d, or forever';
+
+/** In milliseconds; undefined for ever, null where it is none. */
+export function keepMs(text: string): number | undefined | null {
+  if (text === FOREVER) return undefined;
+  const [, digits, unit] = /^(\d{1,6})([hd])$/.exec(text) ?? [];
+  const ms = Number(digits) * (unit === 'd' ? 24 * HOUR_MS : HOUR_MS);
+  return ms >= HOUR_MS && ms <= 36_500 * 24 * HOUR_MS ? ms : null;
+}

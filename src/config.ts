@@ -1,7 +1,10 @@
 /** The options of attach and createHub, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import { type AuthOptions, type CheckedAuth, checkAuth } from './auth/keys.ts';
-import type { Clock } from './clock.ts';
+import { type Clock, EVERY_RULE, FOREVER, KEEP_RULE, keepMs, parseEvery } from './clock.ts';
 import { RowcastError, suggest } from './errors.ts';
+import { type CheckedFeed, checkFeed, type FeedOption } from './feed/options.ts';
+import type { JournalLimits } from './journal/journal.ts';
+import { type ConflictOptions, checkConflicts } from './journal/options.ts';
 import { checkTls, type TlsOptions } from './send/tls.ts';
 import type { Fetch, Get } from './send/transport.ts';
 import { normalisePeer } from './wire/peer-url.ts';
@@ -14,7 +17,7 @@ export interface Config {
   peers: string[];
   /** How often to look for changes, in milliseconds. Default 50. */
   batchMs?: number;
-  /** Most changes per batch; at most 10,000. Default 1,000. */
+  /** Most changes per batch; at most 10,000. Default 1,500. */
   batchSize?: number;
   /** Most bytes per batch sent; a single larger change still goes, alone. Default 4 MiB. */
   maxBatchBytes?: number;
@@ -40,6 +43,13 @@ export interface Config {
   auth?: AuthOptions;
   /** How long a deletion is remembered after every node has it, such as `90d` or `36h`. Default `forever`. */
   tombstones?: { keep: string };
+  /**
+   * The conflict journal: how many lost versions it keeps, how many bytes of them, and for how long. Default 10,000, 64 MiB
+   * and 30 days; false: none is noted.
+   */
+  conflicts?: ConflictOptions | false;
+  /** Keeps so many changes of rows for `feed` and its readers. Default: as the database has it. */
+  feed?: FeedOption;
   /** Seams for tests and simulations: time, network and chance come from outside. */
   clock?: Clock;
   fetch?: Fetch;
@@ -60,17 +70,21 @@ export interface BacklogLimits {
   ageMs: number | 'unlimited';
 }
 
-/** The options that can be changed while a node or a hub runs, by `configure`. A hub has no `maxBacklog`. */
-export type Settings = Pick<Config, Paced | 'maxBacklog' | 'tls' | 'auth'>;
+/** The options that can be changed while a node or a hub runs, by `configure`. A hub has neither `maxBacklog` nor `conflicts`. */
+export type Settings = Pick<Config, Paced | 'maxBacklog' | 'conflicts' | 'tls' | 'auth'>;
 
 type Paced = 'batchMs' | 'batchSize' | 'maxBatchBytes' | 'requestTimeoutMs';
 type Seam = 'clock' | 'fetch' | 'get' | 'random';
-export type CheckedConfig = Required<Omit<Config, Seam | 'maxBacklog' | 'verify' | 'tombstones' | 'tls' | 'auth'>> &
+type Parsed = 'maxBacklog' | 'verify' | 'tombstones' | 'conflicts' | 'feed' | 'auth';
+export type CheckedConfig = Required<Omit<Config, Seam | Parsed | 'tls'>> &
   Pick<Config, Seam | 'tls'> & {
     maxBacklog: BacklogLimits;
+    /** Undefined: off. */
+    conflicts: JournalLimits | undefined;
     verify: CheckedVerify;
     /** In milliseconds; undefined for ever. */
     keepTombstonesMs: number | undefined;
+    feed: CheckedFeed;
     auth?: CheckedAuth;
   };
 
@@ -81,7 +95,7 @@ export interface CheckedVerify {
 }
 
 /** What the loops and the bound on the backlog go by; the same object for as long as the node runs. */
-export type CheckedSettings = Pick<CheckedConfig, Paced | 'maxBacklog'>;
+export type CheckedSettings = Pick<CheckedConfig, Paced | 'maxBacklog' | 'conflicts'>;
 
 export interface Setting {
   default: number;
@@ -102,7 +116,7 @@ export const SETTINGS = {
   batchMs: { default: 50, min: 1, max: HOUR_MS, help: 'How often to look for changes, in milliseconds.' },
   // Measured: a thousand five-column rows keep the receiver's transaction, and with it its event loop, under 10 ms; two
   // thousand drain a backlog 5 % faster and block twice as long.
-  batchSize: { default: 1_000, min: 1, max: BATCH_CHANGES_MAX, help: 'Most changes in one batch.' },
+  batchSize: { default: 1_500, min: 1, max: BATCH_CHANGES_MAX, help: 'Most changes in one batch.' },
   maxBatchBytes: {
     default: 4 * MIB,
     min: 1_024,
@@ -133,7 +147,7 @@ export const VERIFY = {
 /** How long a node remembers deletions. */
 export const TOMBSTONES = {
   keep: {
-    default: 'forever',
+    default: FOREVER,
     help: 'How long a deletion is remembered after every node has it, such as 36h or 90d; forever: always.',
   },
 } as const;
@@ -161,14 +175,14 @@ const BACKLOG_NAMES = Object.keys(BACKLOG_SETTINGS) as BacklogSetting[];
 
 /** Those that `configure` takes. */
 const RUNTIME: Record<keyof typeof PEERS, (keyof Settings)[]> = {
-  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'maxBacklog', 'tls', 'auth'],
+  node: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'maxBacklog', 'conflicts', 'tls', 'auth'],
   hub: ['batchMs', 'batchSize', 'maxBatchBytes', 'requestTimeoutMs', 'tls', 'auth'],
 };
 
 /** Those to whom is sent: a node calls them its peers, a hub its edges. */
 const PEERS = { node: 'peers', hub: 'edges' } as const;
-/** A hub keeps every deletion, and nothing for the sake of an edge. */
-const ONLY = { node: ['maxBacklog', 'tombstones'], hub: [] } as const;
+/** A hub keeps every deletion, and nothing for the sake of an edge; conflicts are noted where rows are written. */
+const ONLY = { node: ['maxBacklog', 'tombstones', 'conflicts', 'feed'], hub: [] } as const;
 const SEAMS = ['fetch', 'get', 'random'] as const;
 
 /** The options of a node, or of a hub, whose `edges` come back as `peers`. */
@@ -202,6 +216,8 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
     maxBacklog: checkBacklog(given.maxBacklog),
     verify: checkVerify(given.verify),
     keepTombstonesMs: checkTombstones(given.tombstones),
+    conflicts: checkConflicts(given.conflicts),
+    feed: checkFeed(given.feed),
     ...(given.tls !== undefined && { tls: checkTls(given.tls) }),
     ...(auth && { auth }),
     ...(clock && { clock }),
@@ -225,10 +241,10 @@ export function checkSettings(settings: Settings, kind: keyof typeof PEERS = 'no
   const { tls, auth } = settings;
   const isGiven = (name: string): boolean => settings[name as keyof Settings] !== undefined;
   const given = known.filter((name) => name !== 'auth' && name !== 'tls' && isGiven(name)) as (keyof CheckedSettings)[];
-  const checked = given.map((name) => [
-    name,
-    name === 'maxBacklog' ? checkBacklog(settings.maxBacklog) : checkNumber(name, settings[name]),
-  ]);
+  const checked = given.map((name) => {
+    if (name === 'maxBacklog') return [name, checkBacklog(settings.maxBacklog)];
+    return [name, name === 'conflicts' ? checkConflicts(settings.conflicts) : checkNumber(name, settings[name])];
+  });
   return {
     settings: Object.fromEntries(checked),
     tls: tls === undefined ? undefined : checkTls(tls),
@@ -300,26 +316,6 @@ function checkVerify(given: unknown): CheckedVerify {
   const everyMs = parseEvery(every);
   if (everyMs === undefined) throw wrong(`option "verify.every" ${EVERY_RULE}, not ${JSON.stringify(every)}`);
   return { everyMs, repair };
-}
-
-export const EVERY_RULE = 'must be a time from 1s to 365d, such as 90m, 24h or 7d, or milliseconds';
-const UNITS = { ms: 1, s: 1_000, m: 60_000, h: HOUR_MS, d: DAY_MS };
-
-/** `24h` in milliseconds; undefined where it is no such time. */
-export function parseEvery(every: unknown): number | undefined {
-  const [, digits, unit] = typeof every === 'string' ? (/^(\d{1,9})(ms|s|m|h|d)$/.exec(every) ?? []) : [];
-  const ms = typeof every === 'number' ? every : Number(digits) * UNITS[unit as keyof typeof UNITS];
-  return Number.isInteger(ms) && ms >= 1_000 && ms <= 365 * DAY_MS ? ms : undefined;
-}
-
-export const KEEP_RULE = 'must be hours or days, such as 36h or 90d, from 1h to 36500d, or forever';
-
-/** In milliseconds; undefined for ever, null where it is none. */
-export function keepMs(text: string): number | undefined | null {
-  if (text === TOMBSTONES.keep.default) return undefined;
-  const [, digits, unit] = /^(\d{1,6})([hd])$/.exec(text) ?? [];
-  const ms = Number(digits) * (unit === 'd' ? 24 * HOUR_MS : HOUR_MS);
-  return ms >= HOUR_MS && ms <= 36_500 * 24 * HOUR_MS ? ms : null;
 }
 
 function checkTombstones(given: unknown): number | undefined {

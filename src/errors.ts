@@ -14,6 +14,7 @@ export type ErrorCode =
   | 'DATABASE_FAILED'
   | 'IN_TRANSACTION'
   | 'LISTENER_FAILED'
+  | 'NO_SUCH_CONFLICT'
   | 'NO_SUCH_LETTER'
   | 'NO_SUCH_NODE'
   | 'ROW_HIDDEN'
@@ -38,6 +39,12 @@ export class RowcastError extends Error {
 /** The text of whatever was thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+/** Whatever was thrown, as one of our own errors: a failure of the database, of which `what` says what it has prevented. */
+export function asFailure(what: string, cause: unknown): RowcastError {
+  if (cause instanceof RowcastError) return cause;
+  return new RowcastError('DATABASE_FAILED', `${what}: ${messageOf(cause)}`, { cause });
 }
 
 /** `; did you mean ...?` where one of the known words is near, or begins with the given one. */

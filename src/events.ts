@@ -10,6 +10,11 @@ export interface RowRef {
 
 /** What the library tells its caller instead of logging. */
 export interface RowcastEvents {
+  /**
+   * Rows have changed, and that is committed: by writes here, of whichever connection or process (`local`), or by what
+   * was received. A row may be named more than once. `missed`: some may have changed that are not named; read them anew.
+   */
+  change: { local: boolean; from: string | undefined; rows: RowRef[]; missed?: true };
   /** A received batch is committed; `rows` are those it decided. */
   applied: { from: string | undefined; applied: number; rows: RowRef[] };
   /** A batch was answered, whatever the answer; `applied` is as in the answer, `ms` how long it took. */
@@ -62,6 +67,18 @@ export interface RowcastEvents {
     reason: string;
     rows: RowRef[];
   };
+  /**
+   * What stood here was replaced by a change that had not seen it; `from` is the node that made that change, where known.
+   * The row that lost is in the journal, and no content of it here: `conflicts.get(conflictId)`.
+   */
+  conflict: {
+    conflictId: number;
+    table: string;
+    id: string;
+    lostVersion: number;
+    wonVersion: number;
+    from: string | undefined;
+  };
   /** Rows that a stronger one with the same UNIQUE value had hidden are in their table again, and their letters are gone. */
   visible: { rows: { table: string; id: string }[] };
   /**
@@ -88,8 +105,11 @@ export interface RowcastEvents {
 }
 
 export type EventName = keyof RowcastEvents;
+/** What a hub never emits: it has no tables, keeps nothing for the sake of an edge, and forgets no deletion. */
+export type NodeOnlyEvent = 'applied' | 'conflict' | 'visible' | 'peer-stale' | 'tombstones-collected';
 /** The names, for callers without types: the compiler keeps this list complete. */
 const EVENTS: Record<EventName, true> = {
+  change: true,
   applied: true,
   acked: true,
   attempt: true,
@@ -101,6 +121,7 @@ const EVENTS: Record<EventName, true> = {
   'peer-down': true,
   'peer-stale': true,
   'dead-letter': true,
+  conflict: true,
   visible: true,
   'verify-done': true,
   'tombstones-collected': true,
@@ -141,6 +162,11 @@ export class Emitter {
       }
     }
   }
+}
+
+/** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
+export function warningLater(events: Emitter): (code: string, message: string) => void {
+  return (code, message) => queueMicrotask(() => events.emit('warning', { code, message }));
 }
 
 /** A listener for an event that never comes would wait in silence. */

@@ -5,11 +5,12 @@
 
 import type { Registry } from './capture/registry.ts';
 import type { VerifySummary } from './compare/notes.ts';
-import type { DeadLetters } from './dead-letters.ts';
 import { messageOf } from './errors.ts';
+import type { DeadLetters } from './letters/dead-letters.ts';
 import type { BacklogAge } from './send/backlog-age.ts';
 import type { BondHealth } from './send/bonds.ts';
 import { changesAfter, peerProgress } from './send/progress.ts';
+import type { SeedCause } from './send/seed-causes.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
 import { readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';
@@ -27,6 +28,8 @@ export interface PeerHealth {
   paused: boolean;
   /** It was away for too long: nothing is kept for it, and when it is back it is given the whole state. */
   stale: boolean;
+  /** How often it was given everything, or whole tables, in the life of this file, by cause. */
+  seeds: Record<SeedCause, number>;
   /** For how long something of it has been pending. */
   lag_ms: number;
   last_acked_at: number | null;
@@ -87,6 +90,7 @@ export function health(subject: Subject): Health {
   const { nodeId, db, shippers } = subject;
   const problems: string[] = [...subject.company.problems(), ...subject.faults.problems()];
   if (subject.clockProblem !== undefined) problems.push(subject.clockProblem);
+  problems.push(...keptBack(shippers));
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(db, problems);
@@ -107,6 +111,14 @@ export function health(subject: Subject): Health {
     problems,
     ...(subject.heldBy.length > 0 && { tombstones_held_by: subject.heldBy }),
   };
+}
+
+/** One peer that does so may be wrong itself. Where most do, what is written here is to be seen nowhere else. */
+function keptBack(shippers: Shipper[]): string[] {
+  const keeping = shippers.filter(({ keepsBack }) => keepsBack).length;
+  if (2 * keeping <= shippers.length) return [];
+  const what = `clock: ${keeping} of ${shippers.length} peers keep what is written here until its time has come`;
+  return [`${what}: it is dated far ahead of their clocks`];
 }
 
 type Figures = Pick<Health, 'item_count' | 'pending_changes' | 'dead_letter' | 'peer_states' | 'lag_ms'>;
@@ -180,6 +192,7 @@ function peerHealth({ db, registry, age, now, ...subject }: Subject, shipper: Sh
     snapshot,
     paused: progress.paused,
     stale: progress.stale,
+    seeds: progress.seeds,
     lag_ms: pending === 0 ? 0 : lag,
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,

@@ -3,9 +3,12 @@ import type { Trust } from './auth/trust.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
 import type { Settings } from './config.ts';
-import type { DeadLetter } from './dead-letters.ts';
 import type { EventName, Listener } from './events.ts';
+import type { Feed } from './feed/page.ts';
 import type { Health } from './health.ts';
+import type { Conflicts } from './journal/conflicts.ts';
+import type { Why } from './journal/why.ts';
+import type { DeadLetter } from './letters/dead-letters.ts';
 import type { Alias } from './migrate/aliases.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
 import type { Status } from './observe/status.ts';
@@ -56,11 +59,17 @@ export interface Manager {
   configure(settings: Settings): void;
   /** Adding and removing peers, and pausing them, while the node runs. */
   readonly peers: Peers;
+  /** What has changed, to be read from any position on; undefined without the option `feed`. */
+  readonly feed: Feed | undefined;
   readonly deadLetters: {
     list(options?: { limit?: number; after?: number }): DeadLetter[];
     retry(id: number): RetryResult;
     discard(id: number): void;
   };
+  /** The conflict journal: edits that lost against one which had not seen them. */
+  readonly conflicts: Conflicts;
+  /** The story of one row: where it stands, since when, from whom, who lacks it, what it has beaten, and what waits. */
+  why(table: string, id: string): Why;
   /**
    * Changes the schema: runs SQL, or a function, and does all that Rowcast has to do about it, in one transaction. Whatever
    * is thrown takes all of it back.

@@ -1,7 +1,10 @@
 /** A node's manager or a hub, as far as an operator's tools need it. */
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
-import type { DeadLetter } from '../dead-letters.ts';
+import type { Conflict, ConflictDetail, ConflictPage } from '../journal/conflicts.ts';
+import type { Why } from '../journal/why.ts';
+import type { DeadLetter } from '../letters/dead-letters.ts';
 import type { RetryResult } from '../receive/retry.ts';
+import type { Countable } from './rates.ts';
 
 type Eventually<T> = T | Promise<T>;
 
@@ -15,7 +18,7 @@ export interface Members {
   list(): Eventually<unknown>;
 }
 
-export interface Administered {
+export interface Administered extends Countable {
   status(): unknown;
   verify(peer?: string | undefined, options?: VerifyOptions): Promise<VerifyResult[]>;
   readonly deadLetters: {
@@ -23,6 +26,17 @@ export interface Administered {
     retry(id: number): Eventually<RetryResult>;
     discard(id: number): Eventually<void>;
   };
+  /** A node's alone: a hub keeps no journal. */
+  readonly conflicts?: {
+    list(page?: ConflictPage): Conflict[];
+    get(conflictId: number): ConflictDetail;
+    restore(conflictId: number, options?: { columns?: string[] }): { columns: string[] };
+    dismiss(conflictId: number): void;
+  };
+  /** The story of one row. */
+  why(table: string, id: string): Eventually<Why>;
+  /** Of a node alone. */
+  forget?(id: string): void;
   readonly peers?: Members;
   readonly edges?: Members;
 }

@@ -5,18 +5,27 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import type { Incoming, Outgoing } from '../http/bridge.ts';
+import type { Answer, Incoming, Outgoing } from '../http/bridge.ts';
+import type { DeadLetter } from '../letters/dead-letters.ts';
+import { VERSION } from '../observe/version.ts';
+import { openapi } from '../openapi/document.ts';
 import { type Administered, membersOf } from './administered.ts';
-import { BadRequest, type Body, bodyOf, numberIn, textIn } from './body.ts';
+import { BadRequest, type Body, bodyOf, inQuery, numberIn, textIn } from './body.ts';
+import { conflictDone, conflictsAsked } from './conflicts.ts';
+import { CONSOLE_PATH, consolePage } from './page.ts';
+import { Rates } from './rates.ts';
 import { VerifyJob } from './verify-job.ts';
 
 export const ADMIN_PREFIX = '/_rowcast/api';
+const DOCUMENT_PATH = '/_rowcast/openapi.json';
 /** A page of another site cannot send it without being asked first, and is refused then. */
 export const ADMIN_HEADER = 'x-rowcast-admin';
 
 export interface AdminOptions {
   /** Whoever asks has to show it, as `Authorization: Bearer`. Without one, whoever can reach the door may. */
   token?: string;
+  /** What `log` answers: the lines after this number, as your program keeps them. Without it there is no such route. */
+  log?: (after: number) => unknown;
 }
 
 interface Asked {
@@ -29,16 +38,17 @@ interface Asked {
 
 type Route = (asked: Asked) => unknown;
 
-/** Answers what is under the prefix; undefined where the path is not. */
-export function administer(
-  subject: Administered,
-  options: AdminOptions = {},
-): (incoming: Incoming) => Promise<Outgoing | undefined> {
-  const routes = routesOf(subject);
+export type Routes = Record<string, Route>;
+
+/** Answers what is under the prefix, and the page that shows it. Several doors may have the same routes. */
+export function administer(routes: Routes, options: AdminOptions = {}): Answer {
   return async (incoming) => {
-    if (!incoming.path.startsWith(`${ADMIN_PREFIX}/`)) return undefined;
+    const isDocument = incoming.path === DOCUMENT_PATH;
+    const isRoute = isDocument || incoming.path.startsWith(`${ADMIN_PREFIX}/`);
+    if (!isRoute) return consolePage(incoming) ?? NOT_FOUND;
     const refusal = refuse(incoming, options);
     if (refusal) return refusal;
+    if (isDocument && incoming.method === 'GET') return json(200, openapi(VERSION));
     try {
       const path = incoming.path
         .slice(ADMIN_PREFIX.length + 1)
@@ -47,7 +57,8 @@ export function administer(
       const { method } = incoming;
       const query = new URLSearchParams(incoming.query ?? '');
       const route = routes[`${method} ${path[0]}`];
-      if (!route) return json(404, { error: `there is no ${method} ${incoming.path}` });
+      const isTooLong = path.length - 1 > (WORDS[`${method} ${path[0]}`] ?? path.length);
+      if (!route || isTooLong) return json(404, { error: `there is no ${method} ${incoming.path}` });
       const body = method === 'POST' ? await bodyOf(incoming) : {};
       return json(200, (await route({ method, path: path.slice(1), query, body })) ?? { ok: true });
     } catch (error) {
@@ -56,17 +67,44 @@ export function administer(
   };
 }
 
-function routesOf(subject: Administered): Record<string, Route> {
+/** How many words may follow; another would be left unread. */
+const WORDS: Record<string, number> = {
+  'GET status': 0,
+  'GET peers': 0,
+  'POST peers': 1,
+  'GET dead-letters': 1,
+  'POST dead-letters': 2,
+  'GET conflicts': 1,
+  'POST conflicts': 2,
+  'GET why': 0,
+  'GET verify': 0,
+  'POST verify': 0,
+  'POST forget': 0,
+  'GET routes': 0,
+  'GET rates': 0,
+  'GET log': 0,
+};
+
+const NOT_FOUND: Outgoing = {
+  status: 404,
+  headers: { 'content-type': 'text/plain' },
+  body: `not found; the console is at ${CONSOLE_PATH}`,
+};
+
+export function routesOf(subject: Administered, { log }: AdminOptions = {}): Routes {
   const members = membersOf(subject);
   const { deadLetters } = subject;
   const job = new VerifyJob(subject);
+  const rates = new Rates(subject, systemClock);
   const letter = async (text: string | undefined) => {
     const id = numberIn('the number of a dead letter', text);
     const [found] = await deadLetters.list({ after: id - 1, limit: 1 });
     if (found?.id !== id) throw new RowcastError('NO_SUCH_LETTER', `there is no dead letter ${id}`);
     return found;
   };
-  return {
+  const routes: Routes = {
+    /** What can be asked: a hub has fewer of them than a node. */
+    'GET routes': () => Object.keys(routes),
     'GET status': () => subject.status(),
     'GET peers': () => members.list(),
     'POST peers': async ({ path: [verb], body }) => {
@@ -84,10 +122,14 @@ function routesOf(subject: Administered): Record<string, Route> {
     'GET dead-letters': async ({ path: [id], query }) => {
       if (id !== undefined) return letter(id);
       const limit = query.get('limit') ?? '100';
-      return deadLetters.list({
+      const cut = query.get('cut');
+      const length = cut === null ? Number.POSITIVE_INFINITY : numberIn('cut', cut);
+      const list = lettersOf(deadLetters, {
         after: numberIn('after', query.get('after') ?? '0'),
         limit: Math.min(1_000, numberIn('limit', limit)),
+        code: query.get('code') ?? undefined,
       });
+      return (await list).map((one) => shortened(one, length));
     },
     'POST dead-letters': async ({ path: [first, verb], body }) => {
       if (first === 'retry' && verb === undefined) return retryAll(deadLetters, body.code);
@@ -97,9 +139,42 @@ function routesOf(subject: Administered): Record<string, Route> {
       await deadLetters.discard(id);
       return undefined;
     },
+    'GET conflicts': (asked) => conflictsAsked(subject, asked),
+    'POST conflicts': (asked) => conflictDone(subject, asked),
+    'GET why': ({ query }) => subject.why(inQuery('table', query), inQuery('id', query)),
     'GET verify': () => job.state,
     'POST verify': ({ body }) => job.begin(body),
+    'POST forget': ({ body }) => {
+      if (!subject.forget) throw new BadRequest('a hub forgets an edge when it is taken out of its edges');
+      subject.forget(textIn('id', body));
+    },
+    'GET rates': ({ query }) => rates.since(numberIn('from', query.get('from') ?? '0')),
+    ...(log && { 'GET log': ({ query }: Asked) => log(numberIn('after', query.get('after') ?? '0')) }),
   };
+  return routes;
+}
+
+/** A row may have megabytes, and a list a hundred rows. */
+function shortened(letter: DeadLetter, length: number): DeadLetter & { rowLength?: number } {
+  const { row } = letter;
+  return row === null || row.length <= length
+    ? letter
+    : { ...letter, row: row.slice(0, length), rowLength: row.length };
+}
+
+/** The first letters after a number, or the first of one code, however many others are in between. */
+async function lettersOf(
+  letters: Administered['deadLetters'],
+  { after, limit, code }: { after: number; limit: number; code: string | undefined },
+): Promise<DeadLetter[]> {
+  if (code === undefined) return letters.list({ after, limit });
+  const found: DeadLetter[] = [];
+  for (let last: number | undefined = after; last !== undefined && found.length < limit; ) {
+    const page: DeadLetter[] = await letters.list({ after: last, limit: 1_000 });
+    found.push(...page.filter((one) => one.code === code));
+    last = page.at(-1)?.id;
+  }
+  return found.slice(0, limit);
 }
 
 /** Tried again at a time before others get their turn. */
@@ -162,7 +237,7 @@ function failed(error: unknown): Outgoing {
   if (error instanceof BadRequest || error instanceof URIError) return json(400, said);
   if (error instanceof NotFound) return json(404, said);
   if (!(error instanceof RowcastError)) return json(500, said);
-  const status = error.code === 'NO_SUCH_LETTER' ? 404 : error.code === 'STOPPED' ? 503 : 400;
+  const status = error.code.startsWith('NO_SUCH') ? 404 : error.code === 'STOPPED' ? 503 : 400;
   return json(status, { ...said, code: error.code });
 }
 

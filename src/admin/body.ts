@@ -35,3 +35,10 @@ export function numberIn(what: string, text: string | undefined): number {
   if (text !== undefined && /^\d{1,15}$/.test(text)) return Number(text);
   throw new BadRequest(`${what} must be a whole number, not ${JSON.stringify(text ?? null)}`);
 }
+
+/** What a question names behind its path. */
+export function inQuery(key: string, query: URLSearchParams): string {
+  const value = query.get(key);
+  if (value !== null) return value;
+  throw new BadRequest(`"${key}" must be given, as ?${key}=`);
+}

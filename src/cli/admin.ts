@@ -5,18 +5,21 @@ import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { type Administered, type AdminOptions, createAdminListener } from '../admin/index.ts';
+import { administer, type Routes, routesOf } from '../admin/answer.ts';
+import type { Administered, AdminOptions } from '../admin/index.ts';
 import { messageOf } from '../errors.ts';
-import { isLoopback, onlyByName } from './door.ts';
+import { toListener } from '../http/bridge.ts';
+import { Doorman, isLoopback, onlyByName } from './door.ts';
 import { choice, type Flag, file, UsageError } from './flags.ts';
-import { explainListen, type Listen, parseListen, StartError } from './listen.ts';
+import { explainListen, HEADERS_TIMEOUT_MS, type Listen, parseListen, StartError } from './listen.ts';
 import type { Log } from './log.ts';
+import type { RecentLines } from './recent-lines.ts';
 
 export const adminFlags = {
   admin: choice(['on', 'off'], 'A socket beside the database file, by which "rowcast status" and others speak to it.'),
   adminListen: {
     placeholder: 'host:port',
-    help: 'A port for the same, in the clear: a loopback address, or any with -admin-token-file.',
+    help: 'For the same, and the console at /_rowcast/, in the clear: a loopback address, or any with -admin-token-file.',
     optional: true,
     parse: (value: string): Listen | undefined => parseListen(value),
   } satisfies Flag<Listen | undefined>,
@@ -29,6 +32,7 @@ interface AdminFlags {
   adminListen: Listen | undefined;
   adminTokenFile: string | undefined;
   host: string[];
+  clientTimeoutMs: number;
 }
 
 export interface AdminDoor {
@@ -58,14 +62,28 @@ export function checkAdminFlags({ adminListen, adminTokenFile }: AdminFlags): vo
   if (adminTokenFile !== undefined) readToken(adminTokenFile);
 }
 
-export async function openAdminDoor(subject: Administered, flags: AdminFlags, log: Log): Promise<AdminDoor> {
+/** The log, and the last of what was written to it. */
+interface Logged {
+  log: Log;
+  recent: RecentLines;
+}
+
+export async function openAdminDoor(
+  subject: Administered,
+  flags: AdminFlags,
+  { log, recent }: Logged,
+): Promise<AdminDoor> {
+  // One comparison at a time, by whichever door it was begun, and seen through both.
+  const routes = routesOf(subject, { log: (after) => recent.after(after) });
   const servers: http.Server[] = [];
   const socket = flags.admin === 'on' ? socketOf(flags.db) : undefined;
   const { adminListen, adminTokenFile } = flags;
   let url: string | undefined;
   if (adminListen) {
     const token = adminTokenFile === undefined ? {} : { token: readToken(adminTokenFile) };
-    const server = serverFor(subject, token, isLoopback(adminListen.host) ? flags.host : undefined);
+    const names = isLoopback(adminListen.host) ? flags.host : undefined;
+    const server = serverFor(routes, token, names, flags.clientTimeoutMs);
+    fewOfOneAddress(server);
     await listening(server, { port: adminListen.port, host: adminListen.host }).catch((error) => {
       throw new StartError(explainListen(adminListen, error).replaceAll('-listen', '-admin-listen'), { cause: error });
     });
@@ -74,7 +92,7 @@ export async function openAdminDoor(subject: Administered, flags: AdminFlags, lo
     const host = adminListen.host ?? '127.0.0.1';
     url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
   }
-  const opened = socket === undefined ? undefined : await openSocket(subject, socket, log);
+  const opened = socket === undefined ? undefined : await openSocket(routes, socket, log, flags.clientTimeoutMs);
   if (opened) servers.push(opened);
   return {
     socket: opened && socket,
@@ -89,7 +107,12 @@ export async function openAdminDoor(subject: Administered, flags: AdminFlags, lo
 }
 
 /** A program that was killed leaves its socket behind; one that runs on the same file has it. */
-async function openSocket(subject: Administered, path: string, log: Log): Promise<http.Server | undefined> {
+async function openSocket(
+  routes: Routes,
+  path: string,
+  log: Log,
+  clientTimeoutMs: number,
+): Promise<http.Server | undefined> {
   const warn = (message: string): undefined => {
     log('warn', 'warning', { code: 'no-admin-socket', message });
     return undefined;
@@ -97,7 +120,7 @@ async function openSocket(subject: Administered, path: string, log: Log): Promis
   try {
     if (await isAnswered(path)) return warn(`another program answers at ${path}: it alone can be administered there`);
     removeStale(path);
-    const server = serverFor(subject, {}, undefined);
+    const server = serverFor(routes, {}, undefined, clientTimeoutMs);
     await listening(server, { path });
     // The umask has seen to it; a system that ignores it for sockets must not open the door.
     chmodSync(path, 0o600);
@@ -107,11 +130,43 @@ async function openSocket(subject: Administered, path: string, log: Log): Promis
   }
 }
 
-function serverFor(subject: Administered, options: AdminOptions, names: string[] | undefined): http.Server {
-  const listener = createAdminListener(subject, options, names && ((answer) => onlyByName(answer, names)));
-  const server = http.createServer({ requestTimeout: 60_000, headersTimeout: 10_000 }, listener);
-  server.maxConnections = 100;
+/** Whoever is slow, or never reads what it has asked for, must not keep the operator out. */
+function serverFor(
+  routes: Routes,
+  options: AdminOptions,
+  names: string[] | undefined,
+  clientTimeoutMs: number,
+): http.Server {
+  const answer = administer(routes, options);
+  const listener = toListener(names ? onlyByName(answer, names) : answer);
+  const server = http.createServer(
+    {
+      requestTimeout: clientTimeoutMs,
+      headersTimeout: Math.min(HEADERS_TIMEOUT_MS, clientTimeoutMs),
+      connectionsCheckingInterval: Math.min(1_000, clientTimeoutMs),
+    },
+    listener,
+  );
+  server.maxConnections = CONNECTIONS_MAX;
+  // Longer than at the other door: to try many letters again takes its time before there is an answer.
+  server.timeout = 10 * clientTimeoutMs;
   return server;
+}
+
+const CONNECTIONS_MAX = 100;
+/** A browser has six. */
+const CONNECTIONS_PER_ADDRESS_MAX = 25;
+
+function fewOfOneAddress(server: http.Server): void {
+  const doorman = new Doorman(CONNECTIONS_PER_ADDRESS_MAX);
+  server.on('connection', (socket: net.Socket) => {
+    const address = socket.remoteAddress ?? '';
+    if (!doorman.enter(address)) {
+      socket.destroy();
+      return;
+    }
+    socket.on('close', () => doorman.leave(address));
+  });
 }
 
 function listening(server: http.Server, at: net.ListenOptions): Promise<void> {

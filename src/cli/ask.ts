@@ -1,7 +1,9 @@
 /** Asking a running node or hub, by the socket beside its database file or by the URL of its -admin-listen. */
+import { statSync } from 'node:fs';
 import http from 'node:http';
 import https from 'node:https';
 import { ADMIN_HEADER, ADMIN_PREFIX } from '../admin/answer.ts';
+import { type Clock, systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { readToken, socketOf } from './admin.ts';
 import { file, UsageError } from './flags.ts';
@@ -28,15 +30,19 @@ export interface Ask {
   post<T>(path: string, body?: Record<string, unknown>): Promise<T>;
 }
 
-export function asker(target: Target): Ask {
+export function asker(target: Target, clock: Clock = systemClock): Ask {
   const { db, url, adminTokenFile } = target;
-  if ((db === undefined) === (url === undefined)) throw new UsageError('name the node: -db <file>, or -url <url>');
+  if ((db === undefined) === (url === undefined)) {
+    const both = db === undefined ? '' : ', and not both';
+    throw new UsageError(`name the node: -db <file>, or -url <url>${both}`);
+  }
   const token = adminTokenFile === undefined ? undefined : readToken(adminTokenFile);
   const base = url === undefined ? undefined : parsed(url);
   const socketPath = db === undefined ? undefined : socketOf(db);
   if (db !== undefined && socketPath === undefined) throw new UsageError(`${db} is no file: there is nobody to ask`);
+  if (db !== undefined && socketPath !== undefined) refuseForeign(db, socketPath);
   const send = <T>(method: string, path: string, body?: Record<string, unknown>): Promise<T> =>
-    request<T>({ base, socketPath, token }, method, path, body).catch((error) => {
+    answered<T>({ base, socketPath, token }, { method, path, body }, clock).catch((error) => {
       if (!(error instanceof Unreachable)) throw error;
       throw new Unreachable(
         db === undefined ? `${url} does not answer: ${error.message}` : nobodyOn(db, error.message),
@@ -45,16 +51,24 @@ export function asker(target: Target): Ask {
   return { get: (path) => send('GET', path), post: (path, body = {}) => send('POST', path, body) };
 }
 
+/**
+ * Where the path beside the file would be too long, the socket is in a folder in which everybody may put one, under a name
+ * that everybody can work out. It is that of the program if it belongs to whom the file belongs to.
+ */
+function refuseForeign(db: string, socketPath: string): void {
+  const [own, there] = [db, socketPath].map((path) => statSync(path, { throwIfNoEntry: false })?.uid);
+  if (own === undefined || there === undefined || own === there) return;
+  throw new Unreachable(`the socket ${socketPath} belongs to another user than ${db}: nobody is asked there`);
+}
+
 function nobodyOn(db: string, reason: string): string {
   return `nobody who runs on ${db} answers (${reason}): is it running, and not with -admin off? --offline looks at the file`;
 }
 
 function parsed(url: string): URL {
-  try {
-    return new URL(url);
-  } catch {
-    throw new UsageError(`-url must be such as http://127.0.0.1:9101, not ${JSON.stringify(url)}`);
-  }
+  const found = URL.canParse(url) ? new URL(url) : undefined;
+  if (found?.protocol === 'http:' || found?.protocol === 'https:') return found;
+  throw new UsageError(`-url must be such as http://127.0.0.1:9101, not ${JSON.stringify(url)}`);
 }
 
 interface Way {
@@ -63,14 +77,41 @@ interface Way {
   token: string | undefined;
 }
 
-function request<T>(
+interface Question {
+  method: string;
+  path: string;
+  body?: Record<string, unknown> | undefined;
+}
+
+/** A program that stands still still takes connections, and would keep whoever asks for ever. */
+const SILENCE_MS = 10_000;
+
+/** What is to be done may take its time, as long as the program goes on answering questions. */
+async function answered<T>(way: Way, question: Question, clock: Clock): Promise<T> {
+  const over = new AbortController();
+  const silence = async (): Promise<never> => {
+    await clock.sleep(SILENCE_MS, over.signal);
+    while (question.method !== 'GET' && !over.signal.aborted) {
+      await answered(way, { method: 'GET', path: 'routes' }, clock);
+      await clock.sleep(SILENCE_MS, over.signal);
+    }
+    throw new Unreachable(`no answer within ${SILENCE_MS / 1_000} s`);
+  };
+  try {
+    return await Promise.race([exchange<T>(way, question, over.signal), silence()]);
+  } finally {
+    over.abort();
+  }
+}
+
+function exchange<T>(
   { base, socketPath, token }: Way,
-  method: string,
-  path: string,
-  body: Record<string, unknown> | undefined,
+  { method, path, body }: Question,
+  signal: AbortSignal,
 ): Promise<T> {
   const options: http.RequestOptions = {
     method,
+    signal,
     path: `${base?.pathname.replace(/\/+$/, '') ?? ''}${ADMIN_PREFIX}/${path}`,
     ...(base ? { host: base.hostname.replace(/^\[|\]$/g, ''), port: base.port } : { socketPath }),
     headers: {

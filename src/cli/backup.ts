@@ -9,24 +9,31 @@ import { type Binding, openDatabase } from './open.ts';
 import { bytes } from './show.ts';
 
 /** Nothing is ever written over: a name that exists is refused, and a copy that fails its check is removed. */
-export function backupFile(db: string, target: string, binding: Binding | undefined): string {
+export function backupFile(
+  db: string,
+  target: string,
+  binding: Binding | undefined,
+  at: (phase: string) => void = () => {},
+): { file: string; bytes: number } {
   if (existsSync(target)) throw new UsageError(`${target} exists already: a backup never replaces anything`);
   const half = `${target}.part`;
   rmSync(half, { force: true });
   try {
     const opened = openDatabase(db, { binding, busyMs: 5_000, existing: true });
+    at(`copying ${bytes(statSync(db).size)}`);
     try {
       opened.db.exec(`VACUUM main INTO ${literal(half)}`);
     } finally {
       opened.close();
     }
+    at('checking the copy');
     check(half, binding);
     flush(half);
     // Until here nothing bears the name that somebody will look for.
     if (existsSync(target)) throw new Error(`${target} has appeared meanwhile`);
     renameSync(half, target);
     flush(dirname(resolve(target)));
-    return `${target}: ${bytes(statSync(target).size)}, checked`;
+    return { file: target, bytes: statSync(target).size };
   } catch (error) {
     rmSync(half, { force: true });
     if (error instanceof UsageError) throw error;

@@ -2,13 +2,15 @@
 import { systemClock } from '../clock.ts';
 import { Connection } from '../sqlite/connection.ts';
 import { forgetNode } from '../tombstones/detached.ts';
-import { describeFlags, type Environment, parseFlags, takeArgument, text, UsageError } from './flags.ts';
+import { asker, askFlags, Refused, Unreachable } from './ask.ts';
+import { describeFlags, type Environment, parseFlags, takeArgument, UsageError, type Values } from './flags.ts';
 import { openDatabase } from './open.ts';
+import { fileOf } from './operate.ts';
 import { FLAGS_HELP } from './program.ts';
 import { bindingFlag, processFlags } from './shared-flags.ts';
 
 const FORGET_FLAGS = {
-  db: text('file', "The node's database file."),
+  ...askFlags,
   binding: bindingFlag,
   busyMs: { ...processFlags.busyMs, help: "How long to wait for another process's lock on the database." },
 };
@@ -18,13 +20,14 @@ const FORGET_HELP = `rowcast forget: a node is gone for good, and tombstones are
   rowcast forget -db a.db c
 
 By its id; one that never said its id, by its URL. To be said on each node that collects tombstones, which need not be
-stopped; take it out of their peers, too. If it is heard again it counts again.
+stopped: whoever runs on the file is asked, and else it is written there. Take it out of their peers, too. If it is
+heard again it counts again. A hub forgets an edge that is taken out of its edges.
 
 ${FLAGS_HELP}
 
 ${describeFlags(FORGET_FLAGS)}
 
-Exit codes: 0 done, 1 no such node is known, 2 a wrong command line.
+Exit codes: 0 done, 1 no such node is known, 2 a wrong command line, 3 nobody answers at -url.
 `;
 
 export async function forget(args: string[], env: Environment): Promise<number> {
@@ -35,7 +38,21 @@ export async function forget(args: string[], env: Environment): Promise<number> 
     return 0;
   }
   if (id === undefined) throw new UsageError('there is nothing to do: name the id of a node');
-  const opened = openDatabase(flags.db, { binding: flags.binding, busyMs: flags.busyMs, existing: true });
+  try {
+    await asker(flags).post('forget', { id });
+  } catch (error) {
+    if (error instanceof Refused) return failed(error, 1);
+    if (!(error instanceof Unreachable)) throw error;
+    if (flags.db === undefined) return failed(error, 3);
+    forgetInFile(flags, id);
+  }
+  process.stdout.write(`forgotten ${id}\n`);
+  return 0;
+}
+
+/** Nobody runs on it, or with another door: it is found there. */
+function forgetInFile(flags: Values<typeof FORGET_FLAGS>, id: string): void {
+  const opened = openDatabase(fileOf(flags), { binding: flags.binding, busyMs: flags.busyMs, existing: true });
   try {
     const db = new Connection(opened.db);
     forgetNode(db, id, systemClock);
@@ -43,6 +60,9 @@ export async function forget(args: string[], env: Environment): Promise<number> 
   } finally {
     opened.close();
   }
-  process.stdout.write(`forgotten ${id}\n`);
-  return 0;
+}
+
+function failed(error: Error, code: number): number {
+  process.stderr.write(`rowcast forget: ${error.message}\n`);
+  return code;
 }

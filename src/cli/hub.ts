@@ -1,17 +1,20 @@
 /** `rowcast hub`, also `rowcast-hub`: the relay as a program. Opens its own database, serves /sync and /health, ships to the edges. */
 
+import { hostname } from 'node:os';
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
+import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
 import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
-import { describeFlags, type Environment, text, type Values } from './flags.ts';
+import { describeFlags, type Environment, file, text, UsageError, type Values } from './flags.ts';
+import { elsewhereMeanwhile, joinGroup, whileWaiting } from './group.ts';
 import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
-import { logEvents } from './log.ts';
+import { type Log, logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
-import { begin, FLAGS_HELP, RUNNING_HELP, shutDown, stopSignal } from './program.ts';
+import { begin, FLAGS_HELP, READ_METRICS, RUNNING_HELP, shutDown, stopSignal, warnOfOpenRoutes } from './program.ts';
 import { type Configured, configured, HUB_PEERS, Reload } from './reload.ts';
 import {
   bindingFlag,
@@ -25,13 +28,23 @@ import {
   settingFlags,
   verifyOption,
 } from './shared-flags.ts';
+import { loadDriver, shownStore, storeFlags, storeOf } from './store.ts';
 import { certificatesInHealth, sendingBy, TlsFiles, tlsFlags, watchEnds } from './tls-files.ts';
 import { Tokens, tokensFileFlag } from './tokens.ts';
 
 export const HUB_FLAGS = {
   id: idFlag("The hub's id: unlike every node's and every other hub's, and the same after a restart."),
   listen: listenFlag(9100),
-  db: text('file', "The hub's own database file, created when missing. Not a node's: that is refused."),
+  db: {
+    ...file("The hub's own database file, created when missing. Not a node's: that is refused."),
+    parse: (value: string): string | undefined => value,
+  },
+  ...storeFlags,
+  instance: {
+    ...text('name', 'With -store: the name of this process, which no other one of the group has. Without: host:port.'),
+    optional: true as const,
+    parse: (value: string): string | undefined => value,
+  },
   edge: peersFlag('Base URL of a node to serve, or of another hub. Name every one; /sync is appended.'),
   edgesFile: peersFileFlag('edge'),
   config: configFlag,
@@ -57,6 +70,12 @@ To a node the hub is an ordinary peer. It keeps the newest version of every row,
 it came from; an edge that was away, or is new, gets the present state. Edges are added and removed by a change of
 -edges-file or -config while it runs. Two hubs may be edges of each other.
 
+  ROWCAST_STORE=postgres://rowcast:secret@db/rowcast rowcast-hub -id hub -listen :9100 -edge http://n1:9001
+
+With -store any number of processes, on any number of machines, are one hub behind one address (a balancer, or DNS).
+They share its rows and its edges; what one of them has acknowledged all of them have. What -edge names is added to the
+edges of the group; "rowcast hub-edges forget" takes one out. It needs the package pg, and PostgreSQL 13 or newer.
+
 ${FLAGS_HELP}
 
 ${describeFlags(HUB_FLAGS)}
@@ -73,32 +92,49 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   }
   const { flags, peers: edges, auth } = first;
   const { id, binding, maxBodyBytes, maxAheadMs } = flags;
-  checkAdminFlags(flags);
+  const admin = { ...flags, db: flags.db ?? '' };
+  checkAdminFlags(admin);
+  const store = storeOf(flags, args);
+  if (store === undefined && flags.db === undefined) {
+    throw new UsageError('-db is required: -db <file>, or ROWCAST_DB; or -store, for a group of hubs');
+  }
+  const group = store === undefined ? undefined : { url: store, driver: loadDriver() };
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
-  const { log, logging, server, answerWith } = await begin(flags, { hasKeys: auth !== undefined, tls: tls.server });
+  const { log, logging, recent, server, answerWith } = await begin(flags, {
+    hasKeys: auth !== undefined,
+    tls: tls.server,
+  });
   let opened: Opened | undefined;
   let created: Hub | undefined;
   let door: AdminDoor;
   try {
-    // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
-    opened = openDatabase(flags.db, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
     const verify = verifyOption(flags);
     const trust = { ...(auth && { auth }), ...sendingBy(tls) };
-    const beside = { maxBodyBytes, maxAheadMs, verify };
-    created = await createHub(opened.db, { id, edges, ...beside, ...settingsOf(flags), ...trust });
-    door = await openAdminDoor(created, flags, log);
+    const config = { id, edges, maxBodyBytes, maxAheadMs, verify, ...settingsOf(flags), ...trust };
+    if (!group) {
+      // What is received is flushed by the hub itself, whatever this says; how far the edges are need not be.
+      opened = openDatabase(flags.db as string, { binding, busyMs: flags.busyMs, synchronous: 'normal' });
+      created = await createHub(opened.db, config);
+    } else {
+      const instance = flags.instance ?? `${hostname()}:${server.port}`;
+      answerWith(whileWaiting);
+      ({ opened, hub: created } = await joinGroup({ ...group, instance }, config, { log, binding }));
+    }
+    // A group has no file that a socket could be beside.
+    door = await openAdminDoor(created, store === undefined ? admin : { ...admin, db: '' }, { log, recent });
   } catch (error) {
     server.cut();
     await created?.stop();
     opened?.close();
-    if (!(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
+    if (store !== undefined || !(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
   const relay = created;
   const metrics = flags.metrics === 'on' ? collectMetrics(relay) : undefined;
   const alsoInHealth = certificatesInHealth(tls, systemClock);
-  answerWith((incoming) => respond(relay, { metrics, readers: tokens, alsoInHealth }, incoming));
+  const answer: Answer = (incoming) => respond(relay, { metrics, readers: tokens, alsoInHealth }, incoming);
+  answerWith(store === undefined ? answer : elsewhereMeanwhile(answer));
   tls.onChange((next) => {
     if (next.server) server.secure(next.server);
     if (next.sending) relay.configure({ tls: next.sending });
@@ -108,7 +144,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     held: [tls, tokens],
     names: HUB_PEERS,
     read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
-    members: relay.edges,
+    members: store === undefined ? relay.edges : { add: (url) => relay.edges.add(url), remove: keepEdge(log) },
     reloadable: RELOADABLE,
     apply: (next, keys) => {
       relay.configure({ ...settingsOf(next), ...(keys && { auth: keys }) });
@@ -121,15 +157,17 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   log('info', 'started', {
     url: server.url,
     port: server.port,
-    db: flags.db,
+    ...(store === undefined ? { db: flags.db } : { store: shownStore(store) }),
     binding: opened.binding,
     edges,
     ...(relay.trust && { keys: relay.trust.mode }),
     admin: door.url ?? door.socket,
+    ...(door.url !== undefined && { console: `${door.url}/_rowcast/` }),
     pid: process.pid,
   });
   logEvents(relay, log, systemClock);
-  if (edges.length === 0) {
+  if (auth && !tokens.inUse && metrics) warnOfOpenRoutes(log, flags.listen, tls.server, [READ_METRICS]);
+  if ((await relay.edges.list()).length === 0) {
     log('warn', 'warning', { code: 'no-edges', message: 'no -edge is given: what is received goes nowhere' });
   }
 
@@ -144,6 +182,14 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   opened.close();
   log('info', 'stopped', outcome);
   return 0;
+}
+
+/** Others of the group may have it in their files: whoever means it says so once, to all. */
+function keepEdge(log: Log): (url: string) => void {
+  return (url) => {
+    const message = `${url} is still an edge of the group: rowcast hub-edges forget ${url} takes it out`;
+    log('warn', 'warning', { code: 'edge-kept', message });
+  };
 }
 
 /** What can be changed while the program runs. */

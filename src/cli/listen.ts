@@ -6,16 +6,16 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import { type Answer, type BodyRead, type Incoming, toHandler, toListener } from '../http/bridge.ts';
+import { type Answer, toListener } from '../http/bridge.ts';
 import { TLS_MIN_VERSION } from '../send/tls.ts';
 import { Doorman } from './door.ts';
-import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
 import { type Log, sparingly } from './log.ts';
 import type { ServerTls } from './tls-files.ts';
 
 const KEEP_ALIVE_MS = 65_000;
-const HEADERS_TIMEOUT_MS = 10_000;
+/** How long the headers of a request may take, and a handshake. */
+export const HEADERS_TIMEOUT_MS = 10_000;
 
 /** The program cannot run, for a reason outside of it: told without a stack, with exit code 1. */
 export class StartError extends Error {}
@@ -49,10 +49,9 @@ export async function listen(
   tls?: ServerTls,
 ): Promise<Server> {
   try {
-    const server =
-      process.versions.bun !== undefined
-        ? listenOnBun(at, limits, answer, tls)
-        : await listenOnNode(at, limits, answer, log, tls);
+    const open: Open = (port, certificates) => started({ ...at, port }, limits, answer, log, certificates);
+    const first = await open(at.port, tls);
+    const server = tls && !first.secure ? changingHands(first, open, log) : { secure: () => {}, ...first };
     const host = at.host ?? '127.0.0.1';
     return { ...server, url: `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${server.port}` };
   } catch (error) {
@@ -60,13 +59,48 @@ export async function listen(
   }
 }
 
-async function listenOnNode(
+type Listening = Omit<Server, 'url' | 'secure'> & Partial<Pick<Server, 'secure'>>;
+type Open = (port: number, tls: ServerTls | undefined) => Promise<Listening>;
+
+/** Bun has no way to give a server other certificates: another one takes over its port. */
+function changingHands(first: Listening, open: Open, log: Log): Omit<Server, 'url'> {
+  const { port } = first;
+  let server = first;
+  let change = Promise.resolve();
+  /** Those before, as long as requests to them are under way. */
+  const before = new Map<Listening, Promise<true>>();
+  return {
+    port,
+    stop: async () => {
+      await change;
+      await Promise.all([server.stop(), ...before.values()]);
+      return true;
+    },
+    cut: () => {
+      for (const one of [server, ...before.keys()]) one.cut();
+    },
+    secure: (next) => {
+      const old = server;
+      const stopped = old.stop().finally(() => before.delete(old));
+      before.set(old, stopped);
+      change = change.then(async () => {
+        try {
+          server = await open(port, next);
+        } catch (error) {
+          log('error', 'error', { code: 'LISTENER_FAILED', message: explainListen({ host: undefined, port }, error) });
+        }
+      });
+    },
+  };
+}
+
+async function started(
   at: Listen,
   { clientTimeoutMs, maxConnections, maxConnectionsPerAddress }: ClientLimits,
   answer: Answer,
   log: Log,
   tls: ServerTls | undefined,
-): Promise<Omit<Server, 'url'>> {
+): Promise<Listening> {
   const headersTimeout = Math.min(HEADERS_TIMEOUT_MS, clientTimeoutMs);
   const timeouts = {
     headersTimeout,
@@ -156,13 +190,18 @@ async function listenOnNode(
       server.closeAllConnections();
       for (const socket of handshakes.values()) socket.destroy();
     },
-    secure: (next) => {
-      if (!(server instanceof https.Server)) return;
-      // With the old keys a client whom the new authorities do not know could resume its session.
-      server.setSecureContext({ ...secureContext(next), ticketKeys: randomBytes(48) });
-      endConnections();
-    },
+    ...(canChange(server) && {
+      secure: (next: ServerTls) => {
+        // With the old keys a client whom the new authorities do not know could resume its session.
+        server.setSecureContext({ ...secureContext(next), ticketKeys: randomBytes(48) });
+        endConnections();
+      },
+    }),
   };
+}
+
+function canChange(server: http.Server | https.Server): server is https.Server {
+  return 'setSecureContext' in server;
 }
 
 function secureContext({ cert, key, ca }: ServerTls) {
@@ -175,108 +214,6 @@ function endOf({ remoteAddress, remotePort }: Socket): string {
 }
 
 const CROWDED = 'an address has as many connections as one may; -max-connections-per-address allows more';
-
-/** The part of Bun that is used; its own types are not there when this is compiled for Node. */
-interface BunLike {
-  serve(options: {
-    port: number;
-    hostname?: string;
-    idleTimeout: number;
-    tls?: ServerTls & { requestCert?: boolean; rejectUnauthorized?: boolean };
-    fetch(request: Request, server: BunServer): Promise<Response>;
-    error(): Response;
-  }): BunServer;
-}
-
-interface BunServer {
-  port: number;
-  stop(now?: boolean): Promise<void>;
-  requestIP(request: Request): { address: string } | null;
-}
-
-/** Bun does not tell of connections: there the limits are of requests under way. */
-function listenOnBun(
-  at: Listen,
-  limits: ClientLimits,
-  answer: Answer,
-  first: ServerTls | undefined,
-): Omit<Server, 'url'> {
-  const { clientTimeoutMs, maxConnections, maxConnectionsPerAddress } = limits;
-  const { Bun } = globalThis as unknown as { Bun: BunLike };
-  const everybody = new Doorman(maxConnections);
-  const doorman = new Doorman(maxConnectionsPerAddress);
-  const handler = toHandler(withDeadline(answer, clientTimeoutMs));
-  const fetch = async (request: Request, bun: BunServer): Promise<Response> => {
-    const address = bun.requestIP(request)?.address ?? '';
-    if (!everybody.enter('')) return overcrowded();
-    try {
-      if (!doorman.enter(address)) return overcrowded();
-      try {
-        return await handler(request);
-      } finally {
-        doorman.leave(address);
-      }
-    } finally {
-      everybody.leave('');
-    }
-  };
-  const serve = (port: number, tls: ServerTls | undefined): BunServer =>
-    Bun.serve({
-      port,
-      ...(at.host !== undefined && { hostname: at.host }),
-      // In seconds; between any two bytes. Bun has no limit for a whole request, hence the deadline for the body.
-      idleTimeout: Math.min(255, Math.max(1, Math.ceil(clientTimeoutMs / 1_000))),
-      ...(tls && { tls: { ...tls, ...(tls.ca !== undefined && { requestCert: true, rejectUnauthorized: true }) } }),
-      fetch,
-      // The client is gone, and nobody reads this.
-      error: () => new Response(null, { status: 400 }),
-    });
-  let server = serve(at.port, first);
-  // A server that was stopped does not know it any more.
-  const { port } = server;
-  /** Those before, as long as requests to them are under way. */
-  const before = new Map<BunServer, Promise<void>>();
-  return {
-    port,
-    stop: () => Promise.all([server.stop(), ...before.values()]).then(() => true as const),
-    cut: () => {
-      for (const one of [server, ...before.keys()]) void one.stop(true);
-    },
-    // Bun's reload() keeps the certificates: the port changes hands instead.
-    secure: (next) => {
-      const old = server;
-      before.set(
-        old,
-        old.stop().finally(() => before.delete(old)),
-      );
-      server = serve(port, next);
-    },
-  };
-}
-
-function overcrowded(): Response {
-  const { status, headers, body } = failure(503, 'too many requests at a time: try again');
-  return new Response(body, { status, headers: { ...headers, connection: 'close' } });
-}
-
-function withDeadline(answer: Answer, ms: number): Answer {
-  return async (incoming) => {
-    let late = false;
-    const read: Incoming['read'] = async (max, tap): Promise<BodyRead> => {
-      const body = await within(ms, incoming.read(max, tap));
-      late = body === undefined;
-      if (body === undefined) throw new Error('the client is too slow');
-      return body;
-    };
-    try {
-      return await answer({ ...incoming, read });
-    } catch (error) {
-      if (!late) throw error;
-      const { headers, ...rest } = failure(408, `the body did not arrive within ${ms} ms`);
-      return { ...rest, headers: { ...headers, connection: 'close' } };
-    }
-  };
-}
 
 /** What `promise` brings, or undefined after `ms`. */
 export async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {

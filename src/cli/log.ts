@@ -4,8 +4,9 @@
  */
 
 import type { Clock } from '../clock.ts';
-import type { EventName, Listener, RowcastEvents } from '../events.ts';
+import type { Emitter, EventName, Listener, NodeOnlyEvent, RowcastEvents } from '../events.ts';
 import { withoutAnswer } from '../send/verdict.ts';
+import type { RecentLines } from './recent-lines.ts';
 
 export const LEVELS = ['info', 'warn', 'error'] as const;
 export const FORMATS = ['json', 'text'] as const;
@@ -32,6 +33,7 @@ export function createLog(
   clock: Clock,
   write: (line: string) => void,
   logging: Logging = { level: 'info', format: 'json' },
+  recent?: RecentLines,
 ): Log {
   return (level, event, fields = {}) => {
     if (LEVELS.indexOf(level) < LEVELS.indexOf(logging.level)) return;
@@ -41,6 +43,7 @@ export function createLog(
         ? JSON.stringify({ time, level, event, node, ...fields })
         : `${time} ${level.padEnd(5)} ${event}${asText({ node, ...fields })}`;
     write(`${line}\n`);
+    recent?.add({ time, level, event, fields });
   };
 }
 
@@ -57,10 +60,7 @@ function asText(fields: Record<string, unknown>): string {
 
 /** A node's manager, or a hub: whatever says what happens to it. */
 interface Subscribable {
-  on<E extends Exclude<EventName, 'applied' | 'visible' | 'peer-stale' | 'tombstones-collected'>>(
-    event: E,
-    listener: Listener<E>,
-  ): () => void;
+  on<E extends Exclude<EventName, NodeOnlyEvent>>(event: E, listener: Listener<E>): () => void;
 }
 
 /** Writes the manager's events to the log. */
@@ -146,4 +146,25 @@ function countLetters(log: Log): (event: RowcastEvents['dead-letter']) => void {
     count.changes += rows.length;
     counts.set(key, count);
   };
+}
+
+/** Hot rows may lose edits by the thousand: one line a minute, with how many since the last, and of which tables. */
+export function logConflicts(manager: Pick<Emitter, 'on'>, log: Log, clock: Clock): void {
+  const tables = new Set<string>();
+  let [held, saidAt, waiting] = [0, Number.NEGATIVE_INFINITY, false];
+  const say = (): void => {
+    waiting = false;
+    if (clock.now() - saidAt < REPEAT_MS) return;
+    saidAt = clock.now();
+    log('warn', 'conflict', { conflicts: held, tables: [...tables] });
+    held = 0;
+    tables.clear();
+  };
+  manager.on('conflict', ({ table }) => {
+    held += 1;
+    tables.add(table);
+    // The others of the same batch are counted with it.
+    if (!waiting) queueMicrotask(say);
+    waiting = true;
+  });
 }

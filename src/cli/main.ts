@@ -3,32 +3,77 @@
 import { createRequire } from 'node:module';
 import { suggest } from '../errors.ts';
 import { type Environment, UsageError } from './flags.ts';
-import { forget } from './forget.ts';
-import { hub } from './hub.ts';
-import { keygen } from './keys.ts';
-import { aliases, migrate } from './migrate.ts';
-import { backup, deadLetters, peers, status, top, verify } from './operate.ts';
 import { report } from './program.ts';
-import { serve } from './serve.ts';
 
 type Command = (args: string[], env: Environment) => Promise<number>;
 
-const COMMANDS: Record<string, { summary: string; run: Command }> = {
-  serve: { summary: 'run one node: database, item routes, replication', run: serve },
-  hub: { summary: 'run a hub: relays between any number of nodes', run: hub },
-  status: { summary: 'how a node or hub is, on one screen', run: status },
-  top: { summary: 'the same every second', run: top },
-  peers: { summary: 'list, add, remove, pause, resume or seed again the peers of a running node', run: peers },
-  'dead-letters': { summary: 'list, show, retry or discard what could not be delivered or applied', run: deadLetters },
-  verify: { summary: 'compare with the peers, and put right what differs', run: verify },
-  backup: { summary: 'a checked copy of a database that is in use', run: backup },
-  migrate: { summary: "change the schema of a node's database: rowcast migrate -db a.db file.sql", run: migrate },
-  aliases: { summary: 'the names that tables and columns had before; -drop sends the new ones', run: aliases },
-  keygen: { summary: 'print a new key, as the content of a file for -keys-file: rowcast keygen k1', run: keygen },
-  forget: { summary: 'a node is gone for good: rowcast forget -db a.db c', run: forget },
-  demo: { summary: 'run three nodes on this machine: write, kill, cut links, and watch', run: demo },
-  help: { summary: 'this text, or the help of a command: rowcast help serve', run: help },
-  version: { summary: 'print the version', run: version },
+/** Each is loaded when it is asked for: a node has no use for a hub, nor a question to one for either. */
+const COMMANDS: Record<string, { summary: string; load: () => Promise<Command> }> = {
+  serve: {
+    summary: 'run one node: database, item routes, replication',
+    load: async () => (await import('./serve.ts')).serve,
+  },
+  hub: { summary: 'run a hub: relays between any number of nodes', load: async () => (await import('./hub.ts')).hub },
+  'hub-edges': {
+    summary: 'list, add or forget the edges of a running group of hubs',
+    load: async () => (await import('./hub-edges.ts')).hubEdges,
+  },
+  status: { summary: 'how a node or hub is, on one screen', load: async () => (await import('./operate.ts')).status },
+  top: { summary: 'the same every second', load: async () => (await import('./operate.ts')).top },
+  peers: {
+    summary: 'list, add, remove, pause, resume or seed again the peers of a running node',
+    load: async () => (await import('./operate.ts')).peers,
+  },
+  'dead-letters': {
+    summary: 'list, show, retry or discard what could not be delivered or applied',
+    load: async () => (await import('./operate.ts')).deadLetters,
+  },
+  conflicts: {
+    summary: 'list, show, restore or dismiss edits that were overwritten unseen',
+    load: async () => (await import('./journal.ts')).conflicts,
+  },
+  why: {
+    summary: 'the story of one row: rowcast why -db a.db items 0190a7',
+    load: async () => (await import('./journal.ts')).why,
+  },
+  verify: {
+    summary: 'compare with the peers, and put right what differs',
+    load: async () => (await import('./operate.ts')).verify,
+  },
+  identity: {
+    summary: 'which database this is to the others; --new makes a copy one of its own',
+    load: async () => (await import('./identity.ts')).identity,
+  },
+  backup: {
+    summary: 'a checked copy of a database that is in use',
+    load: async () => (await import('./operate.ts')).backup,
+  },
+  migrate: {
+    summary: "change the schema of a node's database: rowcast migrate -db a.db file.sql",
+    load: async () => (await import('./migrate.ts')).migrate,
+  },
+  aliases: {
+    summary: 'the names that tables and columns had before; -drop sends the new ones',
+    load: async () => (await import('./migrate.ts')).aliases,
+  },
+  keygen: {
+    summary: 'print a new key, as the content of a file for -keys-file: rowcast keygen k1',
+    load: async () => (await import('./keys.ts')).keygen,
+  },
+  forget: {
+    summary: 'a node is gone for good: rowcast forget -db a.db c',
+    load: async () => (await import('./forget.ts')).forget,
+  },
+  openapi: {
+    summary: 'print the OpenAPI document of all routes',
+    load: async () => (await import('./openapi.ts')).openapi,
+  },
+  demo: {
+    summary: 'run three nodes on this machine: write, kill, cut links, and watch',
+    load: async () => (await import('../../demo/main.ts')).demo,
+  },
+  help: { summary: 'this text, or the help of a command: rowcast help serve', load: async () => help },
+  version: { summary: 'print the version', load: async () => version },
 };
 
 const ALIASES: Record<string, string> = {
@@ -51,21 +96,15 @@ async function main([word, ...args]: string[], env: Environment): Promise<number
   try {
     const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
     if (!command) throw unknownCommand(word);
-    return await command.run(args, env);
+    return await (await command.load())(args, env);
   } catch (error) {
     return report(Object.hasOwn(COMMANDS, name) ? `rowcast ${name}` : 'rowcast', error);
   }
 }
 
-/** Loaded when it is asked for: a node has no use for it. */
-async function demo(args: string[], env: Environment): Promise<number> {
-  const { demo: run } = await import('../../demo/main.ts');
-  return run(args, env);
-}
-
 async function help([name]: string[], env: Environment): Promise<number> {
   const command = name !== undefined && name !== 'help' && Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
-  if (command) return command.run(['--help'], env);
+  if (command) return (await command.load())(['--help'], env);
   if (name !== undefined && name !== 'help') throw unknownCommand(name);
   process.stdout.write(overview());
   return 0;

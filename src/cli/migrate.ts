@@ -10,6 +10,7 @@ import { describeFlags, type Environment, parseFlags, takeArgument, text, toggle
 import { type Binding, openDatabase } from './open.ts';
 import { FLAGS_HELP } from './program.ts';
 import { bindingFlag, processFlags } from './shared-flags.ts';
+import { whileShowing } from './show.ts';
 
 const COMMON = {
   db: text('file', "The node's database file."),
@@ -68,7 +69,7 @@ export async function migrate(args: string[], env: Environment): Promise<number>
   if (file === undefined && said === 0) throw new UsageError('there is nothing to do: name a file of SQL');
   const sql = file === undefined ? '' : read(file);
   return on(flags, (subject) => {
-    run(subject, sql, options);
+    whileShowing((at) => run({ ...subject, at }, sql, options));
     return say(`migrated ${flags.db}\n`);
   });
 }

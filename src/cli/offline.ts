@@ -1,12 +1,27 @@
 /** What the file of a node or hub says of it, whether or not somebody runs on it. Nothing is written. */
+import { capturedTables, captureState } from '../capture/capture-record.ts';
+import { withFloors } from '../capture/floors.ts';
+import { isOn, ownTriggers, tableExists } from '../capture/installed-triggers.ts';
+import { Names } from '../capture/names.ts';
 import { systemClock } from '../clock.ts';
 import { SETTINGS } from '../config.ts';
-import { type DeadLetter, DeadLetters } from '../dead-letters.ts';
+import { FORMAT, formatOf } from '../hub/sqlite-tables.ts';
+import { whyAtHub } from '../hub/sqlite-why.ts';
+import { Arrivals } from '../journal/arrivals.ts';
+import {
+  type Conflict,
+  type ConflictDetail,
+  type ConflictPage,
+  conflictDetail,
+  conflictsAsked,
+} from '../journal/conflicts.ts';
+import { type Why, whyOf } from '../journal/why.ts';
+import { type DeadLetter, DeadLetters } from '../letters/dead-letters.ts';
+import { TimeLimit } from '../letters/time-limit.ts';
 import { factsOf } from '../observe/facts.ts';
-import { TimeLimit } from '../receive/time-limit.ts';
 import { Connection } from '../sqlite/connection.ts';
-import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
-import { inMain, literal } from '../sqlite/sql.ts';
+import { describeTable, type Table } from '../sqlite/schema.ts';
+import { fold, inMain } from '../sqlite/sql.ts';
 import { Refused } from './ask.ts';
 import { type Binding, openDatabase } from './open.ts';
 import type { ShownStatus } from './show.ts';
@@ -16,13 +31,14 @@ export function statusOffline(file: string, binding: Binding | undefined): Shown
     const own = db.get<{ id: string }>('SELECT id FROM main._nodes WHERE self = 1');
     const number = (sql: string, ...params: string[]): number => Number(db.get<{ n: number }>(sql, ...params)?.n ?? 0);
     const letters = number('SELECT count(*) AS n FROM main._dead_letter');
-    const isHub = db.get("SELECT 1 AS n FROM main.sqlite_schema WHERE name = '_hub_rows'") !== undefined;
-    const rest = isHub ? ofHub(db, number) : ofNode(db, number);
+    const hub = isHub(db);
+    const rest = hub ? ofHub(db, number) : ofNode(db, number);
     const lacking = rest.peer_states.map(({ pending }) => pending);
+    const problems = hub ? [] : capturedTables(db).flatMap((name) => captureProblem(db, name));
     return {
-      ok: true,
+      ok: problems.length === 0,
       offline: true,
-      problems: [],
+      problems,
       node_id: own?.id ?? '',
       ...factsOf(db),
       dead_letter: letters,
@@ -33,15 +49,29 @@ export function statusOffline(file: string, binding: Binding | undefined): Shown
   });
 }
 
+/** A table of a node that is not captured as it was when its triggers were last seen. */
+function captureProblem(db: Connection, name: string): string[] {
+  if (!tableExists(db, name))
+    return [`the synced table "${name}" is gone: its changes are dead letters until it is back`];
+  const table = Names.read(db).describe(describeTable(db, name));
+  if (captureState(db, table, ownTriggers(db).filter(isOn(table))) !== 'gap') return [];
+  return [
+    `capture triggers are missing or changed on "${name}": start the node, which puts them back and sends the table`,
+  ];
+}
+
+function isHub(db: Connection): boolean {
+  return db.get("SELECT 1 AS n FROM main.sqlite_schema WHERE name = '_hub_rows'") !== undefined;
+}
+
 type Counting = (sql: string, ...params: string[]) => number;
-type Rest = Pick<ShownStatus, 'item_count' | 'peer_states' | 'tables' | 'captured'>;
+type Rest = Pick<ShownStatus, 'item_count' | 'peer_states' | 'tables' | 'captured' | 'conflicts'>;
 
 function ofNode(db: Connection, number: Counting): Rest {
+  const captured = capturedTables(db);
   const tables = db
-    .all<{ name: string }>(
-      "SELECT DISTINCT tbl_name AS name FROM main.sqlite_schema WHERE type = 'trigger' " +
-        `AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)} ORDER BY 1`,
-    )
+    .all<{ name: string }>("SELECT name FROM main.sqlite_schema WHERE type = 'table' ORDER BY name")
+    .filter(({ name }) => captured.includes(fold(name)))
     .map(({ name }) => ({
       name,
       rows: number(`SELECT count(*) AS n FROM ${inMain(name)}`),
@@ -54,6 +84,7 @@ function ofNode(db: Connection, number: Counting): Rest {
   return {
     tables,
     captured: number("SELECT coalesce(max(seq), 0) AS n FROM main.sqlite_sequence WHERE name = '_changes'"),
+    conflicts: has(db, '_conflicts') ? number('SELECT count(*) AS n FROM main._conflicts') : 0,
     item_count: tables.reduce((sum, { rows }) => sum + rows, 0),
     peer_states: peers.map(({ url, acked, paused, stale, seeding }) => ({
       ...unasked(url, paused),
@@ -77,6 +108,57 @@ function ofHub(db: Connection, number: Counting): Rest {
   };
 }
 
+/** A file that no present build has attached to has not all of them. */
+function has(db: Connection, table: string): boolean {
+  return db.get('SELECT 1 AS n FROM main.sqlite_schema WHERE name = ?', table) !== undefined;
+}
+
+function refuseHub(db: Connection): void {
+  if (isHub(db))
+    throw new Refused('a hub keeps no conflict journal (conflicts are noted where rows are written: ask the nodes)');
+}
+
+export function conflictsOffline(file: string, binding: Binding | undefined, page: ConflictPage): Conflict[] {
+  return reading(file, binding, (db) => {
+    refuseHub(db);
+    return has(db, '_conflicts') ? conflictsAsked(db, () => capturedTables(db), page) : [];
+  });
+}
+
+export function conflictOffline(file: string, binding: Binding | undefined, id: number): ConflictDetail {
+  return reading(file, binding, (db) => {
+    refuseHub(db);
+    if (!has(db, '_conflicts')) throw new Refused(`there is no conflict ${id}: ${file} has no journal`);
+    return conflictDetail(db, tableIn(db), id);
+  });
+}
+
+export function whyOffline(file: string, binding: Binding | undefined, table: string, id: string): Why {
+  return reading(file, binding, (db) => {
+    const letters = lettersIn(db);
+    const earlier = (what: string): Refused =>
+      new Refused(`${file} is of an earlier build: start a ${what} on it once`);
+    if (isHub(db)) {
+      if (formatOf(db) < FORMAT) throw earlier('hub');
+      return whyAtHub(db, letters, table, id);
+    }
+    if (!has(db, '_conflicts') || !has(db, '_arrivals')) throw earlier('node');
+    const arrivals = new Arrivals(db, systemClock);
+    return whyOf(db, { tableOf: tableIn(db), tables: () => capturedTables(db), letters, arrivals }, table, id);
+  });
+}
+
+/** The synced tables, as the file describes them. */
+function tableIn(db: Connection): (name: string) => Table | undefined {
+  const names = Names.read(db);
+  return (name) => {
+    const present = names.presentName(name) ?? name;
+    const isSynced = capturedTables(db).some((one) => fold(one) === fold(present));
+    const [table] = isSynced ? withFloors(db, [names.describe(describeTable(db, present))]) : [];
+    return table;
+  };
+}
+
 /** Nobody has been asked whether it answers. */
 function unasked(url: string, paused: number) {
   const state = { state: 'unknown', lag_ms: 0, last_acked_at: null, last_error: null, verified: null };
@@ -86,9 +168,14 @@ function unasked(url: string, paused: number) {
 export function lettersOffline(
   file: string,
   binding: Binding | undefined,
-  page: { limit: number; after: number },
+  { limit, after, code }: { limit: number; after: number; code: string | undefined },
 ): DeadLetter[] {
-  return reading(file, binding, (db) => lettersIn(db).list(page));
+  return reading(file, binding, (db) => {
+    const letters = lettersIn(db);
+    if (code === undefined) return letters.list({ limit, after });
+    const all = letters.list({ limit: Number.MAX_SAFE_INTEGER, after });
+    return all.filter((one) => one.code === code).slice(0, limit);
+  });
 }
 
 export function letterOffline(file: string, binding: Binding | undefined, id: number): DeadLetter {

@@ -1,8 +1,9 @@
 /** The commands of an operator: they ask a running node or hub, or look at its file. */
 import { existsSync } from 'node:fs';
+import type { RatesSince } from '../admin/rates.ts';
 import type { VerifyState } from '../admin/verify-job.ts';
 import { systemClock } from '../clock.ts';
-import type { DeadLetter } from '../dead-letters.ts';
+import type { DeadLetter } from '../letters/dead-letters.ts';
 import { type Ask, asker, askFlags, Refused, type Target, Unreachable } from './ask.ts';
 import { backupFile } from './backup.ts';
 import {
@@ -19,10 +20,10 @@ import {
 } from './flags.ts';
 import { letterOffline, lettersOffline, statusOffline } from './offline.ts';
 import { bindingFlag } from './shared-flags.ts';
-import { aligned, count, duration, type ShownStatus, statusText } from './show.ts';
+import { aligned, bytes, count, duration, harmless, type ShownStatus, statusText, whileShowing } from './show.ts';
 
-const json = toggle('Print JSON instead of text.');
-const offline = toggle('Look at the database file alone, whether or not somebody runs on it.');
+export const json = toggle('Print JSON instead of text.');
+export const offline = toggle('Look at the database file alone, whether or not somebody runs on it.');
 const EXIT_CODES = 'Exit codes: 0 well, 1 not well, 2 a wrong command line, 3 nobody answers.';
 
 /** A command: its flags, its help, and what it does with the words besides. Returns the exit code. */
@@ -31,9 +32,11 @@ interface Command<F extends Flags> {
   usage: string;
   flags: F;
   run(flags: Values<F>, words: string[]): Promise<number>;
+  /** The exit code where the program says no; 1 unless that means something else. */
+  refused?: number;
 }
 
-function command<F extends Flags>({ name, usage, flags, run }: Command<F>) {
+export function command<F extends Flags>({ name, usage, flags, run, refused }: Command<F>) {
   return async (args: string[], env: Environment): Promise<number> => {
     const { words, rest } = takeWords(flags, args);
     const values = parseFlags(flags, rest, env);
@@ -42,8 +45,8 @@ function command<F extends Flags>({ name, usage, flags, run }: Command<F>) {
       return await run(values, words);
     } catch (error) {
       if (!(error instanceof Unreachable || error instanceof Refused)) throw error;
-      process.stderr.write(`rowcast ${name}: ${error.message}\n`);
-      return error instanceof Unreachable ? 3 : 1;
+      process.stderr.write(harmless(`rowcast ${name}: ${error.message}\n`));
+      return error instanceof Unreachable ? 3 : (refused ?? 1);
     }
   };
 }
@@ -71,15 +74,28 @@ export const top = command({
   name: 'top',
   usage: `status again every second, with the rows that were written and acknowledged since the last time; Ctrl-C ends it
 
-  rowcast top -db a.db`,
-  flags: { ...askFlags, rounds: integer('End after so many; 0: never.', { default: 0, min: 0, max: 1_000_000 }) },
+  rowcast top -db a.db
+  rowcast top -db a.db --json        (a line a second)`,
+  flags: {
+    ...askFlags,
+    json,
+    rounds: integer('End after so many; 0: never.', { default: 0, min: 0, max: 1_000_000 }),
+  },
   async run(flags, words) {
     refuseWords(words);
     const ask = asker(flags);
     let before: { at: number; status: ShownStatus } | undefined;
+    // Which one it is by the clock over there is learnt with the first answer.
+    let step = LATEST_STEP;
     for (let round = 1; ; round++) {
       const now = { at: systemClock.now(), status: await ask.get<ShownStatus>('status') };
-      say(`${process.stdout.isTTY ? '\x1b[2J\x1b[H' : ''}${statusText(now.status, now.at)}${rates(before, now)}`);
+      const flow: RatesSince = await ask.get<RatesSince>(`rates?from=${step}`);
+      step = flow.last - 1;
+      if (flags.json) say(`${JSON.stringify({ ...now.status, rates: flow })}\n`);
+      else {
+        if (process.stdout.isTTY) process.stdout.write('\x1b[2J\x1b[H');
+        say(`${statusText(now.status, now.at)}${rates(before, now)}${flowText(flow)}`);
+      }
       if (round === flags.rounds) return now.status.ok ? 0 : 1;
       before = now;
       await systemClock.sleep(1_000);
@@ -96,6 +112,15 @@ function rates(
   return `  written: ${count(Math.round(a))} changes a second\n`;
 }
 
+const LATEST_STEP = 999_999_999_999;
+
+/** What came in and went out in the latest step that is over. */
+function flowText({ received, acked, stepMs }: RatesSince): string {
+  if (received.length < 2) return '';
+  const aSecond = (steps: number[]): string => count(Math.round(((steps.at(-2) ?? 0) * 1_000) / stepMs));
+  return `  in: ${aSecond(received)} changes a second; out, to all together: ${aSecond(acked)}\n`;
+}
+
 const VERBS = ['add', 'remove', 'pause', 'resume', 'reseed'];
 
 export const peers = command({
@@ -106,16 +131,18 @@ export const peers = command({
   rowcast peers -db a.db pause http://10.0.0.2:9001      (add, remove, pause, resume, reseed)
 
 What is added and removed lasts until the program is started again: its configuration is not changed. A pause lasts.`,
-  flags: { ...askFlags, json },
+  flags: { ...askFlags, binding: bindingFlag, offline, json },
   async run(flags, [verb, url, ...more]) {
     refuseWords(more);
-    const ask = asker(flags);
     if (verb !== undefined) {
       if (!VERBS.includes(verb)) throw new UsageError(`peers can be: ${VERBS.join(', ')}, not ${JSON.stringify(verb)}`);
       if (url === undefined) throw new UsageError(`rowcast peers ${verb} needs the URL of a peer`);
-      await ask.post(`peers/${verb}`, { url });
+      refuseOffline(flags, verb);
+      await asker(flags).post(`peers/${verb}`, { url });
     }
-    const found = await ask.get<Peer[]>('peers');
+    const found = flags.offline
+      ? statusOffline(fileOf(flags), flags.binding).peer_states
+      : await asker(flags).get<Peer[]>('peers');
     if (flags.json) return say(`${JSON.stringify(found)}\n`);
     return say(found.length === 0 ? 'no peers\n' : lines(aligned(found.map((one) => [one.url, wordsOf(one)]))));
   },
@@ -154,17 +181,27 @@ export const deadLetters = command({
 
   rowcast dead-letters -db a.db
   rowcast dead-letters -db a.db show 7        (retry 7, discard 7)
-  rowcast dead-letters -db a.db retry --all -code constraint`,
+  rowcast dead-letters -db a.db retry --all -code constraint
+
+Exit code 1 also where one that was tried again is still kept.`,
   flags: LETTER_FLAGS,
   async run(flags, [verb = 'list', number, ...more]) {
     refuseWords(more);
-    if (verb === 'list') return listLetters(flags);
+    if (flags.all && (verb !== 'retry' || number !== undefined)) {
+      throw new UsageError('--all is for retry, and without a number');
+    }
+    if (verb === 'list') {
+      if (number !== undefined) refuseWords([number]);
+      return listLetters(flags);
+    }
     if (verb === 'retry' && flags.all) {
+      refuseOffline(flags, verb);
       const outcomes = await asker(flags).post<Record<string, number>>(
         'dead-letters/retry',
         flags.code === undefined ? {} : { code: flags.code },
       );
-      return say(flags.json ? `${JSON.stringify(outcomes)}\n` : `${outcomesText(outcomes)}\n`);
+      say(flags.json ? `${JSON.stringify(outcomes)}\n` : `${outcomesText(outcomes)}\n`);
+      return outcomes.kept || outcomes.refused ? 1 : 0;
     }
     if (!['show', 'retry', 'discard'].includes(verb)) {
       throw new UsageError(`dead letters can be: list, show, retry, discard, not ${JSON.stringify(verb)}`);
@@ -180,23 +217,28 @@ export const deadLetters = command({
         : await asker(flags).get<DeadLetter>(`dead-letters/${number}`);
       return say(flags.json ? `${JSON.stringify(letter)}\n` : letterText(letter));
     }
-    if (flags.offline) throw new UsageError(`${verb} needs the running program: without --offline`);
+    refuseOffline(flags, verb);
     const said = await asker(flags).post<{ outcome?: string; reason?: string }>(`dead-letters/${number}/${verb}`);
-    if (flags.json) return say(`${JSON.stringify(said)}\n`);
-    return say(`${number}: ${said.outcome ?? 'discarded'}${said.reason === undefined ? '' : `: ${said.reason}`}\n`);
+    const outcome = `${number}: ${said.outcome ?? 'discarded'}${said.reason === undefined ? '' : `: ${said.reason}`}`;
+    say(`${flags.json ? JSON.stringify(said) : outcome}\n`);
+    return said.outcome === 'kept' ? 1 : 0;
   },
 });
 
 async function listLetters(flags: Values<typeof LETTER_FLAGS>): Promise<number> {
-  const page = { limit: flags.limit, after: flags.after };
+  const { limit, after, code } = flags;
+  const query = new URLSearchParams({
+    limit: String(limit),
+    after: String(after),
+    ...(code !== undefined && { code }),
+  });
   const letters = flags.offline
-    ? lettersOffline(fileOf(flags), flags.binding, page)
-    : await asker(flags).get<DeadLetter[]>(`dead-letters?limit=${page.limit}&after=${page.after}`);
-  const shown = letters.filter(({ code }) => flags.code === undefined || code === flags.code);
-  if (flags.json) return say(`${JSON.stringify(shown)}\n`);
-  if (shown.length === 0) return say('no dead letters\n');
+    ? lettersOffline(fileOf(flags), flags.binding, { limit, after, code })
+    : await asker(flags).get<DeadLetter[]>(`dead-letters?${query}`);
+  if (flags.json) return say(`${JSON.stringify(letters)}\n`);
+  if (letters.length === 0) return say(code === undefined ? 'no dead letters\n' : `no dead letters of code ${code}\n`);
   const now = systemClock.now();
-  const table = shown.map((one) => [
+  const table = letters.map((one) => [
     String(one.id),
     one.direction,
     one.code ?? '',
@@ -205,7 +247,7 @@ async function listLetters(flags: Values<typeof LETTER_FLAGS>): Promise<number> 
     `${duration(now - one.failedAt)} ago`,
     (one.reason ?? '').slice(0, 100),
   ]);
-  const more = letters.length === flags.limit ? `more: -after ${letters.at(-1)?.id}\n` : '';
+  const more = letters.length === limit ? `more: -after ${letters.at(-1)?.id}\n` : '';
   return say(`${lines(aligned(table))}${more}`);
 }
 
@@ -227,6 +269,7 @@ export const verify = command({
   rowcast verify -db a.db -peer http://10.0.0.2:9001 -table items --repair
 
 Exit codes: 0 equal, 1 it differs, 2 a wrong command line, 3 it could not be compared.`,
+  refused: 3,
   flags: {
     ...askFlags,
     peer: {
@@ -237,10 +280,12 @@ Exit codes: 0 equal, 1 it differs, 2 a wrong command line, 3 it could not be com
     table: text('name', 'Only this table.', { repeatable: true }),
     repair: toggle('Put right what differs, by the version order.'),
     limit: integer('How many rows of a table are listed.', { default: 100, min: 0, max: 1_000_000 }),
+    offline,
     json,
   },
   async run(flags, words) {
     refuseWords(words);
+    refuseOffline(flags, 'verify');
     const { peer, repair, limit, table } = flags;
     const asked = { repair, limit, ...(peer !== undefined && { peer }), ...(table.length > 0 && { tables: table }) };
     const { results = [], error } = await compared(asker(flags), asked);
@@ -304,29 +349,34 @@ export const backup = command({
   rowcast backup -db a.db /backups/a-monday.db
 
 A copy that is put back is noticed by the other nodes and brought up to date by itself.`,
-  flags: { db: text('file', 'The database file.'), binding: bindingFlag },
-  async run({ db, binding }, [target, ...more]) {
+  flags: { db: text('file', 'The database file.'), binding: bindingFlag, json },
+  async run({ db, binding, json: asJson }, [target, ...more]) {
     refuseWords(more);
     if (target === undefined) throw new UsageError('rowcast backup needs the name of a file that does not exist yet');
-    return say(`${backupFile(db, target, binding)}\n`);
+    const made = whileShowing((at) => backupFile(db, target, binding, at));
+    return say(asJson ? `${JSON.stringify(made)}\n` : `${made.file}: ${bytes(made.bytes)}, checked\n`);
   },
 });
 
-function fileOf({ db }: Pick<Target, 'db'>): string {
+export function fileOf({ db }: Pick<Target, 'db'>): string {
   if (db === undefined) throw new UsageError('--offline needs -db <file>');
   if (!existsSync(db)) throw new UsageError(`there is no file ${db}`);
   return db;
 }
 
-function refuseWords([word]: string[]): void {
+export function refuseOffline({ offline: isOffline }: { offline: boolean }, verb: string): void {
+  if (isOffline) throw new UsageError(`${verb} needs the running program: without --offline`);
+}
+
+export function refuseWords([word]: string[]): void {
   if (word !== undefined) throw new UsageError(`unexpected argument ${JSON.stringify(word)}`);
 }
 
-function lines(of: string[]): string {
+export function lines(of: string[]): string {
   return `${of.join('\n')}\n`;
 }
 
-function say(message: string): number {
-  process.stdout.write(message);
+export function say(message: string): number {
+  process.stdout.write(harmless(message));
   return 0;
 }

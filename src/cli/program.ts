@@ -11,6 +11,7 @@ import { UsageError } from './flags.ts';
 import { type ClientLimits, type Listen, listen, type Server, StartError, within } from './listen.ts';
 import { createLog, type Log, type Logging, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
+import { RecentLines } from './recent-lines.ts';
 import { readableByOthers } from './secrets.ts';
 import type { ServerTls } from './tls-files.ts';
 
@@ -44,6 +45,7 @@ Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 export interface Begun {
   log: Log;
   logging: Logging;
+  recent: RecentLines;
   server: Server;
   answerWith(answer: Answer): void;
 }
@@ -70,7 +72,8 @@ export async function begin(flags: BeginFlags, { hasKeys, tls }: Trusted): Promi
   // Whoever reads the log may go away; the program does not.
   process.stdout.on('error', () => {});
   const logging: Logging = { level: flags.logLevel, format: flags.logFormat };
-  const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line), logging);
+  const recent = new RecentLines(systemClock.now());
+  const log = createLog(flags.id, systemClock, (line) => process.stdout.write(line), logging, recent);
   let answer: Answer = async () => failure(503, 'starting');
   const current: Answer = (incoming) => answer(incoming);
   const local = isLoopback(flags.listen.host);
@@ -82,6 +85,7 @@ export async function begin(flags: BeginFlags, { hasKeys, tls }: Trusted): Promi
   return {
     log,
     logging,
+    recent,
     server,
     answerWith: (given) => {
       answer = guarded(given, sparingly(log, systemClock));
@@ -92,6 +96,17 @@ export async function begin(flags: BeginFlags, { hasKeys, tls }: Trusted): Promi
 const OPEN_TO_ALL =
   'listening on more than loopback: whoever can reach this port can read and write the synced tables; keep it in a ' +
   'private network, or let only those in who have a certificate (-tls-client-ca)';
+
+export const READ_METRICS = 'read /metrics';
+
+/** Keys are for peers. What they do not close is said at the start, where others than this machine can reach it. */
+export function warnOfOpenRoutes(log: Log, at: Listen, tls: ServerTls | undefined, routes: string[]): void {
+  if (routes.length === 0 || isLoopback(at.host) || tls?.ca) return;
+  const message =
+    'listening on more than loopback: peers need a key, but whoever can reach this port can ' +
+    `${routes.join(', and ')}; -tokens-file closes that`;
+  log('warn', 'warning', { code: 'open-to-all', message });
+}
 
 /** Stops accepting, lets requests end, ships: each for its share of the time and no longer. */
 export async function shutDown(server: Server, manager: Shipping, stopMs: number): Promise<Record<string, unknown>> {

@@ -140,8 +140,8 @@ export class Reload<F extends Flags> {
       if (seen === this.#signature) continue;
       await this.#o.clock.sleep(SETTLED_MS, signal);
       if (signal.aborted) return;
-      // Still being written: the next look finds it.
-      if (this.#look() === seen) await this.reload();
+      // Still being written: the next look finds it. Or read meanwhile, on SIGHUP.
+      if (this.#look() === seen && seen !== this.#signature) await this.reload();
     }
   }
 
@@ -186,8 +186,10 @@ export class Reload<F extends Flags> {
     );
     const changed = differing.filter((key) => reloadable.includes(key));
     const ignored = differing.filter((key) => !reloadable.includes(key)).map(flagName);
-    const added = next.peers.filter((url) => !before.peers.includes(url));
-    const removed = before.peers.filter((url) => !next.peers.includes(url));
+    // There may be thousands of them.
+    const [were, are] = [new Set(before.peers), new Set(next.peers)];
+    const added = next.peers.filter((url) => !were.has(url));
+    const removed = before.peers.filter((url) => !are.has(url));
     for (const { held, become } of renewed) {
       become();
       for (const warning of held.warnings) log('warn', 'warning', warning);

@@ -1,28 +1,31 @@
 /** `rowcast serve`: one node as a program. Opens the database, serves the routes, ships to the peers, stops in order. */
 
 import { systemClock } from '../clock.ts';
-import type { Answer } from '../http/bridge.ts';
+import { FEED } from '../feed/options.ts';
+import type { Answer, Outgoing } from '../http/bridge.ts';
+import { answerChanges, CHANGES_PATH } from '../http/changes.ts';
 import { type RespondOptions, respond } from '../http/respond.ts';
-import { attach, type Manager, type Settings } from '../index.ts';
+import { attach, type Config, type Manager, type Settings } from '../index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
-import { isLoopback } from './door.ts';
-import { choice, describeFlags, type Environment, text, type Values } from './flags.ts';
+import { choice, describeFlags, type Environment, limit, text, type Values } from './flags.ts';
 import { type ItemOptions, respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
 import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
-import { logEvents } from './log.ts';
+import { logConflicts, logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
-import { begin, FLAGS_HELP, RUNNING_HELP, shutDown, stopSignal } from './program.ts';
+import { begin, FLAGS_HELP, READ_METRICS, RUNNING_HELP, shutDown, stopSignal, warnOfOpenRoutes } from './program.ts';
 import { type Configured, configured, NODE_PEERS, Reload } from './reload.ts';
 import {
   backlogFlags,
   backlogOf,
   bindingFlag,
   configFlag,
+  conflictFlags,
+  conflictsOf,
   idFlag,
   keepFlag,
   listenFlag,
@@ -55,9 +58,15 @@ export const SERVE_FLAGS = {
     'full: an answered write survives a power cut. normal: faster, the latest writes may not.',
   ),
   tombstonesKeep: keepFlag,
+  feedKeep: limit(
+    `${FEED.keep.help} With a number, GET /_rowcast/changes is served.\n` +
+      'off: they are let go of. unchanged: the database keeps what it kept before, and there is no such route.',
+    { default: 'unchanged', words: ['off', 'unchanged'] },
+  ),
   ...settingFlags({ batchMs: 'Writes through the routes ship at once.' }),
   ...keyFlags,
   ...backlogFlags,
+  ...conflictFlags,
   ...tlsFlags,
   tokensFile: tokensFileFlag,
   ...adminFlags,
@@ -83,7 +92,7 @@ ${FLAGS_HELP}
 ${describeFlags(SERVE_FLAGS)}
 
 Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics, GET and POST /api/items,
-POST /api/items/batch, GET, PUT and DELETE /api/items/:id.
+POST /api/items/batch, GET, PUT and DELETE /api/items/:id; with -feed-keep, GET /_rowcast/changes.
 ${RUNNING_HELP}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
@@ -98,7 +107,10 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   checkAdminFlags(flags);
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
-  const { log, logging, server, answerWith } = await begin(flags, { hasKeys: auth !== undefined, tls: tls.server });
+  const { log, logging, recent, server, answerWith } = await begin(flags, {
+    hasKeys: auth !== undefined,
+    tls: tls.server,
+  });
   const tables = flags.table.length > 0 ? flags.table : [ITEMS_TABLE];
   let opened: Opened | undefined;
   let manager: Manager | undefined;
@@ -108,12 +120,12 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
     const { tombstonesKeep: keep } = flags;
-    const beside = { maxBodyBytes, maxAheadMs, verify: verifyOption(flags), tombstones: { keep } };
+    const beside = { maxBodyBytes, maxAheadMs, verify: verifyOption(flags), tombstones: { keep }, ...feedOf(flags) };
     const trust = { ...(auth && { auth }), ...sendingBy(tls) };
     manager = attach(opened.db, { id: flags.id, peers, ...beside, ...settingsOf(flags), ...trust }, tables);
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
-    door = await openAdminDoor(manager, flags, log);
+    door = await openAdminDoor(manager, flags, { log, recent });
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
@@ -123,7 +135,11 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   }
   const metrics = flags.metrics === 'on' ? collectMetrics(manager) : undefined;
   const running = manager;
-  answerWith(compose(running, store, tokens, { metrics, alsoInHealth: certificatesInHealth(tls, systemClock) }));
+  const alsoInHealth = certificatesInHealth(tls, systemClock);
+  const closing = new AbortController();
+  answerWith(
+    withChanges(running, flags, tokens, closing.signal, compose(running, store, tokens, { metrics, alsoInHealth })),
+  );
   tls.onChange((next) => {
     if (next.server) server.secure(next.server);
     if (next.sending) running.configure({ tls: next.sending });
@@ -140,7 +156,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
       },
       remove: (url) => running.peers.remove(url),
     },
-    reloadable: [...RELOADABLE, ...BACKLOG_FLAGS],
+    reloadable: [...RELOADABLE, ...BACKLOG_FLAGS, ...CONFLICT_FLAGS],
     apply: (next, keys) => {
       running.configure({ ...settingsOf(next), ...(keys && { auth: keys }) });
       Object.assign(logging, { level: next.logLevel, format: next.logFormat });
@@ -158,11 +174,18 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     peers,
     ...(manager.trust && { keys: manager.trust.mode }),
     admin: door.url ?? door.socket,
+    ...(door.url !== undefined && { console: `${door.url}/_rowcast/` }),
     pid: process.pid,
   });
   logEvents(manager, log, systemClock);
-  if (auth && store && !tokens.inUse && !tls.server?.ca && !isLoopback(flags.listen.host)) {
-    log('warn', 'warning', { code: 'open-to-all', message: ITEMS_OPEN });
+  logConflicts(manager, log, systemClock);
+  if (auth && !tokens.inUse) {
+    const routes = [
+      ...(store ? ['read and write by the item routes'] : []),
+      ...(typeof flags.feedKeep === 'number' ? ['read the feed'] : []),
+      ...(metrics ? [READ_METRICS] : []),
+    ];
+    warnOfOpenRoutes(log, flags.listen, tls.server, routes);
   }
   manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
   manager.on('tombstones-collected', (collected) => log('info', 'tombstones-collected', { ...collected }));
@@ -179,6 +202,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   const watching = watchEnds(tls, log, systemClock);
 
   await stop;
+  closing.abort();
   watching.stop();
   door.close();
   await reload.stop();
@@ -189,15 +213,43 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   return 0;
 }
 
-const ITEMS_OPEN =
-  'listening on more than loopback: peers need a key, but whoever can reach this port can read and write by the item routes';
-
 const BACKLOG_FLAGS = Object.keys(backlogFlags) as (keyof typeof backlogFlags)[];
+const CONFLICT_FLAGS = Object.keys(conflictFlags) as (keyof typeof conflictFlags)[];
 
 /** What can be changed while the program runs. */
 function settingsOf(flags: Values<typeof SERVE_FLAGS>): Settings {
   const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = flags;
-  return { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog: backlogOf(flags) };
+  return {
+    batchMs,
+    batchSize,
+    maxBatchBytes,
+    requestTimeoutMs,
+    maxBacklog: backlogOf(flags),
+    conflicts: conflictsOf(flags),
+  };
+}
+
+/** Undefined: as it is in the file. */
+function feedOf({ feedKeep: keep }: Values<typeof SERVE_FLAGS>): Pick<Config, 'feed'> {
+  if (keep === 'unchanged') return {};
+  return { feed: keep === 'off' ? false : { keep: keep as number } };
+}
+
+/** The feed, where it is asked for, to those who may read the items. */
+function withChanges(
+  manager: Manager,
+  { feedKeep, clientTimeoutMs }: Values<typeof SERVE_FLAGS>,
+  tokens: Tokens,
+  signal: AbortSignal,
+  otherwise: Answer,
+): Answer {
+  if (typeof feedKeep !== 'number') return otherwise;
+  // Bun ends a connection on which nothing was said for as long as a client may take.
+  const answer = answerChanges(manager, { signal, keepAliveMs: Math.min(15_000, clientTimeoutMs / 2) });
+  return async (incoming) => {
+    if (incoming.path !== CHANGES_PATH) return await otherwise(incoming);
+    return tokens.refusal(incoming, 'read') ?? ((await answer(incoming)) as Outgoing);
+  };
 }
 
 /** Creates the items table unless other tables are asked for. True where the item routes can be served. */

@@ -1,19 +1,9 @@
 /** The flags that both programs have. The numbers of the library come from its own table of settings. */
 
-import {
-  BACKLOG_SETTINGS,
-  type BacklogLimits,
-  type Config,
-  EVERY_RULE,
-  ID_RULE,
-  KEEP_RULE,
-  keepMs,
-  parseEvery,
-  SETTINGS,
-  TOMBSTONES,
-  VERIFY,
-} from '../config.ts';
+import { EVERY_RULE, KEEP_RULE, keepMs, parseEvery } from '../clock.ts';
+import { BACKLOG_SETTINGS, type BacklogLimits, type Config, ID_RULE, SETTINGS, TOMBSTONES, VERIFY } from '../config.ts';
 import { messageOf } from '../errors.ts';
+import { CONFLICTS } from '../journal/options.ts';
 import { normalisePeer } from '../wire/peer-url.ts';
 import { isNodeId } from '../wire/protocol.ts';
 import { choice, file, integer, limit, text, UsageError } from './flags.ts';
@@ -117,6 +107,31 @@ export function backlogOf(flags: Record<keyof typeof backlogFlags, number | stri
   return { changes, bytes, ageMs } as BacklogLimits;
 }
 
+/** The conflict journal as flags; a hub has none. */
+export const conflictFlags = {
+  conflicts: choice(['on', OFF], 'Whether edits that lost against one which had not seen them are kept.'),
+  conflictsKeep: integer(CONFLICTS.keep.help, CONFLICTS.keep),
+  conflictsBytes: integer(CONFLICTS.bytes.help, CONFLICTS.bytes),
+  conflictsAge: {
+    ...text('time', CONFLICTS.age.help),
+    default: CONFLICTS.age.default,
+    parse: (value: string): string => {
+      if (parseEvery(value) !== undefined) return value;
+      throw new UsageError(`${EVERY_RULE.replace(', or milliseconds', '')}, not ${JSON.stringify(value)}`);
+    },
+  },
+};
+
+export function conflictsOf(flags: {
+  conflicts: string;
+  conflictsKeep: number;
+  conflictsBytes: number;
+  conflictsAge: string;
+}): NonNullable<Config['conflicts']> {
+  if (flags.conflicts === OFF) return false;
+  return { keep: flags.conflictsKeep, bytes: flags.conflictsBytes, age: flags.conflictsAge };
+}
+
 export const configFlag = file(
   'A JSON object whose keys are these flags, without the dash: {"peer": ["http://10.0.0.2:9001"], "batch-ms": 50}.',
 );
@@ -135,7 +150,7 @@ export const processFlags = {
     min: 100,
     max: 3_600_000,
   }),
-  maxConnections: integer('Most connections at a time; on Bun, most requests.', {
+  maxConnections: integer('Most connections at a time.', {
     default: 1_000,
     min: 1,
     max: 1_000_000,

@@ -18,15 +18,16 @@ export function statusText(status: ShownStatus, now: number): string {
     ...status.problems.map((problem) => `  problem: ${problem}`),
     `  ${rowsText(status)}; file ${bytes(status.file.bytes)}, log ${bytes(status.file.wal_bytes)}; database ${status.inc}`,
     `  dead letters: ${lettersText(status)}`,
+    ...(status.conflicts ? [`  edits that were lost: ${count(status.conflicts)} (rowcast conflicts)`] : []),
     ...(status.peer_states.length === 0 ? [`  no ${role === 'node' ? 'peers' : 'edges'}`] : []),
   ];
   const peers = status.peer_states.map((peer) => [
     `  ${peer.url}`,
-    peerWord(peer),
+    peerWord(peer, status),
     `pending ${count(peer.pending)}`,
     peer.lag_ms > 0 ? `for ${duration(peer.lag_ms)}` : '',
     peer.verified ? `compared ${duration(now - peer.verified.at)} ago${difference(peer.verified)}` : 'not compared yet',
-    peer.state === 'down' ? (peer.last_error ?? '') : '',
+    isTroubled(peer) ? (peer.last_error ?? '') : '',
   ]);
   return `${[...lines, ...aligned(peers)].join('\n')}\n`;
 }
@@ -41,10 +42,36 @@ function lettersText({ letters, dead_letter: all }: ShownStatus): string {
   return `${count(all)} (${letters.map((one) => `${count(one.count)} ${one.code} ${one.direction}`).join(', ')})`;
 }
 
-function peerWord(peer: ShownStatus['peer_states'][number]): string {
+function peerWord(peer: ShownStatus['peer_states'][number], { tables = [] }: ShownStatus): string {
   if (peer.paused) return 'paused';
   if (peer.stale) return 'stale';
-  return peer.snapshot ? `${peer.state}, being given everything` : peer.state;
+  if (!peer.snapshot) return conditionOf(peer);
+  const all = tables.reduce((sum, table) => sum + table.rows + table.tombstones, 0);
+  const done = all === 0 ? '' : `, ${Math.floor(100 * Math.max(0, 1 - peer.pending / all))} % done`;
+  return `${peer.state}, being given everything${done}`;
+}
+
+const BEHIND_MS = 5_000;
+
+/** One word, as the console has it: a peer may still be up and take nothing any more. */
+function conditionOf(peer: ShownStatus['peer_states'][number]): string {
+  if (peer.state !== 'up') return peer.state;
+  if (isTroubled(peer)) return 'retrying';
+  return peer.pending > 0 && peer.lag_ms > BEHIND_MS ? 'behind' : 'up';
+}
+
+function isTroubled({ state, paused, last_error: error, pending }: ShownStatus['peer_states'][number]): boolean {
+  return !paused && error !== null && (state === 'down' || pending > 0);
+}
+
+/** A terminal sees where it is; what it has seen is gone when it is over. */
+export function whileShowing<T>(fn: (at: (phase: string) => void) => T): T {
+  const show = (text: string): unknown => process.stderr.isTTY && process.stderr.write(`\r\x1b[K${text}`);
+  try {
+    return fn((phase) => void show(`${phase} ...`));
+  } finally {
+    show('');
+  }
 }
 
 function difference({ tables, error }: { tables: Record<string, number>; error?: string | undefined }): string {
@@ -52,6 +79,17 @@ function difference({ tables, error }: { tables: Record<string, number>; error?:
   const rows = Object.values(tables).reduce((sum, n) => sum + n, 0);
   return rows === 0 ? ': equal' : `: ${count(rows)} rows differed`;
 }
+
+/**
+ * Names, reasons and values come from strangers: what would move the cursor, or turn a line around, is spelt out. The escapes
+ * are those of JSON, so that what is JSON stays so.
+ */
+export function harmless(text: string): string {
+  return text.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it is about
+const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
 /** Columns as wide as the widest of their cells; the last one as it is. */
 export function aligned(rows: string[][]): string[] {
