@@ -7,7 +7,8 @@ export interface Answer {
   json: any;
 }
 
-const TIMEOUT_MS = 10_000;
+/** It ends what hangs; a machine that has much else to do takes seconds. */
+const TIMEOUT_MS = 60_000;
 
 /** Rejects when there is no complete answer: then nobody knows whether a write was done. */
 export function ask(method: string, port: number, path: string, body?: unknown, timeout = TIMEOUT_MS): Promise<Answer> {

@@ -26,8 +26,8 @@ export const LINES = [
 
 const ROWS_MAX = 100_000;
 /** How long a write is watched on its way to the others. */
-const SPREAD_MS = 10_000;
-const VERIFY_MS = 20_000;
+const SPREAD_MS = 60_000;
+const VERIFY_MS = 120_000;
 
 /** A key does what makes sense now: the same one kills a node and brings it back, cuts a link and heals it. */
 export function fromKey(key: string, mesh: Mesh): Command | undefined {

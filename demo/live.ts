@@ -5,7 +5,7 @@ import { messageOf } from '../src/errors.ts';
 import { type Command, fromKey, fromLine, LINES, perform } from './commands.ts';
 import type { Mesh } from './mesh.ts';
 import { Screen } from './screen.ts';
-import { curlLines, frame, statusLines, type View } from './view.ts';
+import { frame, statusLines, toTry, type View } from './view.ts';
 
 export interface Live {
   mesh: Mesh;
@@ -77,7 +77,7 @@ export async function runLines({ mesh, folder, listeners, interrupted }: Live): 
   listeners.add(say);
   await mesh.startAll();
   for (const { id, port, pid, file } of mesh.nodes) say(`${id}: pid ${pid}, http://127.0.0.1:${port}, ${file}`);
-  for (const line of curlLines(mesh.nodes.map(({ port }) => port))) say(line);
+  for (const line of toTry(mesh.nodes)) say(line);
   say('Commands, one per line:');
   for (const line of LINES) say(`  ${line}`);
   return Promise.race([obey(mesh, folder, say), interrupted]);
@@ -107,7 +107,14 @@ async function answer(command: Command, mesh: Mesh, folder: string, say: (text: 
 function viewOf(mesh: Mesh, folder: string, log: View['log'], writing: boolean): View {
   return {
     folder,
-    nodes: mesh.nodes.map(({ id, port, state, pid }) => ({ id, port, state, pid, health: mesh.health.get(id) })),
+    nodes: mesh.nodes.map(({ id, port, console, state, pid }) => ({
+      id,
+      port,
+      console,
+      state,
+      pid,
+      health: mesh.health.get(id),
+    })),
     links: mesh.links,
     writing,
     log,

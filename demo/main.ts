@@ -17,11 +17,15 @@ const FLAGS = {
   dir: text('folder', 'where the database files a.db, b.db and c.db go; files that are there are used again', {
     default: 'temporary',
   }),
-  port: integer('nodes listen on n+1, n+2, n+3, links on n+12 to n+32; if one is taken, on any free ports', {
-    default: PORT_BASE,
-    min: 0,
-    max: 65_000,
-  }),
+  port: integer(
+    'nodes listen on n+1, n+2, n+3, their consoles on n+101 to n+103, links on n+12 to n+32; if one is\n' +
+      'taken, on any free ports',
+    {
+      default: PORT_BASE,
+      min: 0,
+      max: 65_000,
+    },
+  ),
 };
 
 const HELP = `rowcast demo [flags]   (in a clone of the repository: npm start -- [flags])

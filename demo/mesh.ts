@@ -110,10 +110,10 @@ export class Mesh {
   }
 
   /** Asks every node how it is; one that does not answer soon has no health. */
-  async look(): Promise<void> {
+  async look(patienceMs = HEALTH_MS): Promise<void> {
     await Promise.all(
       this.nodes.map(async (node) => {
-        const asked = node.state === 'running' ? ask('GET', node.port, '/health', undefined, HEALTH_MS) : undefined;
+        const asked = node.state === 'running' ? ask('GET', node.port, '/health', undefined, patienceMs) : undefined;
         const answer = await asked?.catch(() => undefined);
         // It may have been killed while it was asked.
         if (answer?.json?.node_id !== undefined && node.state === 'running') this.health.set(node.id, answer.json);
@@ -130,7 +130,7 @@ export class Mesh {
   async settle(limitMs: number): Promise<Comparison> {
     const end = systemClock.now() + limitMs;
     for (;;) {
-      await this.look();
+      await this.look(limitMs);
       const pending = this.nodes.some(({ id }) => (this.health.get(id)?.pending_changes ?? 1) > 0);
       const late = !this.whole || systemClock.now() > end;
       // Comparing reads every row: not worth it while the nodes themselves say that they are not done.
@@ -147,6 +147,7 @@ export class Mesh {
     return new ClusterNode({
       id,
       port: ports.node(index),
+      consolePort: ports.console(index),
       file: join(folder, `${id}.db`),
       peers,
       onLog: (line) => {

@@ -10,8 +10,12 @@ export type ProcessState = 'stopped' | 'starting' | 'running' | 'killed' | 'fail
 export interface NodeOptions {
   id: string;
   port: number;
+  /** Of its console. */
+  consolePort: number;
   file: string;
   peers: string[];
+  /** Another program than `rowcast serve` with these: its command and flags, and what its environment has besides. */
+  program?: { args: string[]; env: Record<string, string> };
   /** A line of the node's own log. */
   onLog(line: Record<string, unknown>): void;
   /** It ended, and nobody here wanted that. */
@@ -21,7 +25,8 @@ export interface NodeOptions {
 /** How long a node may take to end by itself before it is killed. */
 const STOP_MS = 3_000;
 
-const OWN_WORDS = 'rowcast serve: ';
+/** What a program says of itself. */
+const OWN_WORDS = /^rowcast [a-z-]+: /;
 
 const program = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
 const dieWithParent = fileURLToPath(new URL('./die-with-parent.js', import.meta.url));
@@ -30,6 +35,8 @@ export class ClusterNode {
   state: ProcessState = 'stopped';
   readonly id: string;
   readonly port: number;
+  /** Where a browser finds its console. */
+  readonly console: string;
   readonly file: string;
   readonly #options: NodeOptions;
   #child: ChildProcess | undefined;
@@ -40,6 +47,7 @@ export class ClusterNode {
     this.#options = options;
     this.id = options.id;
     this.port = options.port;
+    this.console = `http://${LOOPBACK}:${options.consolePort}/_rowcast/`;
     this.file = options.file;
   }
 
@@ -79,17 +87,23 @@ export class ClusterNode {
     patience.abort();
   }
 
+  /** Stands still, or goes on: nothing is lost, and nobody is told. */
+  pause(paused: boolean): void {
+    this.#child?.kill(paused ? 'SIGSTOP' : 'SIGCONT');
+  }
+
   /** The last resort, for an exit handler: nothing in it may wait. */
   killNow(): void {
     this.#child?.kill('SIGKILL');
   }
 
   #spawn(started: () => void, failed: (reason: string) => void): void {
-    const { id, port, file, peers, onLog, onFailure } = this.#options;
+    const { onLog, onFailure } = this.#options;
     const preload = process.versions.bun === undefined ? '--import' : '--preload';
-    const flags = ['-id', id, '-listen', `${LOOPBACK}:${port}`, '-db', file, ...peers.flatMap((url) => ['-peer', url])];
-    const child = spawn(process.execPath, [preload, dieWithParent, program, 'serve', ...flags], {
+    const { args, env } = this.#options.program ?? { args: serving(this.#options), env: {} };
+    const child = spawn(process.execPath, [preload, dieWithParent, program, ...args], {
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+      env: { ...process.env, ...env },
     });
     this.#child = child;
     this.#exited = new Promise((resolve) => {
@@ -122,8 +136,13 @@ export class ClusterNode {
 
   /** Its own words rather than a runtime's warning or the last line of a stack. */
   #complain(text: string): void {
-    if (text && !this.#complaint.startsWith(OWN_WORDS)) this.#complaint = text;
+    if (text && !OWN_WORDS.test(this.#complaint)) this.#complaint = text;
   }
+}
+
+function serving({ id, port, consolePort, file, peers }: NodeOptions): string[] {
+  const at = ['-listen', `${LOOPBACK}:${port}`, '-admin-listen', `${LOOPBACK}:${consolePort}`];
+  return ['serve', '-id', id, ...at, '-db', file, ...peers.flatMap((url) => ['-peer', url])];
 }
 
 function logLine(text: string): Record<string, unknown> | undefined {

@@ -23,7 +23,7 @@ export const SCENES: Scene[] = [
 
 /** How long a state is left standing, for a person to see it. */
 const SHOW_MS = 2_000;
-const ARRIVAL_MS = 20_000;
+const ARRIVAL_MS = 120_000;
 
 interface Item {
   name: string;

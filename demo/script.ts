@@ -5,8 +5,8 @@ import type { Comparison } from './compare.ts';
 import type { Mesh } from './mesh.ts';
 import type { ClusterNode } from './nodes.ts';
 
-/** A safety net; it takes a second or two. */
-const SETTLE_MS = 30_000;
+/** A safety net, also for a machine that has much else to do; it takes a second or two. */
+const SETTLE_MS = 180_000;
 const FIRST_ROWS = 100;
 const ROWS_AT_A_TIME = 10;
 /** Acknowledged requests of each writer between two disturbances. */

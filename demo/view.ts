@@ -5,7 +5,15 @@ import { SCENES } from './scenes.ts';
 
 export interface View {
   folder: string;
-  nodes: { id: string; port: number; state: ProcessState; pid: number | undefined; health: Health | undefined }[];
+  nodes: {
+    id: string;
+    port: number;
+    /** Where a browser finds its console. */
+    console: string;
+    state: ProcessState;
+    pid: number | undefined;
+    health: Health | undefined;
+  }[];
   links: { name: string; isCut: boolean }[];
   /** Rows are being written without pause. */
   writing: boolean;
@@ -26,12 +34,12 @@ type Span = string | [Style, string];
 
 const CODES: Record<Style, number> = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 };
 /** In a lower window the log is worth more than the lines to copy. */
-const ROWS_FOR_CURL = 23;
+const ROWS_OUTSIDE = 24;
 const UNKNOWN = '-';
 
 /** As many lines as fit; the log takes what is left over. */
 export function frame(view: View, size: Size, colour: boolean): string[] {
-  const toTry = size.rows < ROWS_FOR_CURL ? [] : [...curlLines(view.nodes.map(({ port }) => port)), ''];
+  const outside = size.rows < ROWS_OUTSIDE ? [] : [...toTry(view.nodes), ''];
   const fixed: Span[][] = [
     [['bold', 'Rowcast'], ': three processes, three SQLite databases, all of them take writes'],
     [['dim', `${view.folder}/{${view.nodes.map(({ id }) => id).join(',')}}.db`]],
@@ -43,7 +51,7 @@ export function frame(view: View, size: Size, colour: boolean): string[] {
     [],
     ...keyLines(view.writing),
     [],
-    ...toTry.map((line): Span[] => [line]),
+    ...outside.map((line): Span[] => [line]),
   ];
   const room = Math.max(0, size.rows - fixed.length);
   const log = room > 0 ? view.log.slice(-room) : [];
@@ -60,9 +68,11 @@ export function statusLines(view: View): string[] {
   return lines.map((line) => paint(line, 200, false).trimEnd());
 }
 
-export function curlLines(ports: number[]): string[] {
-  const [a, b, c] = ports;
+/** What can be done from outside. */
+export function toTry(nodes: { port: number; console: string }[]): string[] {
+  const [a, b, c] = nodes.map(({ port }) => port);
   return [
+    ` In a browser, the console of a: ${nodes[0]?.console}`,
     ' From another terminal: write on a, read it on b, ask c how it is',
     `   curl 127.0.0.1:${a}/api/items -H content-type:application/json \\`,
     `     -d '{"name":"hello","value":1}'`,
