@@ -2,12 +2,14 @@
 import type { WireRow } from '../support/model.ts';
 import type { Checks } from './checks.ts';
 import { rebuildSql, type TableName } from './disk.ts';
+import { Lineage } from './journal.ts';
 import { isDiskTrouble, type Machine, type Surroundings } from './machine.ts';
-import { migrationFor, NEW_COLUMN, ownStatements, spelt } from './migration.ts';
+import { migrationFor, NEW_COLUMN, ownStatements, spelt, tableOn } from './migration.ts';
+import { covers } from './mixed.ts';
 import { POISON } from './network.ts';
-import { canonical, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version } from './oracle.ts';
+import { canonical, idIn, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version } from './oracle.ts';
 import { type Random, stream } from './random.ts';
-import { columnsOf, knowsNewColumn, rowsOf, rowsOn, withoutNewColumn } from './rows.ts';
+import { columnsOf, knowsNewColumn, rowsOf, rowsOn, versionOn, withoutNewColumn } from './rows.ts';
 
 type Param = string | number | bigint | null | Uint8Array;
 
@@ -66,9 +68,14 @@ const EMAILS: Param[] = ['ann@x', 'Ann@X', 'bob@x', 'BOB@x', 'cy@x', null];
 const NICKS: Param[] = ['p', 'q', 'r', null];
 const GONE: Param[] = [null, null, null, 1];
 
+/** The id of the row that all write at one time. */
+export const TIE = 'tie';
+
 export class Application {
   /** Everything that was ever committed, in the order of the commits. */
   readonly writes: Write[] = [];
+  /** What each of these had seen. */
+  readonly lineage = new Lineage();
   readonly #world: Surroundings;
   readonly #checks: Checks;
   readonly #skip: Set<number>;
@@ -86,6 +93,20 @@ export class Application {
     this.#transaction(machine, index, random, machine.process.handle, 'commit', () => {
       const [statement] = settingFree(machine, random);
       return statement ? [statement] : [];
+    });
+  }
+
+  /** What others write at the same time to the same row, in the words of this machine. */
+  tie(machine: Machine, index: number, time: number): void {
+    if (this.#skip.has(index) || !machine.process || machine.held) return;
+    const random = stream(this.#world.plan.seed, 'tie', index);
+    this.#transaction(machine, index, random, machine.process.handle, 'commit', () => {
+      // By the column another one wins than without it.
+      const place = random.chance(0.8) ? index % 3 : random.below(3);
+      const extra = hasNewColumn(machine) ? ['xyz'.charAt(place)] : [];
+      const columns = ['id', 'name', 'updated_at', ...extra.map(() => NEW_COLUMN)];
+      const sql = `INSERT OR IGNORE INTO items (${columns}) VALUES (${columns.map(() => '?')})`;
+      return [{ what: 'all write tie', sql, params: [TIE, 'cba'.charAt(place), BigInt(time), ...extra] }];
     });
   }
 
@@ -170,7 +191,7 @@ export class Application {
     const { process, disk, cuts } = machine;
     machine.held = true;
     const commit = random.chance(0.7);
-    this.#world.timeline.in(10 + random.below(600), () => {
+    this.#world.timeline.in(this.#world.plan.scale * (10 + random.below(600)), () => {
       if (process?.dead) return;
       const { commits } = disk;
       try {
@@ -205,6 +226,7 @@ export class Application {
     for (const write of written) {
       const had = machine.versions.get(write.key);
       if (!isAbove(write.version, had)) this.#checks.notAdvanced(machine, index, write.key, had, write.version);
+      this.lineage.note(write.key, write.version, had);
       machine.versions.merge(write.key, write.version);
       // That is what it tells the others.
       if (behind) machine.versions.merge(write.key, withoutNewColumn(write.version));
@@ -236,6 +258,8 @@ export class Application {
     machine.touched = true;
     machine.noteUnseen(table);
     for (let i = random.below(4); i > 0; i--) this.#transaction(machine, 1_000 + i, random, disk, 'commit');
+    if (random.chance(0.4))
+      this.#transaction(machine, 1_000, random, disk, 'commit', () => deletionOf(machine, table, random));
   }
 
   /** What nobody has captured has now been seen: from here on it counts like any other write, deletions apart. */
@@ -244,14 +268,18 @@ export class Application {
     this.#world.trace(`${machine.name}: ${table} is captured again`);
     this.#checks.seenAgain(machine, table, before, now);
     for (const key of machine.versions.rows().keys()) {
-      if (tableIn(key) === table && !now.has(key)) machine.versions.forget(key);
+      if (tableIn(key) !== table || now.has(key)) continue;
+      // Deleted unseen. A tombstone from before is there all the same, and what it covers does not come back.
+      const buried = versionOn(machine.disk, table, idIn(key));
+      if (buried) machine.versions.set(key, buried);
+      else machine.versions.forget(key);
     }
     for (const { key, version } of difference(wholeOn(machine, machine.versions.rows()), now)) {
       if (tableIn(key) !== table || version.isDelete) continue;
       this.#checks.unseen(machine, key, version);
       // NULL may be what making the table anew has left, and be filled in.
       const behind = hasNewColumn(machine) && version.row[NEW_COLUMN] === null;
-      const earlier = machine.versions.history(key).filter((one) => behind && one.updatedAt < version.updatedAt);
+      const earlier = machine.versions.history(key).filter((one) => behind && covers(machine, key, version, one));
       machine.versions.set(key, version);
       if (behind) for (const one of [...earlier, withoutNewColumn(version)]) machine.versions.merge(key, one);
       this.#count(machine, { key, version, behind });
@@ -266,6 +294,8 @@ export class Application {
     const { disk } = machine;
     const { migration } = this.#world.plan;
     if (disk.inTransaction || machine.held || machine.restarting) return false;
+    // A name that Rowcast has never seen is no name that a column had before.
+    if (migration === 'alter-rename' && !machine.ready) return false;
     const given = migrationFor(migration);
     if (given) return this.#migrateBy(machine, () => machine.process?.migrate(given.sql, given.options));
     try {
@@ -286,7 +316,7 @@ export class Application {
 
   /** What it has written counts like any other write, and is as complete. */
   #migrateBy(machine: Machine, act: () => void): boolean {
-    const { disk, process, cuts } = machine;
+    const { disk, process } = machine;
     if (!process || process.dead || !machine.ready || machine.unseen.size > 0) return false;
     this.#checks.beforeWrite(machine);
     disk.setClock(machine.now());
@@ -298,7 +328,7 @@ export class Application {
       if (!process.dead && !isDiskTrouble(error)) throw error;
       // It may have died after the commit.
       machine.noteSchema();
-      if (!machine.migrated || machine.cuts > cuts) return machine.migrated;
+      if (!machine.migrated) return false;
     }
     machine.noteSchema();
     // Another process may have come in between: what it wrote has been counted, and is what the migration has found.
@@ -307,10 +337,11 @@ export class Application {
       else before.set(key, version.row);
     }
     // What was given with the new column, at the version that the row had here without it, is filled in now: the row
-    // becomes what it was given, and no other.
+    // becomes what it was given, and no other. With the column a tie may be decided for another of the same time.
     const isFilledIn = ({ key, version }: Omit<Write, 'lost'>): boolean => {
       const newest = machine.versions.get(key);
-      const given = machine.versions.history(key).filter((one) => newest && isAtLeast(one, newest));
+      const isTie = (one: Version): boolean => one.updatedAt === newest?.updatedAt && !newest.isDelete;
+      const given = machine.versions.history(key).filter((one) => newest && (isAtLeast(one, newest) || isTie(one)));
       return given.some((one) => one.isDelete === version.isDelete && canonical(one.row) === canonical(version.row));
     };
     const written = difference(wholeOn(machine, before), rowsOn(disk)).filter((write) => !isFilledIn(write));
@@ -502,6 +533,17 @@ function wholeOn(machine: Machine, rows: Map<Key, WireRow>): Map<Key, WireRow> {
   if (!hasNewColumn(machine)) return rows;
   const whole = (key: Key, row: WireRow): WireRow => (tableIn(key) === 'items' ? { [NEW_COLUMN]: null, ...row } : row);
   return new Map([...rows].map(([key, row]) => [key, whole(key, row)]));
+}
+
+/** Takes a row away, rather one that the peers are still to be told of. */
+function deletionOf({ disk }: Machine, table: TableName, random: Random): Statement[] {
+  const sql = `SELECT DISTINCT row_id AS id FROM _changes WHERE table_name = ? AND row_id IN (SELECT id FROM ${table})`;
+  const waiting = disk.all(spelt(disk, sql), tableOn(disk, table));
+  const rows = waiting.length > 0 ? waiting : disk.all(spelt(disk, `SELECT id FROM ${table} ORDER BY id`));
+  const id = rows[random.below(Math.max(1, rows.length))]?.id;
+  return id === undefined
+    ? []
+    : [{ what: `delete ${id}`, sql: `DELETE FROM ${table} WHERE id = ?`, params: [String(id)] }];
 }
 
 /** The row that keeps another one hidden goes, or gives up what the other waits for. */

@@ -13,7 +13,7 @@ import type { Random } from './random.ts';
 import { hiddenOn, rowsOn } from './rows.ts';
 
 /** Batches that come again, at most. */
-const REPEATED = 80;
+const REPEATED = 16;
 
 /** What is wrong; undefined where nothing is. */
 export function collectAndRepeat(
@@ -27,7 +27,7 @@ export function collectAndRepeat(
   };
   for (const text of repeated(bodies, random)) {
     if (random.chance(0.3)) deleteOne(machine, random, note);
-    if (random.chance(0.3)) collectSome(machine, random);
+    if (random.chance(0.2)) collectSome(machine, random);
     if (random.chance(0.1)) giveOldId(machine, random, deleted);
     const status = machine.process?.receive(text);
     if (status !== 200) return `${machine.name} answers ${status} to what it has accepted before`;

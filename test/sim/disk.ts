@@ -96,6 +96,10 @@ const ASKING_THE_TABLE = `(SELECT days FROM ${CLOCK})`;
 /** Statements that are worth preparing although they are not asked for by `prepare`. */
 const OFTEN = new Set(['BEGIN', 'BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPOINT rowcast', 'RELEASE rowcast']);
 
+/** How far commits reach is up to the disk: see `synchronous`. */
+const ASKING_SYNCHRONOUS = 'PRAGMA synchronous';
+const SYNCHRONOUS_IS = 'PRAGMA synchronous = ';
+
 const require = createRequire(import.meta.url);
 
 /** `exact`: integers are read as bigints, so that none is mistaken for a real number or loses digits. */
@@ -121,9 +125,15 @@ export class Disk {
   migrated = false;
   /** The level that the present connection has asked for. */
   synchronous = 1;
+  /** Its schema is, or will be, another than that of a new one: no good to any other schedule. */
+  isSpent = false;
+  /** What processes make inside of transactions is found, empty, by the next one: to make it anew costs every statement. */
+  #keepsMirrors = true;
   #raw: Raw;
   #statements = new Map<string, RawStatement>();
   #image: Uint8Array | undefined;
+  /** What had been written when the image was made. */
+  #imaged = '';
   #keepsImages = false;
   #changesAtBegin = 0;
   /** How often something was rolled back. */
@@ -131,12 +141,13 @@ export class Disk {
   readonly #there = new Set<string>();
   readonly #pristine: Record<string, unknown>[];
 
-  constructor(kind: DiskKind, installed: boolean) {
+  /** `made`: as another one is. */
+  constructor(kind: DiskKind, installed: boolean, made?: Uint8Array) {
     this.kind = kind;
-    this.#raw = openRaw();
-    this.#raw.exec(`PRAGMA page_size = 1024; ${schemaOf(kind)}`);
+    this.#raw = openRaw(made);
+    if (!made) this.#raw.exec(`PRAGMA page_size = 1024; ${schemaOf(kind)}`);
     this.connect();
-    if (installed && kind !== 'hub') this.#installOnce();
+    if (installed && kind !== 'hub' && !made) this.#installOnce();
     this.#pristine = this.#tables().includes('_meta') ? this.all('SELECT key, value FROM _meta') : [];
   }
 
@@ -155,7 +166,6 @@ export class Disk {
   wipe(): void {
     this.disconnect();
     this.#set('query_only', 0);
-    this.#set('foreign_keys', 0);
     this.#raw.exec('PRAGMA max_page_count = 1073741823');
     if (this.#pristine.length > 0) this.#raw.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
     this.#raw.exec('BEGIN');
@@ -167,6 +177,7 @@ export class Disk {
     this.#image = undefined;
     this.#keepsImages = false;
     this.readOnly = false;
+    this.#keepsMirrors = true;
     this.connect();
   }
 
@@ -186,7 +197,6 @@ export class Disk {
 
   /** A new connection, as far as anybody can tell. */
   connect(): void {
-    this.#raw.exec('PRAGMA synchronous = 1');
     this.synchronous = 1;
     this.#set('busy_timeout', 5_000);
     this.#set('foreign_keys', this.kind === 'node-foreign-keys' ? 1 : 0);
@@ -218,6 +228,7 @@ export class Disk {
     this.synchronous = 1;
     this.#undone += 1;
     this.emptyTemporary();
+    if (!this.#keepsMirrors) this.#dropMirrors();
   }
 
   /** As good as gone: dropping a temporary table would make SQLite prepare every statement anew. */
@@ -228,22 +239,42 @@ export class Disk {
     }
   }
 
-  /** What processes make inside of transactions and an earlier schedule has left, empty, goes as well. */
-  dropMirrors(): void {
+  /** A new connection has none: where commits fail, it matters who made one, and when. */
+  #dropMirrors(): void {
     const mirrors = "SELECT name FROM sqlite_temp_schema WHERE type = 'table' AND name LIKE '%_mirror_%'";
     for (const { name } of this.all(mirrors)) this.#raw.exec(`DROP TABLE temp."${name}"`);
+  }
+
+  /** From now on each connection makes them for itself. */
+  forgetMirrors(): void {
+    this.#keepsMirrors = false;
+    this.#dropMirrors();
   }
 
   /** From now on it is known what a power cut would leave. */
   keepImages(): void {
     this.#keepsImages = true;
+    this.#keepImage();
+  }
+
+  #keepImage(): void {
     this.#image = this.#raw.serialize();
+    this.#imaged = this.#written();
+  }
+
+  /** Another text whenever anything was written, taken back or not. */
+  #written(): string {
+    return `${this.#totalChanges()} ${this.#schemaVersion()}`;
   }
 
   /** Everything that was not flushed is lost. */
   cutPower(): void {
     this.#undone += 1;
     this.#there.clear();
+    if (this.#image && this.#imaged === this.#written()) {
+      this.#raw.exec('PRAGMA max_page_count = 1073741823');
+      return;
+    }
     // A new connection would have to prepare every statement again, for longer than the rest of the schedule takes.
     if (this.#image && this.#takeOver(this.#image)) return;
     this.#raw.close();
@@ -273,15 +304,16 @@ export class Disk {
 
   putBack(image: Uint8Array): void {
     this.#image = image;
+    this.#imaged = '';
     this.cutPower();
     this.connect();
   }
 
   exec(sql: string): void {
     if (OFTEN.has(sql)) this.prepare(sql).run();
+    // There is nothing below that could be synced; within a transaction SQLite refuses.
+    else if (sql.startsWith(SYNCHRONOUS_IS) && !this.inTransaction) this.synchronous = Number(sql.at(-1));
     else this.#raw.exec(rewritten(sql));
-    const synchronous = /^PRAGMA synchronous = (\d)/.exec(sql);
-    if (synchronous) this.synchronous = Number(synchronous[1]);
     if (sql.startsWith('ROLLBACK')) this.#undone += 1;
     if (sql === 'BEGIN IMMEDIATE' && this.#keepsImages) this.#changesAtBegin = this.#totalChanges();
     if (sql === 'COMMIT') this.#committed();
@@ -292,7 +324,7 @@ export class Disk {
     this.commits += 1;
     this.onCommit();
     if (!this.#keepsImages || this.synchronous < 2 || this.#totalChanges() === this.#changesAtBegin) return;
-    this.#image = this.#raw.serialize();
+    this.#keepImage();
     this.onDurable();
   }
 
@@ -304,10 +336,39 @@ export class Disk {
   prepare(sql: string): RawStatement {
     const known = this.#statements.get(sql);
     if (known) return known;
+    const statement = this.#prepared(sql);
+    this.#statements.set(sql, statement);
+    return statement;
+  }
+
+  #prepared(sql: string): RawStatement {
+    if (sql === ASKING_SYNCHRONOUS) return telling(() => ({ synchronous: this.synchronous }));
     const statement = this.#raw.prepare(rewritten(sql));
-    const kept = sql.includes('sqlite_schema') ? withOriginalTexts(statement) : statement;
-    this.#statements.set(sql, kept);
-    return kept;
+    if (!sql.includes('sqlite_schema')) return statement;
+    const original = withOriginalTexts(statement);
+    return /\btemp\b|sqlite_temp/.test(sql) ? original : this.#knownBySchema(original);
+  }
+
+  /**
+   * What is told of the schema is the same until SQLite counts up its version. What is seen within a transaction may yet
+   * be taken back, and is not kept.
+   */
+  #knownBySchema(statement: RawStatement): RawStatement {
+    let version = -1;
+    const known = new Map<string, unknown[]>();
+    const all = (...params: unknown[]): unknown[] => {
+      const now = this.#schemaVersion();
+      const key = params.join(' ');
+      const kept = version === now ? known.get(key) : undefined;
+      const rows = kept ?? statement.all(...params);
+      if (!kept && !this.inTransaction) {
+        if (version !== now) known.clear();
+        version = now;
+        known.set(key, rows);
+      }
+      return rows.map((row) => ({ ...(row as object) }));
+    };
+    return { run: statement.run, get: statement.get, all };
   }
 
   all(sql: string, ...params: unknown[]): Record<string, unknown>[] {
@@ -340,20 +401,42 @@ export class Disk {
     return `${this.#totalChanges()} ${this.#undone}`;
   }
 
+  #schemaVersion(): number {
+    return Number(this.all('PRAGMA main.schema_version')[0]?.schema_version);
+  }
+
   #totalChanges(): number {
     return Number(this.all('SELECT total_changes() AS n')[0]?.n);
   }
+}
+
+/** A statement that SQLite is not asked for. */
+function telling(row: () => object): RawStatement {
+  return { run: () => undefined, get: row, all: () => [row()] };
 }
 
 function rewritten(sql: string): string {
   return sql.includes(ASKING_SQLITE) ? sql.replaceAll(ASKING_SQLITE, ASKING_THE_TABLE) : sql;
 }
 
+/** Floors are part of the text, so there is no end of them. */
+const ORIGINALS_MAX = 1_000;
+const ORIGINALS = new Map<string, string>();
+
+/** Every start of a process reads the texts of all triggers, and they are mostly the same. */
+function originalOf(text: string): string {
+  const known = ORIGINALS.get(text);
+  if (known !== undefined) return known;
+  const original = text.replaceAll(ASKING_THE_TABLE, ASKING_SQLITE);
+  if (ORIGINALS.size < ORIGINALS_MAX) ORIGINALS.set(text, original);
+  return original;
+}
+
 function withOriginalTexts(statement: RawStatement): RawStatement {
   const original = (row: unknown): unknown => {
     const text = (row as { sql?: unknown } | null | undefined)?.sql;
     if (typeof text !== 'string') return row;
-    return { ...(row as object), sql: text.replaceAll(ASKING_THE_TABLE, ASKING_SQLITE) };
+    return { ...(row as object), sql: originalOf(text) };
   };
   return {
     run: (...params) => statement.run(...params),
@@ -365,15 +448,38 @@ function withOriginalTexts(statement: RawStatement): RawStatement {
 /** Disks that a schedule has given back. */
 export class DiskPool {
   readonly #free = new Map<DiskKind, Disk[]>();
+  /** A disk on which Rowcast was installed, by kind: to copy it takes a third of the time of installing. */
+  readonly #made = new Map<DiskKind, Uint8Array>();
 
-  take(kind: DiskKind, fresh: boolean): Disk {
-    if (fresh) return new Disk(kind, false);
-    const disk = this.#free.get(kind)?.pop() ?? new Disk(kind, true);
-    disk.wipe();
+  /**
+   * `empty`: Rowcast has never been there. `altered`: the schedule is going to change its schema, and others would have to
+   * prepare every statement anew.
+   */
+  take(kind: DiskKind, what: 'any' | 'altered' | 'empty'): Disk {
+    const disk = what === 'any' ? (this.#free.get(kind)?.pop() ?? this.#installed(kind)) : this.#new(kind, what);
+    if (what !== 'empty') disk.wipe();
+    return disk;
+  }
+
+  #new(kind: DiskKind, what: 'altered' | 'empty'): Disk {
+    const disk = what === 'empty' ? new Disk(kind, false) : this.#installed(kind);
+    disk.isSpent = true;
+    return disk;
+  }
+
+  #installed(kind: DiskKind): Disk {
+    const made = this.#made.get(kind);
+    if (made) return new Disk(kind, true, made);
+    const disk = new Disk(kind, true);
+    this.#made.set(kind, disk.image());
     return disk;
   }
 
   give(disk: Disk): void {
+    if (disk.isSpent) {
+      disk.close();
+      return;
+    }
     const free = this.#free.get(disk.kind) ?? [];
     this.#free.set(disk.kind, free);
     free.push(disk);

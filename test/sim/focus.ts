@@ -3,7 +3,7 @@
  * where every kind of trouble is drawn for every schedule, each new kind makes all the others rarer, and what takes three
  * of them at once never happens. The others, of every fourth seed or so, may have anything.
  */
-import type { Fault, Plan, Topology } from './plan.ts';
+import { type Fault, lengthen, type Plan, type Topology } from './plan.ts';
 import { type Random, stream } from './random.ts';
 
 export type Focus =
@@ -24,12 +24,12 @@ const FOCI: [Focus, number][] = [
   ['delivery', 4],
   ['lives', 6],
   ['uniques', 4],
-  ['schemas', 4],
-  ['gaps', 4],
-  ['hubs', 3],
+  ['schemas', 3],
+  ['gaps', 3],
+  ['hubs', 4],
   ['power', 3],
-  ['backlog', 3],
-  ['comparison', 1],
+  ['backlog', 4],
+  ['comparison', 2],
 ];
 
 export interface Theme {
@@ -41,21 +41,34 @@ export interface Theme {
   others: number;
   lives: number;
   uniques: number;
+  /** Rows that refer to others, which may come later. */
+  foreignKeys: number;
   /** Peers that do not say who they are, and are sent whole tables where others are compared with. */
   plain: number;
   /** Two machines are compared when the trouble is over. */
   verifies: number;
+  /** A node collects its tombstones, and is sent everything once more. */
+  collects: number;
 }
 
-const USUAL: Omit<Theme, 'faults'> = { others: 0.5, lives: 0, uniques: 0.03, plain: 0.05, verifies: 0.04 };
+const USUAL: Omit<Theme, 'faults'> = {
+  others: 0.5,
+  lives: 0,
+  uniques: 0.03,
+  foreignKeys: 0.05,
+  plain: 0.05,
+  verifies: 0.04,
+  collects: 0.04,
+};
 
 const THEMES: Record<Focus, Theme> = {
-  everything: { others: 1, faults: {}, lives: 0.12, uniques: 0.16, plain: 0.05, verifies: 0.08 },
+  everything: { ...USUAL, others: 1, faults: {}, lives: 0.12, uniques: 0.16, verifies: 0.08 },
   // Requests and answers: what is refused, lost, torn, doubled and late.
   delivery: {
     ...USUAL,
     others: 0.8,
     faults: { duplicate: 0.5, delay: 0.5, 'lost-answer': 0.5, 'wrong-ack': 0.4, poison: 0.35, 'too-large': 0.4 },
+    foreignKeys: 0.3,
   },
   // Backups, lost disks, copies, URLs: who is who.
   lives: {
@@ -79,7 +92,8 @@ const THEMES: Record<Focus, Theme> = {
       ['return', 2],
       ['star', 2],
     ],
-    faults: { commit: 0.3, bound: 0.25, coarse: 0.3 },
+    // A clash takes two that cannot see each other.
+    faults: { commit: 0.3, bound: 0.25, coarse: 0.3, partition: 0.7 },
     uniques: 1,
     plain: 0.35,
   },
@@ -113,9 +127,9 @@ const THEMES: Record<Focus, Theme> = {
     ...USUAL,
     topologies: [
       ['star', 4],
-      ['hubs', 3],
+      ['hubs', 4],
     ],
-    faults: { crash: 0.5, partition: 0.4, roster: 0.4, rebuild: 0.2, coarse: 0.5 },
+    faults: { crash: 0.5, partition: 0.4, roster: 0.4, rebuild: 0.3, coarse: 0.5 },
     lives: 0.15,
     plain: 0,
   },
@@ -133,7 +147,7 @@ const THEMES: Record<Focus, Theme> = {
     faults: { bound: 0.5, roster: 0.7, partition: 0.4, 'two-attachments': 0.3 },
     plain: 0.2,
   },
-  comparison: { ...USUAL, faults: { schema: 0.25 }, uniques: 0.2, verifies: 1 },
+  comparison: { ...USUAL, faults: { schema: 0.15 }, uniques: 0.2, verifies: 0.6, collects: 0.6 },
 };
 
 export function focusOf(seed: number): Focus {
@@ -150,13 +164,19 @@ export function sharpen(plan: Plan): void {
   if (plan.lives || plan.plain || plan.focus === 'gaps') {
     if (random.chance(0.7)) plan.batchSize = random.pick([1, 1, 2, 3]);
     plan.ids = 3 + random.below(5);
-    plan.writes += 8;
+    lengthen(plan, { writes: 8 });
+  }
+  // Two batches are under way where there is more than one to send, to a peer that answers soon.
+  if (plan.focus === 'delivery' && stream(plan.seed, 'two batches').chance(0.6)) {
+    plan.batchSize = random.pick([1, 1, 2]);
+    plan.requestTimeoutMs = Math.round(plan.scale * random.pick([1_000, 4_000]));
+    lengthen(plan, { writes: 12 });
   }
   if (plan.uniques) {
     plan.ids = 3 + random.below(3);
-    plan.writes += 6;
+    lengthen(plan, { writes: 16 });
     // Before a clash is known of, both rows must have been told.
-    if (plan.topology === 'join' || plan.topology === 'return') plan.troubleMs += 1_500;
+    if (plan.topology === 'join' || plan.topology === 'return') lengthen(plan, { ms: 1_500 });
   }
 }
 

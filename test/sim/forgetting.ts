@@ -2,7 +2,8 @@
  * After one machine has collected its tombstones, a peer of it has a row again that was deleted long ago, as a backup of
  * it would, unseen by everybody. The two are compared: the row must go, and not come back to where it was forgotten.
  */
-import type { Machine } from './machine.ts';
+import type { Peers } from '../../src/index.ts';
+import type { Machine, Process } from './machine.ts';
 import type { Random } from './random.ts';
 
 export interface Forgetting {
@@ -27,18 +28,58 @@ export async function deletedByComparison(world: Forgetting): Promise<string | u
   // What it has set aside is exempt, too, until somebody has said that it is not wanted.
   const letters = node.disk.all("SELECT dead_id AS id FROM _dead_letter_info WHERE code = 'below-floor'");
   for (const { id } of letters) void node.process.letters?.discard(Number(id));
+  const pair: Pair = { node: node.process, url, peer };
   const known = forgottenOn(node, peer);
   const zombie = known[random.below(Math.max(1, known.length))];
-  if (!zombie || !bringBack(peer, zombie)) return undefined;
+  if (!zombie || !bringBack(peer, zombie)) return undeliveredDeleted(world, pair);
   world.trace(`${peer.name} has ${zombie.id} again, which ${node.name} has forgotten, and is compared with`);
+  if (!(await compare(world, pair))) return `${node.name} comes to no end with ${peer.name}`;
+  const has = [node, peer].find(({ disk }) => disk.all('SELECT 1 FROM items WHERE id = ?', zombie.id).length > 0);
+  if (has && !(has === peer && isLeftToAPerson(world, peer, zombie.id))) {
+    return `${has.name}: ${zombie.id} was deleted, and forgotten on ${node.name}, and is back`;
+  }
+  return undeliveredDeleted(world, pair);
+}
+
+/** The peer has heard somebody for whom the node does not wait, and so may have it from there: it is kept, as a letter. */
+function isLeftToAPerson({ node, machines }: Forgetting, peer: Machine, id: string): boolean {
+  const isKnown = (name: unknown): boolean =>
+    machines.some((one) => one.name === name && (one === node || one === peer || node.configured.includes(one.url)));
+  const kept =
+    'SELECT 1 FROM _dead_letter AS d JOIN _dead_letter_info AS i USING (dead_id) ' +
+    "WHERE i.code = 'below-floor' AND d.row_id = ?";
+  return node.disk.all(kept, id).length > 0 && peer.disk.all('SELECT id FROM _nodes').some((one) => !isKnown(one.id));
+}
+
+interface Pair {
+  node: Process;
+  peer: Machine;
+  /** Of the peer. */
+  url: string;
+}
+
+/** False where it comes to no end. */
+async function compare({ until }: Forgetting, { node, url }: Pair): Promise<boolean> {
   let over = false;
   const end = (): void => {
     over = true;
   };
-  void node.process.verify(url).then(end, end);
-  if (!(await world.until(() => over))) return `${node.name} comes to no end with ${peer.name}`;
-  const has = [node, peer].find(({ disk }) => disk.all('SELECT 1 FROM items WHERE id = ?', zombie.id).length > 0);
-  return has && `${has.name}: ${zombie.id} was deleted, and forgotten on ${node.name}, and is back`;
+  void node.verify(url).then(end, end);
+  return until(() => over);
+}
+
+/** A row of the peer's that is as old as what the node has forgotten, and has not been told to it yet, is nobody's to delete. */
+async function undeliveredDeleted(world: Forgetting, pair: Pair): Promise<string | undefined> {
+  const { node, peer } = { node: world.node, peer: pair.peer };
+  const [floor] = node.disk.all("SELECT value FROM _meta WHERE key = 'floor:items'");
+  const [own] = peer.disk.all("SELECT value FROM _meta WHERE key = 'floor:items'");
+  if (!floor || own || !peer.process || !node.process) return undefined;
+  await (peer.process.roster as Peers).pause(node.url);
+  peer.process.handle.prepare('INSERT INTO items (id, updated_at) VALUES (?, ?)').run('late', Number(floor.value));
+  world.trace(`${peer.name} has a row that ${node.name} was not told of, and is compared with`);
+  if (!(await compare(world, pair))) return `${node.name} comes to no end with ${peer.name}`;
+  const isThere = peer.disk.all("SELECT 1 FROM items WHERE id = 'late'").length > 0;
+  return isThere ? undefined : `${peer.name}: a row that ${node.name} was never told of was deleted for it`;
 }
 
 interface Zombie {

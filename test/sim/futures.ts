@@ -7,11 +7,11 @@
  */
 import { Checks, differenceOf } from './checks.ts';
 import type { Machine, Surroundings } from './machine.ts';
-import type { Plan } from './plan.ts';
+import { lengthen, type Plan } from './plan.ts';
 import { logUniform, type Random, stream } from './random.ts';
 import { rowsOn } from './rows.ts';
 
-const DAY_MS = 86_400_000;
+export const DAY_MS = 86_400_000;
 
 /** What such a schedule has beside: the network, crashes and power cuts. The rest asks questions of its own. */
 const ALLOWED = new Set([
@@ -44,13 +44,11 @@ export function planFutures(plan: Plan): void {
   for (const fault of Object.keys(plan.faults)) {
     if (!ALLOWED.has(fault) || random.chance(0.5)) delete plan.faults[fault as keyof Plan['faults']];
   }
-  plan.troubleMs += 2_000;
-  plan.writes += 12;
+  lengthen(plan, { ms: 2_000, writes: 12 });
 }
 
 /** How often it is looked whether the writer that is to go has nothing left to send. */
 const LOOK_MS = 50;
-const BETWEEN_MS = 2_000;
 
 export class Futures {
   readonly #world: Surroundings;
@@ -98,8 +96,9 @@ export class Futures {
   healed(): void {
     this.#healed = true;
     this.#join();
-    const { timeline } = this.#world;
+    const { timeline, plan } = this.#world;
     for (const machine of this.#machines) machine.offsetMs = 0;
+    const between = plan.scale * 2_000;
     const rounds = 2;
     const days = Math.max(450, Math.ceil(this.#furthestMs / DAY_MS / rounds) + 2);
     const pass = (round: number): void => {
@@ -108,14 +107,14 @@ export class Futures {
         return;
       }
       for (const machine of this.#machines) {
-        timeline.in(this.#random.next() * BETWEEN_MS, () => {
+        timeline.in(this.#random.next() * between, () => {
           machine.offsetMs += days * DAY_MS;
           this.#world.trace(`${machine.name}: ${days} days pass`);
         });
       }
-      timeline.in(2 * BETWEEN_MS, () => pass(round + 1));
+      timeline.in(2 * between, () => pass(round + 1));
     };
-    timeline.in(BETWEEN_MS, () => pass(0));
+    timeline.in(between, () => pass(0));
   }
 
   /** Every clock has passed what anybody has written. */
@@ -131,7 +130,7 @@ export class Futures {
     machine.offsetMs += by;
     this.#furthestMs = Math.max(this.#furthestMs, machine.offsetMs);
     this.#world.trace(`${machine.name}'s clock is wrong by ${Math.round(by / DAY_MS)} days`);
-    this.#world.timeline.in(logUniform(random, 100, 1_500), () => {
+    this.#world.timeline.in(this.#world.plan.scale * logUniform(random, 100, 1_500), () => {
       // When the trouble is over, all clocks are right.
       if (this.#healed) return;
       machine.offsetMs -= by;

@@ -5,17 +5,18 @@
  * nothing is less than what some disk held when the trouble was over: what one has reaches all.
  */
 import type { WireRow } from '../support/model.ts';
-import type { Write } from './application.ts';
+import { TIE, type Write } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
 import { tablesOf } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { NEW_COLUMN, tableNamed } from './migration.ts';
-import { describe, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
-import type { Plan } from './plan.ts';
+import { describe, idIn, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
+import { lengthen, type Plan } from './plan.ts';
 import { logUniform, type Random, stream } from './random.ts';
+import { relapse } from './relapse.ts';
 import { columnsOf, exactRowsOn, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
 
-const LIVES = ['restore', 'restore', 'restore', 'wipe', 'wipe', 'clone', 'swap', 'swap', 'move'] as const;
+const LIVES = ['restore', 'restore', 'relapse', 'relapse', 'wipe', 'wipe', 'clone', 'swap', 'swap', 'move'] as const;
 type Life = (typeof LIVES)[number];
 
 /** What a schedule of lives has beside: the network, crashes and power cuts. The rest asks questions of its own. */
@@ -48,8 +49,7 @@ export function planLives(plan: Plan): void {
   for (const fault of Object.keys(plan.faults)) {
     if (!ALLOWED.has(fault)) delete plan.faults[fault as keyof Plan['faults']];
   }
-  plan.troubleMs += 2_500;
-  plan.writes += 10;
+  lengthen(plan, { ms: 2_500, writes: 10 });
 }
 
 /** When the trouble is over and nothing of it is under way, the clocks go on, so that everybody asks how the others are. */
@@ -61,6 +61,8 @@ const DRAINED_MS = 20_000;
 export class Lives {
   readonly #world: Surroundings;
   readonly #machines: Machine[];
+  /** The application writes something there. */
+  readonly #write: (node: Machine) => void;
   readonly #random: Random;
   readonly #backups = new Map<Machine, Uint8Array[]>();
   readonly #pristine = new Map<Machine, Uint8Array>();
@@ -73,9 +75,10 @@ export class Lives {
   /** What some disk held when the trouble was over. */
   readonly union = new Versions();
 
-  constructor(world: Surroundings, machines: Machine[]) {
+  constructor(world: Surroundings, machines: Machine[], write: (node: Machine) => void) {
     this.#world = world;
     this.#machines = machines;
+    this.#write = write;
     this.#random = stream(world.plan.seed, 'life');
     this.#mostly = this.#random.chance(0.5) ? this.#random.pick(LIVES) : undefined;
   }
@@ -157,10 +160,19 @@ export class Lives {
       if (backup) machine.pasts += 1;
       this.#putBack(machine, backup, 'an old backup');
     }
-    if (what === 'wipe') this.#putBack(machine, this.#pristine.get(machine), 'an empty disk');
+    if (what === 'relapse') this.#relapse();
+    if (what === 'wipe') {
+      // Whoever sets it up again may well give it another name.
+      if (machine.kind === 'node' && random.chance(0.4)) machine.id = `${machine.id}x`;
+      this.#putBack(machine, this.#pristine.get(machine), 'an empty disk');
+    }
     if (what === 'clone') this.#clone();
     if (what === 'swap') this.#swap();
     if (what === 'move') this.#move();
+  }
+
+  #lasting(low: number, high: number): number {
+    return this.#world.plan.scale * logUniform(this.#random, low, high);
   }
 
   #backUp(machine: Machine): void {
@@ -175,15 +187,26 @@ export class Lives {
     this.#world.trace(`${machine.name} comes back with ${what}`);
     machine.crash();
     machine.putBack(image);
-    this.#world.timeline.in(logUniform(this.#random, 10, 800), () => machine.start());
+    this.#world.timeline.in(this.#lasting(10, 800), () => machine.start());
     // Whoever is being given everything may well lose it again, in the middle of that.
     const pristine = this.#pristine.get(machine);
     if (!this.#random.chance(0.3)) return;
-    const at = this.#world.timeline.now + logUniform(this.#random, 50, 2_000);
+    const at = this.#world.timeline.now + this.#lasting(50, 2_000);
     if (at >= this.#world.plan.troubleMs) return;
     this.#world.timeline.in(at - this.#world.timeline.now, () =>
       this.#putBack(machine, pristine, 'an empty disk once more'),
     );
+  }
+
+  #relapse(): void {
+    const node = this.#random.pick(this.#nodes.filter((one) => this.runs(one)));
+    const others = this.#machines.filter((machine) => machine !== node && node.peers.includes(machine.url));
+    if (others.length === 0) return;
+    const putBack = (image: Uint8Array): void => {
+      node.pasts += 1;
+      this.#putBack(node, image, 'what it had a moment ago');
+    };
+    relapse({ world: this.#world, random: this.#random, node, others, write: this.#write, putBack });
   }
 
   /** Of a node that goes on running; under its id, or one of its own. */
@@ -208,7 +231,7 @@ export class Lives {
     const links = others.flatMap(({ name }) => [`${a.name} ${name}`, `${name} ${a.name}`]);
     const { network, timeline } = this.#world;
     for (const link of links) network.cut.add(link);
-    timeline.in(logUniform(this.#random, 100, 1_000), () => {
+    timeline.in(this.#lasting(100, 1_000), () => {
       for (const link of links) network.cut.delete(link);
       if (network.troubled) this.#exchange(a, b);
     });
@@ -224,7 +247,7 @@ export class Lives {
     }
     this.#world.network.move(a, urlOfB);
     this.#world.network.move(b, urlOfA);
-    for (const machine of [a, b]) this.#world.timeline.in(logUniform(this.#random, 10, 500), () => machine.start());
+    for (const machine of [a, b]) this.#world.timeline.in(this.#lasting(10, 500), () => machine.start());
   }
 
   /** A node is somewhere else, and the others are told. */
@@ -238,7 +261,7 @@ export class Lives {
       if (!machine.peers.includes(before)) continue;
       machine.peers = machine.peers.map((url) => (url === before ? node.url : url));
       machine.crash();
-      if (this.runs(machine)) this.#world.timeline.in(logUniform(this.#random, 10, 500), () => machine.start());
+      if (this.runs(machine)) this.#world.timeline.in(this.#lasting(10, 500), () => machine.start());
     }
   }
 }
@@ -254,10 +277,34 @@ export class LifeChecks extends Checks {
     if (machine.pasts < 0) this.fail(`${machine.name} takes another identity, and has no reason to`);
   }
 
+  /** All have written one row at one time, some of them without a column that others have. */
+  hasTie = false;
+
+  /**
+   * Where the writer of the winner loses its disk, a node without the column may be the only one that knows its value, as a
+   * letter: when it has the column, the others learn of it by the next comparison.
+   */
+  override isLooseStill(machines: Machine[]): boolean {
+    const nodes = machines.filter(({ kind, ready }) => kind === 'node' && ready);
+    return this.hasTie && new Set(nodes.map(({ disk }) => describe(versionOn(disk, 'items', TIE)))).size > 1;
+  }
+
   override beforeWrite(): void {}
   override notAdvanced(): void {}
-  override captured(): void {}
-  override afterEvent(): void {}
+
+  override captured(machine: Machine): void {
+    this.passOver(machine);
+  }
+
+  /** What putting triggers back may write is told from what was there before that. */
+  override afterEvent(machines: Machine[]): void {
+    for (const machine of machines) {
+      if (!machine.touched || machine.kind === 'hub' || !machine.ready || machine.disk.inTransaction) continue;
+      machine.touched = false;
+      this.passOver(machine);
+    }
+  }
+
   override nothingWritten(
     machine: Machine,
     before: Map<Key, ReturnType<typeof rowsOn> extends Map<Key, infer R> ? R : never>,
@@ -297,8 +344,4 @@ export class LifeChecks extends Checks {
 function wholeOf({ disk }: Machine, row: WireRow): WireRow {
   const isNew = tableOfRow(row) === 'items' && columnsOf(disk, 'items').includes(NEW_COLUMN);
   return isNew ? { [NEW_COLUMN]: null, ...row } : row;
-}
-
-function idIn(key: Key): string {
-  return key.slice(key.indexOf('/') + 1);
 }

@@ -2,6 +2,7 @@
  * A machine: a disk, a clock that may be wrong, and the process that runs on it, a node or a hub. The process is real
  * Rowcast; all it has of the world are a database handle, a clock and a fetch, and each of them can fail it.
  */
+import type { AuthOptions } from '../../src/auth/index.ts';
 import type { Clock } from '../../src/clock.ts';
 import type { Outgoing } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
@@ -12,11 +13,13 @@ import type { Database, Statement } from '../../src/sqlite/connection.ts';
 import { ROWCAST_HEADER } from '../../src/wire/protocol.ts';
 import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
+import { TURNED_AWAY } from './keys.ts';
+import { Looks } from './looks.ts';
 import { isMigrated, tableOn } from './migration.ts';
-import { covers } from './mixed.ts';
+import { covers, versionOnMachine } from './mixed.ts';
 import type { Network } from './network.ts';
-import { type Key, keyOf, saidPlainly, type Version, Versions } from './oracle.ts';
-import { isMixed, type Plan } from './plan.ts';
+import { compareOnHub, idIn, type Key, keyOf, saidPlainly, tableIn, type Version, Versions } from './oracle.ts';
+import { commitsFailUntil, isMixed, type Plan } from './plan.ts';
 import { type Random, stream } from './random.ts';
 import { isCaptured, rowsOf, versionOn, versionOnHub } from './rows.ts';
 import type { Timeline } from './timeline.ts';
@@ -46,8 +49,15 @@ interface Fuse {
   burn(): void;
 }
 
+/** A write of the application's that a power cut may take back. */
+interface Unflushed {
+  key: Key;
+  version: Version;
+  lost: boolean;
+}
+
 /** The moment at which time begins. */
-const EPOCH = 1_700_000_000_000;
+export const EPOCH = 1_700_000_000_000;
 
 export class Machine {
   readonly name: string;
@@ -59,6 +69,8 @@ export class Machine {
   /** URLs of its peers, or of its edges. */
   peers: string[] = [];
   process: Process | undefined;
+  /** Its keys, where it has any. */
+  auth: AuthOptions | undefined;
   /** The peers of another process that is attached to the same file; undefined where there is none. */
   secondPeers: string[] | undefined;
   second: Process | undefined;
@@ -88,8 +100,10 @@ export class Machine {
   ready = false;
   /** How often it may find that it is not what it was: put back from a backup, copied, or a copy. */
   pasts = 0;
-  offsetMs = 0;
-  #durableVersions = new Versions();
+  /** When its loops look at the database. */
+  readonly looks: Looks;
+  #offsetMs = 0;
+  #durableVersions: Versions;
   readonly #world: Surroundings;
   /** Not all have the same columns: then it is not enough to know the latest version of a row. */
   readonly #mixed: boolean;
@@ -105,13 +119,16 @@ export class Machine {
     this.disk = disk;
     this.#world = world;
     this.#mixed = isMixed(world.plan);
-    this.versions = new Versions(undefined, this.#mixed);
+    this.versions = this.#nothing(this.#mixed);
+    this.#durableVersions = this.#nothing(false);
     this.#random = stream(world.plan.seed, 'machine', name);
     this.#commits = stream(world.plan.seed, 'commits', name);
+    this.looks = new Looks(world.timeline, world.plan.batchMs);
     const { skew } = world.plan.faults;
     if (skew !== undefined) this.offsetMs = Math.round((this.#random.next() * 2 - 1) * skew);
     if (world.plan.faults['power-cut'] !== undefined) disk.keepImages();
     disk.onCommit = () => {
+      this.looks.touch();
       if (!disk.migrated) this.noteSchema();
       this.#lookForTriggers();
       if (this.commitsItself) this.#noteReceived();
@@ -122,6 +139,10 @@ export class Machine {
     };
   }
 
+  #nothing(keepsHistory: boolean): Versions {
+    return new Versions(undefined, keepsHistory, this.kind === 'hub' ? compareOnHub : undefined);
+  }
+
   /** The changes of the request that it is working on. */
   receiving: WireChange[] = [];
   /** The changes that it was sent for the asking. */
@@ -129,7 +150,7 @@ export class Machine {
   /** It is its own process that commits, and not another one. */
   commitsItself = false;
   /** What the application has committed and a power cut may still take back. */
-  notDurable: { lost: boolean }[] = [];
+  notDurable: Unflushed[] = [];
 
   /** The version of a row that a power cut at this moment would leave. Known only where power cuts are planned. */
   durableVersion(key: Key): Version | undefined {
@@ -183,6 +204,16 @@ export class Machine {
     }
   }
 
+  /** How far its clock is ahead. */
+  get offsetMs(): number {
+    return this.#offsetMs;
+  }
+
+  set offsetMs(ms: number) {
+    this.#offsetMs = ms;
+    this.looks.touch();
+  }
+
   /** By the machine's own clock. */
   now(): number {
     const { coarse } = this.#world.plan.faults;
@@ -196,7 +227,7 @@ export class Machine {
    */
   isCommitFailing(): boolean {
     const { plan, timeline } = this.#world;
-    const rate = timeline.now < plan.troubleMs + 2_000 ? plan.faults.commit : undefined;
+    const rate = timeline.now < commitsFailUntil(plan) ? plan.faults.commit : undefined;
     return rate !== undefined && this.#commits.next() < rate;
   }
 
@@ -286,12 +317,17 @@ export class Machine {
     this.ready = this.disk.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
     this.noteSchema();
     this.versions = new Versions(this.#durableVersions);
-    for (const table of [...this.unseen.keys()]) {
-      if (isCaptured(this.disk, table)) this.unseen.delete(table);
-      else this.noteUnseen(table);
-    }
-    for (const write of this.notDurable) write.lost = true;
+    for (const table of [...this.unseen.keys()]) this.#noteTriggers(table);
+    for (const write of this.notDurable) this.#noteLost(write);
     this.notDurable = [];
+  }
+
+  /** A write may have reached the disk before anybody could say that it has: a migration flushes its own. */
+  #noteLost(write: Unflushed): void {
+    const { key, version } = write;
+    const has = this.ready ? versionOnMachine(this, tableIn(key), idIn(key)) : undefined;
+    write.lost = !covers(this, key, has, version);
+    if (!write.lost) this.versions.merge(key, version);
   }
 
   /** Another image is on its disk, while nothing runs. */
@@ -300,8 +336,18 @@ export class Machine {
     this.noteSchema();
     const table = this.kind === 'hub' ? '_hub_rows' : '_meta';
     this.ready = this.disk.all('SELECT 1 FROM sqlite_schema WHERE name = ?', table).length > 0;
-    this.versions = new Versions(undefined, this.#mixed);
+    this.versions = this.#nothing(this.#mixed);
+    this.#durableVersions = this.#nothing(false);
     this.notDurable = [];
+    this.touched = true;
+    if (!this.ready) this.unseen.clear();
+    else if (this.kind === 'node') for (const table of tablesOf(this.disk.kind)) this.#noteTriggers(table);
+  }
+
+  /** Another image has come: are the writes to this table captured? */
+  #noteTriggers(table: TableName): void {
+    if (isCaptured(this.disk, table)) this.unseen.delete(table);
+    else this.noteUnseen(table);
   }
 
   /** Ends in an orderly way, and starts again with what is then its configuration. */
@@ -348,6 +394,7 @@ export class Process {
       batchMs: plan.batchMs,
       batchSize: plan.batchSize,
       requestTimeoutMs: plan.requestTimeoutMs,
+      ...(this.machine.auth && { auth: this.machine.auth }),
       // Where months pass, a comparison by itself would put right whatever was forgotten.
       ...(plan.futures && { verify: false as const }),
     };
@@ -387,6 +434,13 @@ export class Process {
     } catch {
       return undefined;
     }
+  }
+
+  /** False where there is nobody who could be told. */
+  configure(settings: { auth: AuthOptions }): boolean {
+    if (this.dead || !this.#replica) return false;
+    this.#replica.configure(settings);
+    return true;
   }
 
   get letters(): Manager['deadLetters'] | Hub['deadLetters'] | undefined {
@@ -431,6 +485,7 @@ export class Process {
     headers: Record<string, string>,
   ): Promise<Outgoing & { committed: boolean }> {
     const { disk } = this.machine;
+    this.machine.looks.touch();
     await this.#beginning?.catch(() => {});
     if (!this.#replica) return { status: 503, headers: {}, body: '', committed: false };
     const before = disk.commits;
@@ -443,18 +498,20 @@ export class Process {
         method: body ? 'POST' : 'GET',
         path,
         header: (name) => headers[name],
-        read: () => Promise.resolve(body ?? new Uint8Array()),
+        read: (_, tap) => {
+          if (body) tap?.(body);
+          return Promise.resolve(body ?? new Uint8Array());
+        },
         hold: () => true,
       },
     );
     this.machine.receiving = [];
     // What it has acknowledged it must have, whatever can be seen.
     if (outgoing.status === 200) for (const change of given) this.machine.versions.mergeChange(change);
-    return { ...outgoing, committed: disk.commits > before };
+    return { ...outgoing, committed: disk.commits > before && !TURNED_AWAY.has(outgoing.status) };
   }
 
   #clock(): Clock {
-    const { timeline } = this.#world;
     return {
       now: () => this.machine.now(),
       sleep: (ms, signal) => {
@@ -465,12 +522,16 @@ export class Process {
             signal?.removeEventListener('abort', done);
             if (!this.dead) resolve();
           };
-          const planned = timeline.in(ms, done);
+          const planned = this.machine.looks.in(ms, done);
           signal?.addEventListener('abort', done, { once: true });
         });
       },
     };
   }
+}
+
+function mayWrite(sql: string): boolean {
+  return sql.startsWith('COMMIT') || sql.startsWith('INSERT') || sql.startsWith('DELETE');
 }
 
 const LETS_GO = 'DROP TABLE IF EXISTS temp._rowcast_stage';
@@ -491,15 +552,17 @@ export class Handle implements Database {
   exec(sql: string): void {
     // The last thing that a process does. Where there is another one on the connection, that has to notice.
     const isLast = sql === LETS_GO && !this.#process.machine.secondPeers;
-    this.#use(sql, () => (isLast ? this.#disk.emptyTemporary() : this.#disk.exec(sql)));
+    const call = isLast ? this.#disk.emptyTemporary : this.#disk.exec;
+    this.#use(call as (...params: unknown[]) => void, this.#disk, [sql], mayWrite(sql), sql);
   }
 
   prepare(sql: string): Statement {
     const statement = this.#disk.prepare(sql);
+    const writes = mayWrite(sql);
     return {
-      run: (...params) => this.#use(sql, () => statement.run(...params)),
-      get: (...params) => this.#use(sql, () => statement.get(...params)),
-      all: (...params) => this.#use(sql, () => statement.all(...params)) as unknown[],
+      run: (...params) => this.#use(statement.run, statement, params, writes),
+      get: (...params) => this.#use(statement.get, statement, params, writes),
+      all: (...params) => this.#use(statement.all, statement, params, writes),
     };
   }
 
@@ -511,22 +574,23 @@ export class Handle implements Database {
     return this.#disk.inTransaction;
   }
 
-  #use<T>(sql: string, call: () => T): T {
+  /** Makes a call to the database, unless this process is dead, or dies now or then. */
+  #use<T>(call: (...params: unknown[]) => T, of: unknown, params: unknown[], writes: boolean, executed = ''): T {
     if (this.#process.dead) throw new ProcessGone();
     const { machine } = this.#process;
     const fuse = this.fuse;
     if (fuse) fuse.calls -= 1;
     if (fuse?.calls === 0 && !fuse.after) this.#burn(fuse);
-    if (sql === 'BEGIN IMMEDIATE') this.#others(machine);
-    if (sql === 'COMMIT' && machine.isCommitFailing()) {
+    if (executed === 'BEGIN IMMEDIATE') this.#others(machine);
+    if (executed === 'COMMIT' && machine.isCommitFailing()) {
       this.#disk.exec('ROLLBACK');
       throw Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
     }
-    if (sql.startsWith('COMMIT') || sql.startsWith('INSERT') || sql.startsWith('DELETE')) machine.touched = true;
+    if (writes) machine.touched = true;
     machine.commitsItself = true;
     let result: T;
     try {
-      result = call();
+      result = Reflect.apply(call, of, params);
     } finally {
       machine.commitsItself = false;
     }

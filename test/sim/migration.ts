@@ -17,6 +17,7 @@ export const MIGRATIONS: [Migration, number][] = [
   ['alter', 6],
   ['rebuild', 2],
   ['add', 3],
+  ['fill', 3],
   ['rename', 3],
   ['alter-rename', 2],
   ['rename-table', 3],

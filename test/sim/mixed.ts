@@ -7,7 +7,7 @@ import { versionOf, type WireRow } from '../support/model.ts';
 import type { TableName } from './disk.ts';
 import type { Machine } from './machine.ts';
 import { NEW_COLUMN, tableOn } from './migration.ts';
-import { canonical, compareWithin, describe, isAtLeast, type Key, tableIn, type Version } from './oracle.ts';
+import { canonical, compareWithin, describe, idIn, isAtLeast, type Key, tableIn, type Version } from './oracle.ts';
 import { rowsOn, versionOn, versionOnHub } from './rows.ts';
 
 /** The steps by which the version of a row may be above that of the write that it is: see `Retry`. */
@@ -25,6 +25,9 @@ export function covers(machine: Machine, key: Key, has: Version | undefined, ver
   if (machine.kind === 'hub') return compareWithin(has, version, Object.keys(version.row)) >= 0;
   const unknown = NEW_COLUMN in version.row && !(NEW_COLUMN in has.row);
   if (isAtLeast(has, version) && !unknown) return true;
+  // One that was told without the column, and stood without it: when it was decided once more, it had nothing in it.
+  const later = NEW_COLUMN in has.row && !(NEW_COLUMN in version.row);
+  if (later && compareWithin(has, version, Object.keys(has.row)) >= 0) return true;
   // It has lost here without the column, or was taken without it; when the column is there, it is decided once more.
   return NEW_COLUMN in version.row && lettersOf(machine, key).some((letter) => isAtLeast(letter, version));
 }
@@ -83,8 +86,4 @@ function isOf(has: Version, given: readonly Version[], machine: Machine, key: Ke
 
 function versionIn(row: WireRow): Version {
   return versionOf({ op: 'UPDATE', table: '', row, old_id: null });
-}
-
-function idIn(key: Key): string {
-  return key.slice(key.indexOf('/') + 1);
 }

@@ -1,6 +1,7 @@
 /** The network between the machines: it delivers late, twice, one way only, or not at all, and what comes back may be anything. */
 import type { Fetch, Get } from '../../src/send/transport.ts';
 import {
+  ACCEPT_HEADER,
   ANY_ORDER_HEADER,
   APPLY_MS_HEADER,
   FETCH_PATH,
@@ -9,6 +10,8 @@ import {
   SYNC_PATH,
 } from '../../src/wire/protocol.ts';
 import type { WireChange } from '../support/model.ts';
+import { batchIn } from '../support/tabular.ts';
+import { type Enemy, TURNED_AWAY } from './keys.ts';
 import type { Machine, Process } from './machine.ts';
 import { inOldNames } from './migration.ts';
 import type { Fault, Plan } from './plan.ts';
@@ -17,7 +20,7 @@ import type { Timeline } from './timeline.ts';
 
 type Answer = Awaited<ReturnType<Fetch>>;
 
-interface Request {
+export interface Request {
   from: Process;
   to: Machine;
   path: string;
@@ -26,6 +29,8 @@ interface Request {
   /** The changes it carries, as a gateway or an observer would read them. */
   batch: { batch_id: number; changes: WireChange[] };
   random: Random;
+  /** Nobody waits for the answer any more. */
+  givenUp(): boolean;
 }
 
 interface Sent {
@@ -38,9 +43,21 @@ export interface NetworkOptions {
   plan: Plan;
   timeline: Timeline;
   trace(line: string): void;
+  /** Somebody on every way. */
+  enemy?: Enemy | undefined;
   /** A batch was committed by the machine that received it. */
-  onCommitted(machine: Machine, request: { body: Uint8Array; changes: WireChange[]; from: string }): void;
+  onCommitted(machine: Machine, request: Committed): void;
 }
+
+export interface Committed {
+  body: Uint8Array;
+  changes: WireChange[];
+  /** Nobody waits for its answer any more. */
+  givenUp: boolean;
+}
+
+/** How an answer says that the tabular form is read. */
+const TABULAR = '; reads=tabular';
 
 /** The name of the row that a schedule's gateways refuse, where they do. */
 export const POISON = 'poison';
@@ -48,6 +65,8 @@ export const POISON = 'poison';
 export class Network {
   /** While it is false, nothing goes wrong. */
   troubled = true;
+  /** Though nothing else goes wrong, the enemy is there. */
+  watched = false;
   /** Answers by which a peer has refused a batch, by `<from> <to>`; nothing else may lead to a dead letter. */
   readonly refusals = new Map<string, number>();
   /** `<from> <to>`: nothing gets through in this direction. */
@@ -101,20 +120,24 @@ export class Network {
     this.#counts.set(link, count);
     const random = stream(this.#o.plan.seed, 'request', link, count);
     const isBatch = body !== undefined && path === SYNC_PATH;
-    const batch = isBatch ? JSON.parse(new TextDecoder().decode(body)) : { batch_id: 0, changes: [] };
+    const batch: Request['batch'] = isBatch ? (batchIn(body) as Request['batch']) : { batch_id: 0, changes: [] };
     batch.changes = batch.changes.map(inOldNames);
     const { [ROWCAST_HEADER]: _, ...plain } = headers;
-    const request: Request = { from, to, path, body, headers: this.#o.plan.plain ? plain : headers, batch, random };
+    const givenUp = (): boolean => from.dead || signal.aborted;
+    const told = this.#o.plan.plain ? plain : headers;
+    const request: Request = { from, to, path, body, headers: told, batch, random, givenUp };
     return new Promise((resolve, reject) => {
       const back = (answer: Answer | Error | undefined): void => {
-        if (from.dead || signal.aborted || !answer) return;
+        if (givenUp() || !answer) return;
+        from.machine.looks.touch();
         if (answer instanceof Error) reject(answer);
         else resolve(answer);
       };
       signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
       this.#later(this.#latency(random), () => this.#arrive(request, link, back));
       if (this.#happens('duplicate', random)) {
-        this.#later(this.#latency(random) * 3, () => this.#arrive(request, link, () => {}));
+        const again = { ...request, givenUp: () => true };
+        this.#later(this.#latency(random) * 3, () => this.#arrive(again, link, () => {}));
       }
     });
   }
@@ -141,7 +164,28 @@ export class Network {
     if (this.cut.has(link)) answer('cut off', broken(random));
     else if (this.#happens('drop', random)) answer('dropped', broken(random));
     else if (this.#happens('hang', random)) answer('hangs', undefined);
-    else this.#arriveWhole(request, link, instead(), answer);
+    else this.#meet(request, link, instead(), answer);
+  }
+
+  /** It passes by the enemy, where there is one. */
+  #meet(
+    request: Request,
+    link: string,
+    instead: Answer | undefined,
+    answer: (what: string, given: Answer | Error | undefined) => void,
+  ): void {
+    const isMet = (this.troubled || this.watched) && !instead;
+    const met = isMet ? this.#o.enemy?.meet(request, link) : undefined;
+    if (!met) {
+      this.#arriveWhole(request, link, instead, answer);
+      return;
+    }
+    const { also } = met;
+    if (also?.to.process) void this.#deliver(also, also.to.process, link, () => {});
+    this.#arriveWhole(met.request ?? request, link, met.instead, (what, given) => {
+      const said = given && !(given instanceof Error) ? (met.answer?.(given) ?? given) : given;
+      answer(`${what}, ${met.trick}`, said);
+    });
   }
 
   #arriveWhole(
@@ -165,7 +209,7 @@ export class Network {
     const { from, to, body, headers, path, batch, random } = request;
     const reply = await process.answer(path, body, batch.changes, headers);
     if (body && reply.committed && path === SYNC_PATH)
-      this.#o.onCommitted(to, { body, changes: batch.changes, from: from.machine.name });
+      this.#o.onCommitted(to, { body, changes: batch.changes, givenUp: request.givenUp() });
     // What it has asked for it applies as what it is sent.
     if (path === FETCH_PATH && reply.status === 200)
       from.machine.fetched.push(...JSON.parse(reply.body).changes.map(inOldNames));
@@ -176,16 +220,30 @@ export class Network {
     else if (lost) answer(`${reply.status}, answer lost`, broken(random));
     else if (torn) answer(`${reply.status}, answer torn`, { status: reply.status, text: tornText });
     else {
-      const refused = reply.status >= 400 && reply.status < 500 && reply.status !== 413;
-      if (refused && !emptied && path === SYNC_PATH) this.#refused(link);
+      const { plan, enemy } = this.#o;
+      const isAboutChanges = reply.status !== 413 && !TURNED_AWAY.has(reply.status);
+      const refused = reply.status >= 400 && reply.status < 500 && isAboutChanges;
+      if (refused && !emptied && path === SYNC_PATH) this.#note(link);
       // Not all of them: compressed bodies would be made by other threads, in no order that a seed decides.
       const told = (name: string): boolean =>
-        !this.#o.plan.plain &&
-        (name === APPLY_MS_HEADER || name === ROWCAST_HEADER || (name === ANY_ORDER_HEADER && this.#o.plan.pairs));
-      const get = (name: string): string | null => (told(name) ? (reply.headers[name] ?? null) : null);
+        !plan.plain &&
+        (plan.keys === 'none'
+          ? name === APPLY_MS_HEADER || name === ROWCAST_HEADER || (name === ANY_ORDER_HEADER && plan.pairs)
+          : name !== ACCEPT_HEADER);
+      const get = (name: string): string | null => {
+        const said = told(name) ? (reply.headers[name] ?? null) : null;
+        return name === ROWCAST_HEADER && !this.#readsTabular(to) ? (said?.replace(TABULAR, '') ?? null) : said;
+      };
       const whole = { ...text(reply.status, reply.body), headers: { get } };
+      enemy?.sees(link, path, whole);
       answer(`${reply.status}${emptied ? ', emptied' : ''}`, emptied ? text(200, '') : whole);
     }
+  }
+
+  /** Some machines are of a build that reads the plain form alone; who signs what it says is not one of them. */
+  #readsTabular({ name }: Machine): boolean {
+    const { seed, keys } = this.#o.plan;
+    return keys !== 'none' || stream(seed, 'tabular', name).chance(0.7);
   }
 
   /** What stands between the machines and answers in their place, without having passed anything on. */
@@ -208,7 +266,12 @@ export class Network {
     return undefined;
   }
 
+  /** What answers in a peer's place refuses; with keys that is nobody's word. */
   #refused(link: string): void {
+    if (this.#o.plan.keys !== 'enemy') this.#note(link);
+  }
+
+  #note(link: string): void {
     this.refusals.set(link, (this.refusals.get(link) ?? 0) + 1);
   }
 

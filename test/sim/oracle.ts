@@ -20,13 +20,19 @@ export function tableIn(key: Key): TableName {
   return key.slice(0, key.indexOf('/')) as TableName;
 }
 
+export function idIn(key: Key): string {
+  return key.slice(key.indexOf('/') + 1);
+}
+
 /** The versions that one machine has, or all of them together. */
 export class Versions {
   readonly #byKey: Map<Key, Version>;
   /** All that were ever merged, where that is asked for; lists are replaced and never changed, so a copy costs little. */
   readonly #history: Map<Key, readonly Version[]> | undefined;
+  readonly #order: Order;
 
-  constructor(from?: Versions, keepsHistory = false) {
+  constructor(from?: Versions, keepsHistory = false, order: Order = compare) {
+    this.#order = from ? from.#order : order;
     this.#byKey = new Map(from ? from.#byKey : []);
     const kept = from ? from.#history : undefined;
     if (kept || keepsHistory) this.#history = new Map(kept ?? []);
@@ -47,7 +53,8 @@ export class Versions {
 
   merge(key: Key, version: Version): void {
     const known = this.#byKey.get(key);
-    if (!known || compare(version, known) > 0) this.#byKey.set(key, version);
+    const order = known ? this.#order(version, known) : 1;
+    if (order > 0 || (order === 0 && known && saysMore(version, known))) this.#byKey.set(key, version);
     this.#history?.set(key, [...this.history(key), version]);
   }
 
@@ -107,6 +114,14 @@ function clash(a: WireRow, b: WireRow): boolean {
   );
 }
 
+type Order = (a: Version, b: Version) => number;
+
+/** A hub has no schema: it compares by what the arriving one speaks of; what it was never told of counts as nothing. */
+export function compareOnHub(arriving: Version, known: Version): number {
+  if (arriving.isDelete || known.isDelete) return compareVersions(arriving, known);
+  return compareWithin(arriving, known, Object.keys(arriving.row));
+}
+
 /** By the columns that both have: that is how nodes compare whose schemas differ. */
 function compare(a: Version, b: Version): number {
   const [keys, others] = [Object.keys(a.row), Object.keys(b.row)];
@@ -116,6 +131,11 @@ function compare(a: Version, b: Version): number {
     b,
     keys.filter((key) => others.includes(key)),
   );
+}
+
+/** The same in what both speak of, and in more: a node with the column has put it together with what it had. */
+function saysMore({ isDelete, row }: Version, than: Version): boolean {
+  return !isDelete && Object.keys(row).length > Object.keys(than.row).length;
 }
 
 /** By these columns alone; what one of them does not have counts as null. */

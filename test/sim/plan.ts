@@ -6,6 +6,7 @@
  */
 import { type Focus, focusOf, sharpen, themeOf, weighted } from './focus.ts';
 import { planFutures } from './futures.ts';
+import { type KeysPlan, planKeys } from './keys.ts';
 import { planLives } from './lives.ts';
 import { addsColumn, MIGRATIONS, type Migration } from './migration.ts';
 import { logUniform, type Random, stream } from './random.ts';
@@ -54,6 +55,8 @@ export interface Plan {
   focus: Focus;
   topology: Topology;
   nodes: number;
+  /** By how much less time everything takes that is drawn here, and by how much less is written: see `BRIEF`. */
+  scale: number;
   /** How long the application writes and things go wrong, in virtual milliseconds. */
   troubleMs: number;
   /** Transactions of the application, over all nodes. */
@@ -78,6 +81,8 @@ export interface Plan {
   lives: boolean;
   /** Clocks are wrong by months: see futures.ts. */
   futures: boolean;
+  /** Machines sign what they send and what they answer: see keys.ts. */
+  keys: KeysPlan;
   /** Absent where it does not happen. Probabilities per request or, for what befalls a machine, times per second. */
   faults: Partial<Record<Fault, number>>;
   /** What becomes of the nodes' schemas, where `schema` is among the faults. */
@@ -89,6 +94,11 @@ export function isMixed({ faults, migration }: Plan): boolean {
   return faults.schema !== undefined && addsColumn(migration);
 }
 
+/** Where commits fail, they do so for a while after the other trouble: most of what comes in comes then. */
+export function commitsFailUntil({ troubleMs, scale }: Plan): number {
+  return troubleMs + scale * 2_000;
+}
+
 /** What a replay takes away from a schedule. */
 export interface Reduction {
   without: Fault[];
@@ -97,6 +107,13 @@ export interface Reduction {
 }
 
 export const NOTHING_TAKEN: Reduction = { without: [], skip: [] };
+
+/**
+ * Most schedules are brief: what goes wrong shows after a few writes, if there are enough schedules, and many brief ones
+ * explore more than a few long ones. The others have what takes many writes, or time to settle.
+ */
+const BRIEF = 0.35;
+const LONG = 0.06;
 
 const TOPOLOGIES: [Topology, number][] = [
   ['pair', 6],
@@ -107,6 +124,10 @@ const TOPOLOGIES: [Topology, number][] = [
   ['leave', 1],
   ['return', 1],
 ];
+
+/** Nothing in Rowcast sleeps for just so long: by these the loops are known, see looks.ts. */
+const BATCH_MS = [83, 211, 503];
+const BRIEF_BATCH_MS = [31, 73, 177];
 
 /** How often the common faults are part of a schedule at all; the costly ones less. */
 const USUAL = 0.3;
@@ -132,18 +153,20 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   const topology = weighted(random, theme.topologies ?? TOPOLOGIES);
   const nodes = nodesOf(topology, random);
   const chance = (name: string, of: number): boolean => stream(seed, name).chance(of);
+  const scale = chance('long', LONG) ? 1 : BRIEF;
   const plan: Plan = {
     seed,
     focus,
     topology,
     nodes,
-    troubleMs: 250 + random.below(random.chance(0.1) ? 5_000 : 1_100),
-    writes: 3 + random.below(random.chance(0.05) ? 50 : 8),
+    scale,
+    troubleMs: scale * (250 + random.below(random.chance(0.1) ? 5_000 : 1_100)),
+    writes: 3 + Math.round(scale * random.below(random.chance(0.05) ? 50 : 14)),
     ids: 2 + random.below(4),
-    batchMs: random.pick([80, 200, 500]),
+    batchMs: random.pick(scale < 1 ? BRIEF_BATCH_MS : BATCH_MS),
     batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
-    requestTimeoutMs: random.pick([300, 1_000, 4_000]),
-    foreignKeys: random.chance(0.05),
+    requestTimeoutMs: Math.round(scale * random.pick([300, 1_000, 4_000])),
+    foreignKeys: random.chance(theme.foreignKeys),
     uniques: chance('uniques', theme.uniques),
     fresh: random.chance(0.01),
     pairs: chance('pairs', 0.7),
@@ -151,6 +174,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     verifies: chance('verifies', theme.verifies),
     lives: chance('lives', theme.lives),
     futures: false,
+    keys: 'none',
     faults: {},
     migration: weighted(stream(seed, 'migration'), MIGRATIONS),
   };
@@ -158,34 +182,50 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     const usual = RARE[fault] ?? USUAL;
     const likely = theme.faults[fault] ?? usual * theme.others * (fault in RARE && focus !== 'everything' ? 1 / 3 : 1);
     const on = random.next() < likely;
-    const rate = rateOf(fault, random);
+    const rate = rateOf(fault, random, scale);
     if (on && !taken.without.includes(fault)) plan.faults[fault] = rate;
   }
   keepApart(plan);
   if (plan.lives) planLives(plan);
   sharpen(plan);
   planFutures(plan);
+  planKeys(plan);
   giveTime(plan);
   return plan;
+}
+
+/** What a theme needs besides, in schedules of that length. */
+export function lengthen(plan: Plan, more: { ms?: number; writes?: number }): void {
+  plan.troubleMs += plan.scale * (more.ms ?? 0);
+  plan.writes += Math.round(plan.scale * (more.writes ?? 0));
+}
+
+/** Is a seed's schedule one of that theme? Those with keys are few, and are found by that name as well. */
+export function isAbout(seed: number, theme: string): boolean {
+  return theme === 'keys' ? planFor(seed).keys !== 'none' : focusOf(seed) === theme;
 }
 
 /** Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something. */
 function giveTime(plan: Plan): void {
   const { faults } = plan;
-  if (faults.poison !== undefined) plan.troubleMs += 4_000;
+  // By delays that are Rowcast's own, however brief the schedule is.
+  if (faults.poison !== undefined) plan.troubleMs += REFUSED_MS + plan.scale * 2_000;
   if (faults.empty !== undefined && stream(plan.seed, 'nothing but empty answers').chance(0.2)) {
     faults.empty = 0.95;
-    plan.troubleMs += 2_500;
+    plan.troubleMs += REFUSED_MS;
   }
-  if (faults['power-cut'] !== undefined) plan.writes += 8;
-  if (plan.foreignKeys) plan.writes += 20;
-  if (faults.schema !== undefined) plan.writes += 20;
-  if (plan.uniques) plan.writes += 8;
-  if (faults.bound !== undefined) {
-    plan.writes += 12;
-    plan.troubleMs += 1_500;
-  }
+  // What a hub is asked for again waits, and may be forgotten meanwhile.
+  const hasHub = plan.topology === 'star' || plan.topology === 'hubs';
+  if (faults.rebuild !== undefined && hasHub) faults.rebuild = Math.max(faults.rebuild, 5 / plan.scale);
+  if (faults['power-cut'] !== undefined) lengthen(plan, { writes: 8 });
+  if (plan.foreignKeys) lengthen(plan, { writes: 20 });
+  if (faults.schema !== undefined) lengthen(plan, { writes: 20 });
+  if (plan.uniques) lengthen(plan, { writes: 8 });
+  if (faults.bound !== undefined) lengthen(plan, { ms: 1_500, writes: 12 });
 }
+
+/** Five refusals, with the pauses between them. */
+const REFUSED_MS = 1_800;
 
 /** Takes away what would make a question of two that are asked on their own. */
 function keepApart(plan: Plan): void {
@@ -196,7 +236,8 @@ function keepApart(plan: Plan): void {
     const random = stream(plan.seed, 'ties');
     plan.plain = false;
     if (random.chance(0.6)) faults.coarse = 1_000;
-    plan.ids = 2;
+    // Of many rows some are not written again when two of one time have met.
+    plan.ids = random.pick([2, 2, 6]);
     plan.foreignKeys = false;
     delete faults.foreign;
   }
@@ -229,12 +270,13 @@ function nodesOf(topology: Topology, random: Random): number {
   return topology === 'star' ? random.pick([2, 2, 2, 3, 4]) : 3;
 }
 
-function rateOf(fault: Fault, random: Random): number {
+/** Of what befalls a machine there is as much in a brief schedule as in a long one. */
+function rateOf(fault: Fault, random: Random, scale: number): number {
   switch (fault) {
     case 'delay':
-      return logUniform(random, 10, 2_000);
+      return scale * logUniform(random, 10, 2_000);
     case 'power-cut':
-      return logUniform(random, 1, 8);
+      return logUniform(random, 1, 8) / scale;
     case 'crash':
     case 'partition':
     case 'locked':
@@ -245,13 +287,13 @@ function rateOf(fault: Fault, random: Random): number {
     case 'jump':
     case 'foreign':
     case 'two-attachments':
-      return logUniform(random, 0.1, 3);
+      return logUniform(random, 0.1, 3) / scale;
     case 'roster':
-      return logUniform(random, 0.5, 4);
+      return logUniform(random, 0.5, 4) / scale;
     case 'bound':
       return 1 + random.below(3);
     case 'rebuild':
-      return logUniform(random, 1, 6);
+      return logUniform(random, 1, 6) / scale;
     case 'skew':
       return logUniform(random, 10, 6 * 3_600_000);
     case 'coarse':

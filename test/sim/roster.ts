@@ -47,7 +47,7 @@ export function changeRoster(world: Surroundings, machine: Machine, random: Rand
   if (verb === 'reseed' && machine.kind === 'hub') return undo;
   world.trace(`${machine.name}: ${verb} ${url}`);
   attempt(machine, (roster) => roster[verb](url));
-  world.timeline.in(logUniform(random, 50, 3_000), undo);
+  world.timeline.in(world.plan.scale * logUniform(random, 50, 3_000), undo);
   return undo;
 }
 

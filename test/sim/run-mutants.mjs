@@ -1,6 +1,6 @@
 /**
- * `npm run sim:mutants`: switches on each planted bug in turn and counts the schedules until the simulation notices.
- * `-- --only <name>` for one of them, `-- --seeds 100` for another limit than 500.
+ * `npm run sim:mutants`: switches on each planted bug in turn, and looks for a schedule that notices.
+ * `-- --only <name>` for one of them, `-- --seeds 100` for another limit than 500 schedules, of its theme where it has one.
  *
  * caught-at.json says which seed noticed each of them. That one is run again before anything is searched: most of the
  * time a bug is still noticed there, and the search is hundreds of schedules long. `-- --search` begins at 1 for all.
@@ -9,7 +9,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { MUTANTS, NOT_NOTICED_YET } from './mutants.mjs';
+import { MUTANTS, NOTICED_BY_A_TEST } from './mutants.mjs';
 import { compile, startWorker } from './workers.mjs';
 
 // A wrong flag or a worker that has ended is a message, not a stack.
@@ -25,7 +25,7 @@ const caughtFile = new URL('./caught-at.json', import.meta.url);
 const caughtAt = JSON.parse(readFileSync(caughtFile, 'utf8'));
 const limit = Number(values.seeds ?? 500);
 const only = values.only?.split(',');
-const wanted = only ? [...MUTANTS, ...NOT_NOTICED_YET].filter(({ name }) => only.includes(name)) : MUTANTS;
+const wanted = only ? [...MUTANTS, ...NOTICED_BY_A_TEST].filter(({ name }) => only.includes(name)) : MUTANTS;
 if (wanted.length === 0) throw new Error(`--only must name one of ${MUTANTS.map(({ name }) => name).join(', ')}`);
 
 const built = compile('sim-mutants');
@@ -59,17 +59,15 @@ async function hunt({ name, focus, edits }) {
 /** Where it was noticed the last time. */
 async function again(worker, name) {
   const seed = caughtAt[name];
-  if (values.search || seed === undefined || seed > limit) return undefined;
+  if (values.search || seed === undefined) return undefined;
   const { failures } = await worker.ask({ kind: 'run', from: seed, to: seed + 1, stopAtFirst: true });
   return failures[0];
 }
 
-/** Among the schedules of its theme, where it has one, and then among all. */
+/** Among the schedules of its theme, where it has one, or else among all. */
 async function search(worker, name, focus) {
-  const all = { kind: 'run', from: 1, to: 1 + limit, stopAtFirst: true };
-  const themes = focus === undefined ? [undefined] : [focus, undefined];
-  let failure;
-  for (const theme of themes) failure ??= (await worker.ask({ ...all, focus: theme })).failures[0];
+  const task = { kind: 'run', from: 1, to: Number.MAX_SAFE_INTEGER, most: limit, stopAtFirst: true };
+  const failure = (await worker.ask({ ...task, focus })).failures[0];
   if (failure && caughtAt[name] !== failure.seed) {
     caughtAt[name] = failure.seed;
     writeFileSync(caughtFile, `${JSON.stringify(caughtAt, null, 2)}\n`);

@@ -26,13 +26,9 @@ process.on('uncaughtException', ({ message }) => {
 const SEEDS = 2_000;
 /** Every n-th chunk runs on both runtimes. */
 const COMPARED = 10;
-const CHUNK = 50;
+/** Few, so that in the end no worker waits long for another. */
+const CHUNK = 10;
 const failingFile = new URL('./failing-seeds.json', import.meta.url);
-/**
- * Seeds that fail and are not understood yet: a fault of the library or of the checks. They are named by every run that meets
- * them, and are nobody else's fault; whoever understands one takes it out. `--seed` fails on them as on any other.
- */
-const open = new Set(JSON.parse(readFileSync(new URL('./open-seeds.json', import.meta.url), 'utf8')));
 
 const { values } = parseArgs({
   options: {
@@ -65,7 +61,7 @@ async function many() {
   const first = values.from === undefined ? 1 : count('from');
   const kept = JSON.parse(readFileSync(failingFile, 'utf8'));
   const started = Date.now();
-  const state = { schedules: 0, events: 0, virtualMs: 0, compared: 0, failures: [], open: new Set(), differing: [] };
+  const state = { schedules: 0, events: 0, virtualMs: 0, compared: 0, failures: [], differing: [] };
   const hashes = new Map();
   // Failing seeds of the past first, on every runtime; then the chunks, some of them on every runtime as well.
   const queues = new Map(runtimes.map((runtime) => [runtime, kept.map((seed) => [seed, seed + 1])]));
@@ -95,10 +91,7 @@ async function many() {
     state.schedules += result.hashes.filter((hash) => hash !== '').length;
     state.events += result.events;
     state.virtualMs += result.virtualMs;
-    for (const failure of result.failures) {
-      if (open.has(failure.seed)) state.open.add(failure.seed);
-      else state.failures.push({ runtime, ...failure });
-    }
+    for (const failure of result.failures) state.failures.push({ runtime, ...failure });
     result.hashes.forEach((hash, i) => {
       const other = hashes.get(from + i);
       hashes.set(from + i, hash);
@@ -124,8 +117,6 @@ async function many() {
         `${state.compared} schedules ran on both, ${state.differing.length} traces differ ${state.differing.slice(0, 10)}`,
       );
     }
-    if (state.open.size > 0)
-      console.log(`not understood yet, and failing as before: seeds ${[...state.open].join(', ')}`);
     for (const failure of state.failures.slice(0, 3)) await explain(failure);
     if (state.failures.length > 0) keep(state.failures.map(({ seed }) => seed));
     return state.failures.length + state.differing.length > 0 || state.schedules === 0 ? 1 : 0;

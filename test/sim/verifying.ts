@@ -4,18 +4,27 @@
  * right by the version order, and what is merely on its way must not be found.
  */
 import type { VerifyResult } from '../../src/index.ts';
+import type { WireRow } from '../support/model.ts';
 import type { Machine } from './machine.ts';
 import { spelt, tableNamed, tableOn } from './migration.ts';
+import { canonical } from './oracle.ts';
 import { type Random, stream } from './random.ts';
+import { rowsOn } from './rows.ts';
 
 export interface Verifying {
   seed: number;
   machines: Machine[];
+  now(): number;
+  /** Lets the enemy at what passes by, or not; false where there is none. */
+  watched(on: boolean): boolean;
   /** Lets time pass until it says so. */
   until(done: () => boolean): Promise<boolean>;
   trace(line: string): void;
   fail(what: string): void;
 }
+
+/** At least so often while a comparison goes on, which takes seconds. */
+const WRITTEN_MS = 400;
 
 export async function verifyInTheEnd(world: Verifying): Promise<void> {
   const random = stream(world.seed, 'verify');
@@ -27,6 +36,16 @@ export async function verifyInTheEnd(world: Verifying): Promise<void> {
   if (!node.process || peer === undefined || node.second) return;
   const lost = unseenLoss(node, random);
   world.trace(`${node.name} has lost ${lost?.id ?? 'nothing'} unseen, and compares with ${peer}`);
+  if (world.watched(true)) {
+    // It may come to nothing, and to no harm.
+    let tried = false;
+    const end = (): void => {
+      tried = true;
+    };
+    void node.process.verify(peer).then(end, end);
+    await world.until(() => tried);
+    world.watched(false);
+  }
   let over = false;
   let found: VerifyResult[] | undefined;
   void node.process.verify(peer).then(
@@ -39,8 +58,12 @@ export async function verifyInTheEnd(world: Verifying): Promise<void> {
     },
   );
   // While it goes on, others are written to: rows that are on their way all the time.
+  let next = world.now();
   const written = await world.until(() => {
-    if (random.chance(0.05)) writeTo(random.pick(nodes), random);
+    if (world.now() >= next && random.chance(0.4)) {
+      writeTo(random.pick(nodes), random);
+      next = world.now() + random.below(WRITTEN_MS);
+    }
     return over;
   });
   const [result] = found ?? [];
@@ -51,9 +74,12 @@ export async function verifyInTheEnd(world: Verifying): Promise<void> {
   const listed = result.tables.flatMap(({ table, list }) => list.map(({ id }) => `${tableNamed(table)}/${id}`));
   const wrong = listed.filter((one) => one !== lost?.key);
   if (wrong.length > 0) world.fail(`${node.name}: ${wrong[0]} is said to differ from ${peer}, and was only on its way`);
-  const left = lost && versionOf(node, lost.table, lost.id) < lost.version;
-  if (left)
+  if (!lost) return;
+  if (versionOf(node, lost.table, lost.id) < lost.version)
     world.fail(`${node.name}: ${lost.key} was lost unseen, and a comparison with ${peer} has not brought it back`);
+  const has = rowsOn(node.disk).get(lost.key);
+  if (lost.row && canonical(has ?? {}) !== canonical(lost.row))
+    world.fail(`${node.name}: ${lost.key} was lost unseen, and is back as ${has && canonical(has)}`);
 }
 
 /** Two rows that are never at rest. */
@@ -71,6 +97,8 @@ interface Loss {
   table: string;
   id: string;
   version: number;
+  /** As it was, and must be again. */
+  row: WireRow | undefined;
 }
 
 /** Puts a row back to an earlier version, or takes it away, as if nobody had ever told this node of it. */
@@ -84,11 +112,12 @@ function unseenLoss(node: Machine, random: Random): Loss | undefined {
   const row = rows[random.below(Math.max(1, rows.length))];
   if (!row) return undefined;
   const [id, version] = [String(row.id), Number(row.version)];
+  const before = rowsOn(disk).get(`items/${id}`);
   disk.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
   if (random.chance(0.5)) disk.prepare(`DELETE FROM ${table} WHERE id = ?`).run(id);
   else disk.prepare(`UPDATE ${table} SET updated_at = updated_at - 1 WHERE id = ?`).run(id);
   disk.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
-  return { key: `items/${id}`, table, id, version };
+  return { key: `items/${id}`, table, id, version, row: before };
 }
 
 function versionOf({ disk }: Machine, table: string, id: string): number {

@@ -4,14 +4,13 @@
  */
 import { createInterface } from 'node:readline';
 import { DiskPool } from './disk.ts';
-import { focusOf } from './focus.ts';
-import { planFor, type Reduction } from './plan.ts';
+import { isAbout, planFor, type Reduction } from './plan.ts';
 import { shrink } from './shrink.ts';
 import { type Outcome, simulate } from './world.ts';
 
 export type Task =
-  /** Seeds from `from` to before `to`, those of one focus or all, until one fails where that is asked for. */
-  | { kind: 'run'; from: number; to: number; stopAtFirst?: boolean; focus?: string }
+  /** Seeds from `from` to before `to`, those of one focus or all, until one fails or so many have run, where that is asked for. */
+  | { kind: 'run'; from: number; to: number; stopAtFirst?: boolean; focus?: string; most?: number }
   /** One schedule, with every line of its trace. */
   | { kind: 'replay'; seed: number; taken: Reduction }
   | { kind: 'shrink'; seed: number };
@@ -28,16 +27,18 @@ for await (const line of createInterface({ input: process.stdin })) {
   else answer({ seed: task.seed, ...(await shrink(task.seed, pool)) });
 }
 
-async function runSeeds({ from, to, stopAtFirst, focus }: Extract<Task, { kind: 'run' }>): Promise<void> {
+async function runSeeds({ from, to, stopAtFirst, focus, most }: Extract<Task, { kind: 'run' }>): Promise<void> {
   const hashes: string[] = [];
   const failures: Outcome[] = [];
   let events = 0;
   let virtualMs = 0;
-  for (let seed = from; seed < to; seed++) {
-    if (focus !== undefined && focusOf(seed) !== focus) {
+  let left = most ?? Number.POSITIVE_INFINITY;
+  for (let seed = from; seed < to && left > 0; seed++) {
+    if (focus !== undefined && !isAbout(seed, focus)) {
       hashes.push('');
       continue;
     }
+    left -= 1;
     const outcome = await simulate(seed, pool);
     hashes.push(outcome.hash);
     events += outcome.events;
