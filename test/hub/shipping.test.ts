@@ -136,6 +136,25 @@ describe('shipping', () => {
     expect([await ids(0), fanOut.reads]).toEqual([['y', 'z', 'x'], 2]);
   });
 
+  test('an edge goes past what it has brought itself, though others were sent something else from there before', async () => {
+    const store = new SqliteHubStore(new Connection(await database('SELECT 1')), {
+      ...{ clock: systemClock, maxBodyBytes: 100_000 },
+      ...SELF,
+    });
+    await store.open();
+    const limit = { changes: 10, bytes: 100_000 };
+    const fanOut = new FanOut(store, () => limit);
+    const send = (from: string, change: object): unknown =>
+      store.receive(JSON.stringify({ batch_id: 1, changes: [change] }), { from, plain: true });
+    await send('a', live('x', T));
+    expect((await fanOut.next(0, limit, 'b'))?.count).toBe(1);
+    expect(await fanOut.skip(0, 'b')).toBe(0);
+    await send('b', live('x', T + 1));
+    const end = await fanOut.skip(0, 'b');
+    expect((await fanOut.next(0, limit, 'a'))?.end).toBe(end);
+    expect(await fanOut.next(end, limit, 'b')).toBeUndefined();
+  });
+
   test('edges share a batch even where their own changes are in it, and each gets it without those', async () => {
     const ids = ['a', 'b', 'c'];
     const bodies: string[][] = ids.map(() => []);

@@ -55,6 +55,7 @@ describe('a file of an earlier hub', () => {
     await store.addEdges(['http://a']);
     const db = await database('PRAGMA user_version = 0', path);
     db.exec(`DROP TABLE _hub_edges; DROP TABLE _nodes; DROP TABLE _names; ${EDGES_OF_IT}`);
+    db.exec('ALTER TABLE _hub_rows DROP COLUMN base; ALTER TABLE _hub_rows DROP COLUMN writer');
     db.exec(`UPDATE _hub_rows SET row_data = '{"id":"y\\"","name":"secret","updated_at":${T}}' WHERE op = 'DELETE'`);
     return path;
   }
@@ -72,7 +73,7 @@ describe('a file of an earlier hub', () => {
       { row_id: 'y"', row_data: `{"id":"y\\"","updated_at":${T}}` },
     ]);
     expect(await store.edges()).toMatchObject([{ url: 'http://a', position: 1, nodeId: 'a', anewUpto: 0 }]);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 6 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 10 }]);
   });
 
   test('keeps its edges and how far they are, and can pause them', async () => {
@@ -128,12 +129,12 @@ describe('a file of an earlier hub', () => {
     await second.forgotten();
     expect(slices.length).toBeGreaterThan(2);
     expect(secret()).toBe(0);
-    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 6 }]);
+    expect(rowsOf(db, 'PRAGMA user_version')).toEqual([{ user_version: 10 }]);
   });
 
   test('of a later format is refused and left alone', async () => {
     const path = await earlier();
-    const db = await database('PRAGMA user_version = 7', path);
+    const db = await database('PRAGMA user_version = 11', path);
     await expect(open(path)).rejects.toThrow(/newer version of the hub/);
     expect(rowsOf(db, "SELECT count(*) AS n FROM _hub_rows WHERE row_data LIKE '%secret%'")).toEqual([{ n: 1 }]);
   });

@@ -5,9 +5,11 @@
 import { describe, expect, test } from 'vitest';
 import type { Id, Range } from '../../src/compare/ids.ts';
 import type { Columns, Portion } from '../../src/compare/ledger.ts';
-import type { EdgeRow, HubStore, Segment, Sender, Stored } from '../../src/hub/store.ts';
+import type { EdgeAnswer, EdgeRow, HubStore, Segment, Sender, Stored } from '../../src/hub/store.ts';
 import type { BatchLimit } from '../../src/wire/body.ts';
+import { readIntroduction } from '../../src/wire/introduction.ts';
 import { Random } from '../support/model.ts';
+import { database, rowsOf } from '../support/nodes.ts';
 
 export interface StoreUnderTest {
   /** Open, and empty. */
@@ -30,7 +32,8 @@ interface WireChange {
   old_id: string | null;
 }
 
-export function storeConformance(name: string, make: () => Promise<StoreUnderTest>): void {
+/** `seeds`: how many orders are drawn of changes that come in any. */
+export function storeConformance(name: string, make: () => Promise<StoreUnderTest>, { seeds = 5 } = {}): void {
   describe(`${name}: what it holds, for comparisons`, () => {
     const columns = { id: 'TEXT', name: 'TEXT', updated_at: 'INTEGER' } as const;
     const many: Portion = { rows: 1_000, bytes: 1_000_000 };
@@ -179,7 +182,7 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
     });
 
     test('I2: the greatest version stands, in whatever order and however often they come', async () => {
-      for (let seed = 1; seed <= 5; seed++) {
+      for (let seed = 1; seed <= seeds; seed++) {
         const random = new Random(seed);
         const pick = <V>(from: V[]): V => from[Math.floor(random.next() * from.length)] as V;
         const changes = Array.from({ length: 40 }, () => {
@@ -395,6 +398,65 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(single).toMatchObject({ count: 1, end: shipment.end });
     });
 
+    test('names and ids come back as they came, whatever characters are in them', async () => {
+      const { store } = await make();
+      const odd = [
+        '\u0000',
+        '\u0001',
+        '\u0002',
+        '\\',
+        '\\u0001',
+        '"',
+        '\n',
+        '\u007f',
+        '\u2028',
+        '\u{1f600}',
+        "'",
+        '$1',
+      ];
+      const all = [...odd, ...odd.flatMap((one) => odd.map((other) => one + other)), '\u0001\u0001\\u0001\u0000\\\\'];
+      // The oldest binding cuts a text at a NUL character on the way to JavaScript.
+      const [{ text } = {}] = rowsOf(await database('SELECT 1'), "SELECT 'a' || char(0) || 'b' AS text");
+      const texts = text === 'a\u0000b' ? all : all.filter((one) => !one.includes('\u0000'));
+      const changes = texts.flatMap((one, i) => [gone(one, T + i), { ...live(one, T + i), table: `t${one}` }]);
+      for (let i = 0; i < changes.length; i += 100) await receive(store, changes.slice(i, i + 100));
+      const found: WireChange[] = [];
+      for (let at = 0; ; ) {
+        const segment = await store.read(at, { changes: 70, bytes: 1_000_000 });
+        if (!segment) break;
+        found.push(...changesOf(segment));
+        at = segment.end;
+      }
+      const spelt = (all: WireChange[]): string[] =>
+        all.map(({ op, table, row, old_id }) => JSON.stringify([op, table, row, old_id])).sort();
+      expect(spelt(found)).toEqual(spelt(changes));
+    });
+
+    test('a segment is as long as it may be, whatever the limit, and its runs are where they are said to be', async () => {
+      const { store } = await make();
+      const names = ['', 'x'.repeat(300), '\u00e9'.repeat(40), '"'.repeat(30)];
+      for (let i = 0; i < 40; i++) {
+        const row = live(`r${i}`, T + i, { name: names[i % 4] });
+        await receive(store, [i % 7 === 3 ? gone(`r${i}`, T + i) : row], { from: `n${(i >> 1) % 3}`, plain: false });
+      }
+      const whole = (await store.read(0, ALL)) as Segment;
+      const sizes = changesOf(whole).map((change) => Buffer.byteLength(JSON.stringify(change)));
+      expect(whole.runs.map(({ origin, count }) => `${origin} ${count}`)).toEqual(
+        Array.from({ length: 20 }, (_, i) => `n${i % 3} 2`),
+      );
+      for (const { start, end, count } of whole.runs) {
+        expect(JSON.parse(`[${text(whole.body.subarray(start, end))}]`)).toHaveLength(count);
+      }
+      for (let bytes = 60; bytes < whole.body.byteLength + 100; bytes += 97) {
+        const { count } = (await store.read(0, { changes: 1_000, bytes })) as Segment;
+        let fitting = 0;
+        for (let room = bytes - 50; fitting < sizes.length && room >= 0; fitting++)
+          room -= (sizes[fitting] as number) + 1;
+        const last = sizes.slice(0, fitting).reduce((sum, size) => sum + size + 1, 0) > bytes - 50 ? 1 : 0;
+        expect(count).toBe(Math.max(1, fitting - last));
+      }
+    });
+
     test('whole slices of one\u2019s own are skipped, and nothing of anybody else\u2019s', async () => {
       const { store } = await make();
       await receive(store, [live('a1', T), live('a2', T), live('a3', T), live('a4', T), live('a5', T)]);
@@ -428,6 +490,38 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(await next.askedFor()).toEqual(['others']);
       expect(idsOf((await next.read(end, ALL, 'a')) as Segment)).toEqual(['x', 'y']);
       expect(await (await reopen()).askedFor()).toEqual(['others']);
+    });
+
+    test('what an edge has said of itself is told to it again, by the next process too', async () => {
+      const { store, reopen } = await make();
+      const inc = '0123456789abcdef';
+      const boot = (n: number): string => `${n}-0000000${n}`;
+      const word = (n: number, tick: number): object => ({ inc, boot: boot(n), tick, seal: `${n}`.repeat(16) });
+      const said = (n: number, tick: number): string =>
+        `id=a; inc=${inc}; boot=${boot(n)}; t0=${tick}; t=${tick}; seal=${`${n}`.repeat(16)}`;
+      const answer = async (one: HubStore, n: number, tick: number): Promise<void> => {
+        const { generation } = await one.edge('http://a');
+        await one.answered([{ url: 'http://a', generation, said: said(n, tick), position: undefined }]);
+      };
+      const toldBy = async (one: HubStore): Promise<unknown> => {
+        const { you, claims } = readIntroduction(await one.company.toEdge('http://a')) ?? {};
+        return { you, claims };
+      };
+      await store.addEdges(['http://a']);
+      await answer(store, 1, 5);
+      expect(await toldBy(store)).toEqual({ you: word(1, 5) });
+      // What a request says of a start is not believed yet, and is not lost.
+      await receive(store, [live('x', T)], { ...ROWCAST, said: said(2, 7) });
+      await receive(store, [live('y', T)], { ...ROWCAST, said: said(2, 9) });
+      await receive(store, [live('y', T)], { ...ROWCAST, said: said(2, 8) });
+      expect(await toldBy(store)).toEqual({ you: word(1, 5), claims: [word(2, 9)] });
+      const next = await reopen();
+      expect(await toldBy(next)).toEqual({ you: word(1, 5), claims: [word(2, 9)] });
+      // It answers, as one that has come less far; and the last that was heard of the attach before is told as well.
+      await answer(next, 2, 8);
+      expect(await toldBy(next)).toEqual({ you: word(2, 8), claims: [word(1, 5), word(2, 9)] });
+      await answer(next, 2, 9);
+      expect(await toldBy(await reopen())).toEqual({ you: word(2, 9), claims: [word(1, 5)] });
     });
 
     test('it hints when a row has advanced', async () => {
@@ -535,6 +629,40 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       await store.advance([{ url: first.url, generation: second.generation, position: 4 }]);
       expect(await edgeOf(await reopen(), 'http://a')).toMatchObject({ position: 4, nodeId: 'two' });
       await expect(store.identify('http://nobody', 1, 'x', true)).rejects.toMatchObject({ code: 'INVALID_PEER' });
+    });
+
+    test('I6: many that answer at once are each heard for themselves', async () => {
+      const { store } = await make();
+      const urls = Array.from({ length: 8 }, (_, i) => `http://e${i}`);
+      const said = (i: number, tick: number, boot = '1-00000001', t0 = 0): string =>
+        `id=e${i}; inc=${i.toString(16).padStart(16, '0')}; boot=${boot}; t0=${t0}; t=${tick}`;
+      await store.addEdges(urls);
+      const rows = await Promise.all(urls.map((url) => store.edge(url)));
+      const answer = (i: number, word: string | undefined, position: number | undefined): EdgeAnswer => {
+        return { url: urls[i] as string, generation: rows[i]?.generation as number, said: word, position };
+      };
+      // The last two do not introduce themselves.
+      const begun = await store.answered(urls.map((_, i) => answer(i, i < 6 ? said(i, 10) : undefined, 3)));
+      expect(begun.map(({ counts, row }) => [counts, row?.position])).toEqual(urls.map(() => [true, 3]));
+      const found = await store.answered([
+        answer(0, said(0, 11), 5),
+        answer(1, said(1, 10), 5),
+        // Of an attach that begins below what it has told, and of another database.
+        answer(2, said(2, 4, '2-00000002', 3), 5),
+        answer(3, said(9, 1), 5),
+        { ...answer(4, said(4, 12), 5), generation: (rows[4]?.generation as number) + 1_000 },
+        answer(5, said(5, 12), 4),
+        answer(5, said(5, 13), 5),
+        answer(6, undefined, 5),
+        answer(7, undefined, undefined),
+        { ...answer(0, said(8, 1), 5), url: 'http://nobody' },
+      ]);
+      const counts = [true, true, false, false, false, true, true, true, true, false];
+      expect(found.map((one) => one.counts)).toEqual(counts);
+      const after = await Promise.all(urls.map((url) => store.edge(url)));
+      expect(after.map(({ position }) => position)).toEqual([5, 5, 0, 0, 3, 5, 5, 3]);
+      const told = await Promise.all([0, 1, 5].map((i) => store.company.toEdge(urls[i] as string)));
+      expect(told.map((words) => readIntroduction(words)?.you?.tick)).toEqual([11, 10, 13]);
     });
 
     test('I7: what is done twice, or by two, changes nothing', async () => {

@@ -1,0 +1,41 @@
+/** What `npm run start:group` runs: PostgreSQL, three hubs and six nodes as processes, and every fault of its list. */
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { root } from '../support/build.ts';
+import { cleanUp } from '../support/nodes.ts';
+import { hasPostgres } from '../support/postgres.ts';
+
+test.skipIf(!hasPostgres)('a group loses nothing by any fault, and exits 0', async () => {
+  // For a minute, however slow the machine: each fault once at the least.
+  const child = spawn(process.execPath, [join(root, 'dist/demo/start-group.js'), '--minutes', '1'], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (chunk) => {
+      output += chunk;
+    });
+  }
+  const ended = new Promise((resolve) => child.on('close', resolve));
+  cleanUp(async () => {
+    child.kill('SIGTERM');
+    await ended;
+  });
+  expect(await ended, output).toBe(0);
+  expect(output).toMatch(/kill -9 \d+: hub h1/);
+  expect(output).toMatch(/kill -9 \d+: PostgreSQL/);
+  expect(output).toMatch(/all six are equal/);
+  const pids = [...output.matchAll(/(?:pid|kill -9) (\d+)/g)].map(([, pid]) => Number(pid));
+  expect(pids.length).toBeGreaterThan(10);
+  expect(pids.filter(isAlive)).toEqual([]);
+});
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
