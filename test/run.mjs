@@ -3,7 +3,7 @@
  * `*.deep.test.ts` on this Node and on Bun, and 1,000 simulated schedules.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, 1,000 schedules, and the planted bugs.
+ * other runtimes, a mesh of all of them, 1,000 more schedules (20,000 where there are eight cores), and the planted bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
@@ -20,6 +20,10 @@ const extra = process.argv.slice(isDeep ? 3 : 2);
 const wanted = process.env.ROWCAST_LANES?.split(',');
 const kind = isDeep ? 'deep' : 'test';
 const problems = [];
+/** 20,000 schedules take 55 minutes of a core: with eight of them they fit in beside the lanes, with two they do not. */
+const DEEP_SCHEDULES = cores < 8 ? 1_000 : 20_000;
+/** What is packed was built a moment ago. */
+const PACKED = { npm_config_ignore_scripts: 'true' };
 
 const unknown = wanted?.filter((name) => !lanes.some((lane) => lane.name === name)) ?? [];
 if (unknown.length > 0) {
@@ -43,15 +47,21 @@ console.log(`\n${passed} passed, ${failed} failed`);
 process.exit(failed === 0 && passed > 0 ? 0 : 1);
 
 function quickParts() {
-  const laneParts = here.map((lane) => lanePart(lane, lane.test ?? lane.deep));
-  if (wanted) return laneParts;
+  if (wanted) return here.map((lane) => lanePart(lane, lane.test ?? lane.deep));
+  const laneParts = here.map((lane, i) => lanePart(lane, lane.test, `${i + 1}/${here.length}`));
   return [
     { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] },
     { name: 'lint', command: bin('biome'), args: ['ci', '--error-on-warnings', '.'] },
     { name: 'types', command: bin('tsc'), args: ['-p', 'tsconfig.json'] },
     simulation(1_000),
-    { name: 'package', command: bin('publint'), args: ['--strict'], after: ['build'] },
-    { name: 'package types', command: bin('attw'), args: ['--pack', '.', '--profile', 'esm-only'], after: ['package'] },
+    { name: 'package', command: bin('publint'), args: ['--strict'], env: PACKED, after: ['build'] },
+    {
+      name: 'package types',
+      command: bin('attw'),
+      args: ['--pack', '.', '--profile', 'esm-only'],
+      env: PACKED,
+      after: ['package'],
+    },
     ...laneParts,
   ];
 }
@@ -63,7 +73,8 @@ function deepParts() {
   const mesh = { name: 'mesh of all runtimes', command: process.execPath, args: [inTest('lanes', 'mesh.mjs')] };
   return [
     build,
-    simulation(1_000),
+    // Those before have run in `npm test`.
+    simulation(DEEP_SCHEDULES, 1_001),
     ...laneParts,
     ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),
     {
@@ -76,9 +87,11 @@ function deepParts() {
   ];
 }
 
-/** Two lanes side by side where each has two cores at least. */
-function lanePart(lane, { files, only, also, without }) {
+/** Two lanes side by side where each has two cores at least. `share`: which cases it takes; see test/support/draws.ts. */
+function lanePart(lane, { files, only, also, without, hand, inFull }, share) {
   const weight = cores < 4 ? cores : Math.floor(cores / 2);
+  // Programs wait for each other, for disks and for time: with half as many files again, no core waits with them.
+  const workers = files === 'deep' || files === 'all' ? Math.ceil(1.5 * weight) : weight;
   // What failed is said at the end of either; only one who watches wants to see each test.
   const reporters = [
     `--reporter=${extra.length > 0 ? 'default' : 'dot'}`,
@@ -88,8 +101,13 @@ function lanePart(lane, { files, only, also, without }) {
     name: lane.name,
     what: lane.what,
     command: lane.command,
-    args: [...(lane.flags ?? []), vitest, 'run', `--maxWorkers=${weight}`, ...reporters, ...selected()],
-    env: { ...bindingEnv(lane), ...(isDeep && { ROWCAST_DRAWS: 'all' }) },
+    args: [...(lane.flags ?? []), vitest, 'run', `--maxWorkers=${workers}`, ...reporters, ...selected()],
+    env: {
+      ...bindingEnv(lane),
+      ...(inFull && { ROWCAST_DRAWS: 'all' }),
+      ...(share && { ROWCAST_SHARE: share }),
+      ...(hand && extra.length === 0 && { ROWCAST_HAND: hand }),
+    },
     weight,
     tests: true,
   };
@@ -105,8 +123,8 @@ function lanePart(lane, { files, only, also, without }) {
 }
 
 /** Whole clusters, each from one seed, on what the lanes leave of the cores. A tenth of the seeds runs on both runtimes. */
-function simulation(seeds) {
-  const args = [inTest('sim', 'run.mjs'), '--seeds', String(seeds), '--low-priority'];
+function simulation(seeds, from = 1) {
+  const args = [inTest('sim', 'run.mjs'), '--seeds', String(seeds), '--from', String(from), '--low-priority'];
   return { name: 'simulation', command: process.execPath, args, weight: 0, shows: true };
 }
 
@@ -114,7 +132,7 @@ function simulation(seeds) {
 async function oneByOne() {
   const results = [];
   for (const lane of here) {
-    const { name, what, command, args, env } = lanePart(lane, {});
+    const { name, what, command, args, env } = lanePart(lane, { inFull: isDeep });
     console.log(`\n== ${name}: ${what}`);
     results.push(...(await runParts(root, [{ name, command, args, env, tests: true, live: true }])));
   }

@@ -4,7 +4,7 @@
  * shadow the present Node and its binding.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -18,17 +18,46 @@ const node = (version) => installed(`node-${version}-${platform}`, 'bin', 'node'
 export const deno = installed('@deno', `${platform}-glibc`, 'deno');
 
 /** About the project, not about a runtime: the present Node answers for all. */
-const HOUSE = ['house/architecture', 'house/api', 'types'];
-/** In these much is left to chance: in `npm test` they draw a part of it (test/support/draws.ts), and here all. */
-const DRAWN = ['receive/merge', 'receive/unique', 'compare/property', 'wire/exact-text', 'wire/values'];
+const HOUSE = ['house/architecture', 'house/api', 'house/package', 'types', 'console/*'];
+/** In `npm test` these draw a part of their inputs or share their cases (test/support/draws.ts); here they have all. */
+const DRAWN = testFiles().filter(isDrawn).map(asFilter);
+/**
+ * What is about rows, batches, answers and peers, whatever binding is below. Of these tests each runtime of `npm test` takes
+ * every other one, and `npm run test:deep` has the others: see test/support/deal.ts. What touches the runtime itself (values,
+ * SQLite's settings, HTTP, keys) is not among them.
+ */
+const DEALT_ROOMS = [
+  ...['admin', 'capture', 'cli', 'compare', 'feed', 'hub', 'identity', 'journal', 'letters', 'migrate', 'observe'],
+  ...['receive', 'send', 'tombstones', 'health.test.ts', 'tick.test.ts'],
+];
+/** Sockets, compression and bindings are the runtime's. */
+const ON_BOTH = ['receive/connection', 'send/compression', 'send/verdict'].map((name) => `${name}.test.ts`);
+export const DEALT = testFiles()
+  .filter((name) => DEALT_ROOMS.includes(name.split('/')[0]) && !name.includes('.deep.') && !ON_BOTH.includes(name))
+  // What has all of its draws is not dealt.
+  .filter((name) => process.env.ROWCAST_DRAWS !== 'all' || !isDrawn(name));
 /** About how much there is, or in which order things are done, and not about a runtime; each takes half a minute. */
-const LONG = ['send/backlog.deep', 'compare/large.deep', 'migrate/order.deep'];
+const LONG = ['send/backlog.deep', 'compare/large.deep', 'migrate/order.deep', 'migrate/power-cut.deep'];
+/** About PostgreSQL and processes, and not about a runtime. What rows and databases are told by is tried on Bun as well. */
+const POSTGRES = 'hub-postgres/*';
+const POSTGRES_ONCE = [
+  'group',
+  'older',
+  'order',
+  'ownership',
+  'pooler',
+  'programs',
+  'same-decisions',
+  'server',
+  'store',
+].map((name) => `hub-postgres/${name}.deep`);
 /** What touches the binding, and not what decides about answers, sizes or flags. */
-const BINDING = ['attach', 'capture/', 'wire/', 'receive/', 'send/peers', 'send/snapshot', 'hub/'];
+const BINDING = ['attach', 'capture/', 'wire/', 'letters/', 'receive/', 'send/peers', 'send/snapshot', 'hub/'];
 
 /**
  * `test` and `deep` say which files run in `npm test` and in `npm run test:deep`: the `quick` ones, those named
- * `*.deep.test.ts`, or all of them; `only` the listed, these `also`, or `without` them.
+ * `*.deep.test.ts`, or all of them; `only` the listed, these `also`, or `without` them. `hand`: which of the tests that are
+ * dealt it takes, `1/2` or `2/2`. `inFull`: what is drawn by chance is drawn in full, once with each binding.
  */
 export const lanes = [
   {
@@ -36,8 +65,8 @@ export const lanes = [
     what: `Node ${process.versions.node} with better-sqlite3 12`,
     command: process.execPath,
     binding: 'better-sqlite3',
-    test: { files: 'quick' },
-    deep: { files: 'deep', also: DRAWN },
+    test: { files: 'quick', hand: '1/2' },
+    deep: { files: 'deep', also: [...DRAWN, ...DEALT.map(asFilter)], hand: '2/2', inFull: true },
   },
   {
     name: 'bun',
@@ -45,15 +74,21 @@ export const lanes = [
     command: bin('bun'),
     flags: ['--bun'],
     binding: 'bun-sqlite',
-    test: { files: 'quick', without: HOUSE },
-    deep: { files: 'deep', also: DRAWN, without: ['house/bench', ...LONG] },
+    test: { files: 'quick', without: HOUSE, hand: '2/2' },
+    deep: {
+      files: 'deep',
+      also: [...DRAWN, ...DEALT.map(asFilter)],
+      without: [...HOUSE, 'house/bench', ...LONG, ...POSTGRES_ONCE],
+      hand: '1/2',
+      inFull: true,
+    },
   },
   {
     name: 'node-26',
     what: 'Node 26 with node:sqlite',
     command: node(26),
     binding: 'node-sqlite',
-    deep: { files: 'all', without: [...HOUSE, 'house/bench', ...LONG] },
+    deep: { files: 'all', without: [...HOUSE, 'house/bench', ...LONG, POSTGRES], hand: '1/2', inFull: true },
   },
   {
     name: 'node-26-better',
@@ -61,7 +96,7 @@ export const lanes = [
     command: node(26),
     binding: 'better-sqlite3',
     // Programs, crashes and chance have run on this Node and on this binding already, each with the other.
-    deep: { files: 'quick', without: HOUSE },
+    deep: { files: 'quick', without: HOUSE, hand: '2/2' },
   },
   {
     name: 'node-24',
@@ -76,7 +111,7 @@ export const lanes = [
     command: node(24),
     binding: 'better-sqlite3',
     // The same binary as on Node 26, under another Node.
-    deep: { files: 'quick', only: ['attach', 'capture/', 'wire/', 'receive/apply'] },
+    deep: { files: 'quick', only: ['attach', 'capture/', 'wire/', 'receive/apply', 'receive/connection'] },
   },
   {
     name: 'node-22',
@@ -88,12 +123,13 @@ export const lanes = [
       files: 'quick',
       without: [
         ...HOUSE,
-        'capture/odd-tables',
+        'capture/odd-writes',
         'receive/bad-input',
         'compare/property',
         'compare/states',
         'compare/ids',
       ],
+      hand: '2/2',
     },
   },
 ];
@@ -106,6 +142,24 @@ export function bindingEnv({ command, binding }) {
     ROWCAST_EXPECT_LANE: binding,
     ...(own && { ROWCAST_BETTER_SQLITE3: installed('better-sqlite3') }),
   };
+}
+
+/** Every test file, as a path below test/. */
+function testFiles() {
+  const rooms = readdirSync(join(root, 'test'), { withFileTypes: true }).filter(({ name }) => name !== 'lanes');
+  const names = rooms.flatMap((room) =>
+    room.isDirectory() ? readdirSync(join(root, 'test', room.name)).map((name) => `${room.name}/${name}`) : [room.name],
+  );
+  return names.filter((name) => name.endsWith('.test.ts'));
+}
+
+function isDrawn(name) {
+  return readFileSync(join(root, 'test', name), 'utf8').includes("/support/draws.ts'");
+}
+
+/** What vitest finds this file by, and not one whose name begins in the same way. */
+function asFilter(name) {
+  return name.replace(/test\.ts$/, '');
 }
 
 /** Why this cannot run here; undefined where it can. */

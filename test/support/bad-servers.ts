@@ -1,9 +1,11 @@
 /** Peers that answer wrongly: over real sockets, or in place of `fetch` where a test counts requests or owns the time. */
-import http from 'node:http';
+import type http from 'node:http';
 import net, { type AddressInfo } from 'node:net';
 import { createListener } from '../../src/http/index.ts';
 import type { Fetch, Manager } from '../../src/index.ts';
 import { cleanUp, serve } from './nodes.ts';
+import { freePorts } from './programs.ts';
+import { batchIn } from './tabular.ts';
 
 export interface BadServer {
   url: string;
@@ -82,10 +84,7 @@ export async function badSocket(misbehave: (socket: net.Socket) => void): Promis
 
 /** A port on which nobody listens, until it heals. */
 export async function nobody(): Promise<BadServer> {
-  const server = http.createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
+  const [port] = (await freePorts(1)) as [number];
   return {
     url: `http://127.0.0.1:${port}`,
     answered: () => 0,
@@ -105,6 +104,7 @@ export interface Sent {
 export interface Reply {
   status: number;
   body: string;
+  headers?: Record<string, string>;
 }
 
 export interface RecordingFetch {
@@ -118,11 +118,11 @@ export function recordingFetch(answer: (sent: Sent, raw: Uint8Array) => Reply | 
   return {
     sent,
     fetch: async (url, init) => {
-      const { batch_id, changes } = JSON.parse(new TextDecoder().decode(init.body));
+      const { batch_id, changes } = batchIn(init.body);
       const one = { url, batchId: batch_id, changes, bytes: init.body.byteLength };
       sent.push(one);
-      const { status, body } = await untilAborted(answer(one, init.body), init.signal);
-      return { status, text: async () => body };
+      const { status, body, headers } = await untilAborted(answer(one, init.body), init.signal);
+      return { status, text: async () => body, ...(headers && { headers: new Headers(headers) }) };
     },
   };
 }

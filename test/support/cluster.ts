@@ -1,8 +1,9 @@
 /** A few nodes and hubs in this process, each with a file, between which requests go by a table of URLs. */
 import { copyFileSync, existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { type Clock, systemClock } from '../../src/clock.ts';
 import { type Replica, respond } from '../../src/http/respond.ts';
-import { createHub, type Hub } from '../../src/hub/hub.ts';
+import { createHub, type Hub, type HubConfig } from '../../src/hub/hub.ts';
 import { attach, type Config, type Manager, type RowcastEvents } from '../../src/index.ts';
 import type { FetchResponse } from '../../src/send/transport.ts';
 import type { TestDatabase } from './lane.ts';
@@ -21,6 +22,12 @@ export interface Member {
 export interface HubMember extends Omit<Member, 'manager'> {
   hub: Hub;
 }
+
+/** The long pauses, between attempts, between two looks and for an answer, last a tenth of what they would. */
+export const hurried: Clock = {
+  now: () => systemClock.now(),
+  sleep: (ms, signal) => systemClock.sleep(ms < 100 ? ms : ms / 10, signal),
+};
 
 interface Seen {
   method: string;
@@ -63,7 +70,15 @@ export class Cluster {
     const db = await database(existsSync(path) ? 'SELECT 1' : schema, path);
     const manager = attach(
       db,
-      { id: name, peers: peers.map((peer) => this.url(peer)), ...this.#seams(), batchMs: 5, maxAheadMs: 0, ...config },
+      {
+        id: name,
+        peers: peers.map((peer) => this.url(peer)),
+        ...this.#seams(),
+        clock: hurried,
+        batchMs: 5,
+        maxAheadMs: 0,
+        ...config,
+      },
       tables,
     );
     const member = { name, path, db, manager, events: watched(manager) };
@@ -73,16 +88,21 @@ export class Cluster {
   async hub(name: string, edges: string[], extra: Partial<Config> = {}): Promise<HubMember> {
     const path = join(this.folder, `${name}.db`);
     const db = await database('SELECT 1', path);
-    const hub = await createHub(db, {
-      id: name,
-      edges: edges.map((edge) => this.url(edge)),
-      ...this.#seams(),
-      batchMs: 5,
-      maxAheadMs: 0,
-      ...extra,
-    });
+    const member = await this.serveHub(name, edges, db, (config) => createHub(db, { ...config, id: name, ...extra }));
+    return { ...member, path, db };
+  }
+
+  /** A hub of any making, at the URL of that name. */
+  async serveHub(
+    name: string,
+    edges: string[],
+    db: TestDatabase,
+    make: (config: Omit<HubConfig, 'id'>) => Promise<Hub>,
+  ): Promise<Omit<HubMember, 'path' | 'db'>> {
+    const urls = edges.map((edge) => this.url(edge));
+    const hub = await make({ edges: urls, ...this.#seams(), clock: hurried, batchMs: 5, maxAheadMs: 0 });
     const events = watched(hub as unknown as Manager);
-    return { name, path, db, hub, events, stop: this.#serve(this.url(name), hub, db) };
+    return { name, hub, events, stop: this.#serve(this.url(name), hub, db) };
   }
 
   /** A copy of the file as it is now, to be put back later. */

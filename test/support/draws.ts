@@ -1,7 +1,32 @@
 /**
- * How many inputs a test draws that draws any: a quarter of them in `npm test`, all in `npm run test:deep`, where such files
- * run once more (`DRAWN` of test/lanes/lanes.mjs).
+ * What `npm test` leaves to `npm run test:deep`. Every file that imports this runs there once more, in full (`DRAWN` of
+ * test/lanes/lanes.mjs); of those that are dealt the two runtimes have the other tests there (`DEALT`).
  */
+
+/** How many inputs a test draws that draws any, or how many rows it takes where many are the point: an eighth of them. */
 export function draws(all: number): number {
-  return process.env.ROWCAST_DRAWS === 'all' ? all : Math.ceil(all / 4);
+  return isInFull() ? all : Math.ceil(all / 8);
+}
+
+/** Of cases that take long and say much the same, the first; all of them in `npm run test:deep`. */
+export function firstOf<T>(cases: readonly T[]): T[] {
+  return cases.slice(0, isInFull() ? undefined : 1);
+}
+
+function isInFull(): boolean {
+  return process.env.ROWCAST_DRAWS === 'all';
+}
+
+/**
+ * Of many cases that differ in what SQLite or a peer is given, and not in how a runtime calls it: each runtime of
+ * `npm test` takes its share, so that every case runs on one of them.
+ */
+export function shared<T>(cases: readonly T[]): T[] {
+  return cases.filter((_, i) => isTaken(i, process.env.ROWCAST_SHARE));
+}
+
+/** Whether a runtime takes this one, of a list that is dealt out. In lists of pairs each takes either member in turn. */
+export function isTaken(index: number, share = '1/1'): boolean {
+  const [part, parts] = share.split('/').map(Number) as [number, number];
+  return (index + Math.floor(index / parts)) % parts === part - 1;
 }

@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import type { Clock } from '../../src/clock.ts';
 import type { Fetch } from '../../src/send/transport.ts';
 import type { TestDatabase } from './lane.ts';
-import { ITEMS, type NodeOptions, node, rowsOf, type TestNode, writeStamps } from './nodes.ts';
+import { database, ITEMS, type NodeOptions, node, rowsOf, type TestNode, writeStamps } from './nodes.ts';
 
 export const PEER = 'http://peer.test';
 
@@ -110,4 +110,46 @@ export async function expectSameElsewhere(
     expect(other.all('SELECT * FROM _changes'), `nothing is captured again, ${way}`).toEqual([]);
     expect(other.all("SELECT value FROM _meta WHERE key = 'syncing'"), way).toEqual([{ value: 0 }]);
   }
+}
+
+/** For the many and the large: both paths, each once. */
+export const QUICK = { ways: ['reversed', 'carefully'] };
+
+/** The same statements on a database without Rowcast: what the application would have without capture. */
+export async function expectSameWithout(it: Origin, statements: string[]): Promise<void> {
+  const plain = await database(it.schema);
+  const outcome = (db: TestDatabase, sql: string): string => {
+    try {
+      db.exec(sql);
+      return 'done';
+    } catch (error) {
+      return String((error as Error).message);
+    }
+  };
+  for (const sql of statements) {
+    expect(`${sql}: ${outcome(it.db, sql)}`).toBe(`${sql}: ${outcome(plain, sql)}`);
+  }
+  for (const table of it.tables) {
+    const columns = rowsOf(plain, 'SELECT name FROM pragma_table_xinfo(?)', table)
+      .map(({ name }) => String(name))
+      .filter((name) => !['updated_at', 'later'].includes(name.toLowerCase()))
+      .map((name) => `quote(${q(name)}) AS ${q(name)}`);
+    const select = `SELECT ${columns.join(', ')} FROM ${q(table)} ORDER BY id`;
+    expect(rowsOf(it.db, select)).toEqual(rowsOf(plain, select));
+  }
+}
+
+/** Inserts, rewrites, replaces, forgets updated_at, renames, deletes and brings back, in a table with any names. */
+export function life(table: string, column: string): string[] {
+  const [t, c] = [q(table), q(column)];
+  return [
+    `INSERT INTO ${t} (id, ${c}, updated_at) VALUES ('a', 'one', 1000), ('b', 'two', 1000), ('c', NULL, 1000), ('d', '$x', 1000)`,
+    `UPDATE ${t} SET ${c} = 'changed', updated_at = 2000 WHERE id = 'a'`,
+    `UPDATE ${t} SET ${c} = 'forgotten' WHERE id = 'b'`,
+    `REPLACE INTO ${t} (id, ${c}, updated_at) VALUES ('a', 'replaced', 500)`,
+    `UPDATE ${t} SET id = 'renamed' WHERE id = 'c'`,
+    `DELETE FROM ${t} WHERE id = 'd'`,
+    `INSERT INTO ${t} (id, ${c}, updated_at) VALUES ('d', 'again', 1), ('e', x'00ff', NULL)`,
+    `DELETE FROM ${t} WHERE id = 'b'`,
+  ];
 }

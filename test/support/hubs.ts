@@ -5,6 +5,7 @@ import { createHub, type Hub, type HubConfig } from '../../src/hub/hub.ts';
 import type { Manager } from '../../src/index.ts';
 import type { TestDatabase } from './lane.ts';
 import { cleanUp, database, type NodeOptions, node, rowsOf, serve, type TestNode, until } from './nodes.ts';
+import { batchIn } from './tabular.ts';
 
 export const T = 4_000_000_000_000;
 
@@ -54,7 +55,7 @@ export function gone(id: string, updatedAt: number): object {
 export interface Door {
   url: string;
   syncs: number;
-  /** The bodies of every `/sync`, in order. */
+  /** The bodies of every `/sync`, in order, and in the plain form. */
   bodies: string[];
   open(listener: RequestListener): void;
   close(): void;
@@ -79,11 +80,16 @@ export async function door(): Promise<Door> {
       self.syncs += 1;
       const chunks: Buffer[] = [];
       request.on('data', (chunk) => chunks.push(chunk));
-      request.on('end', () => self.bodies.push(Buffer.concat(chunks).toString()));
+      request.on('end', () => self.bodies.push(inPlainForm(Buffer.concat(chunks).toString())));
     }
     inner(request, response);
   });
   return self;
+}
+
+/** What is no batch at all is kept as it is. */
+function inPlainForm(body: string): string {
+  return body.includes('"rows":[') ? JSON.stringify(batchIn(body)) : body;
 }
 
 /** A node behind a door, shipping to `peers`. */

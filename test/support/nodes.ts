@@ -24,7 +24,8 @@ export function scratchFolder(): string {
 /** A database with the given schema, closed after the test. */
 export async function database(schema = ITEMS, path = ':memory:'): Promise<TestDatabase> {
   const db = await openDatabase(path);
-  db.exec('PRAGMA busy_timeout = 5000');
+  // A program that stands still in the middle of a transaction keeps its lock for as long.
+  db.exec('PRAGMA busy_timeout = 60000');
   if (path !== ':memory:') db.exec('PRAGMA journal_mode = WAL');
   db.exec(schema);
   cleanUp(() => db.close());
@@ -123,7 +124,8 @@ export function captured(db: TestDatabase): { op: string; row_id: unknown; row: 
 
 /** Serves `listener` on a free loopback port until the test ends. */
 export async function serve(listener: http.RequestListener, port = 0): Promise<string> {
-  const server = http.createServer(listener);
+  // A connection that is kept is not closed under a client that stood still meanwhile, as this process does with it.
+  const server = http.createServer({ keepAliveTimeout: 600_000 }, listener);
   await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
   cleanUp(() => {
     server.closeAllConnections();
@@ -137,17 +139,33 @@ export function serveManager(manager: Manager): Promise<string> {
   return serve(createListener(manager));
 }
 
-/** Waits for something that another loop will bring about; the limit is a safety net, not a measurement. */
+/**
+ * Waits for something that another loop will bring about; the limit is a safety net, not a measurement. A question whose
+ * connection breaks is asked again: one that is kept may have been closed while this process stood still.
+ */
 export async function until(
   what: string,
   condition: () => boolean | Promise<boolean>,
-  limitMs = 30_000,
+  limitMs = 240_000,
 ): Promise<void> {
   const end = Date.now() + limitMs;
-  while (!(await condition())) {
+  const holds = async (): Promise<boolean> => {
+    try {
+      return await condition();
+    } catch (error) {
+      if (isBroken(error)) return false;
+      throw error;
+    }
+  };
+  while (!(await holds())) {
     if (Date.now() > end) throw new Error(`gave up waiting until ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
+}
+
+function isBroken(error: unknown): boolean {
+  const { code, cause } = error as { code?: unknown; cause?: { code?: unknown } };
+  return ['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET', 'ConnectionClosed'].includes(String(cause?.code ?? code));
 }
 
 /** A table's rows with the storage class of every value, so that 1, 1.0 and '1' differ. */

@@ -84,6 +84,7 @@ export async function plainPeer(seen: string[] = []): Promise<PlainPeer> {
       text += chunk;
     });
     request.on('end', () => {
+      if (request.url !== '/sync') return void response.writeHead(404).end();
       seen.push(text);
       const body = JSON.parse(text) as { batch_id: number; changes: Change[] };
       response.setHeader('content-type', 'application/json');

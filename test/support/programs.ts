@@ -1,11 +1,13 @@
 /** The programs as a user starts them: a process on the runtime and binding of the lane, what it says, how it ends. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import net from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { freePorts } from '../../demo/ports.ts';
 import { lane } from './lane.ts';
 import { cleanUp, scratchFolder, until } from './nodes.ts';
+
+export { freePorts };
 
 /** `rowcast`, as it is built. */
 export const MAIN = fileURLToPath(new URL('../../dist/src/cli/main.js', import.meta.url));
@@ -114,6 +116,20 @@ export async function startNode(
   return { ...program, url: line.url, port: line.port, db, started: line };
 }
 
+/**
+ * Changes files, sends SIGHUP, and returns the first line of this event after that. The program stands still meanwhile: it
+ * looks at its files by itself every few seconds, and would otherwise now and then have read half of a change before.
+ */
+export async function hangUp(program: Program, event: string, change: () => void): Promise<Parsed> {
+  const before = program.lines(event).length;
+  program.child.kill('SIGSTOP');
+  change();
+  program.child.kill('SIGHUP');
+  program.child.kill('SIGCONT');
+  await until(`it has said ${event}`, () => program.lines(event).length > before);
+  return program.lines(event)[before];
+}
+
 /** What a program has used of the machine: processor time, and the most memory at any moment. */
 export interface Usage {
   cpuSeconds: number;
@@ -134,15 +150,6 @@ export async function usageOf(program: Program): Promise<Usage> {
   program.child.kill('SIGUSR2');
   await until('it has said what it has used', () => lines().length > before);
   return JSON.parse((lines().at(-1) as string).slice('usage '.length));
-}
-
-/** Ports on which nothing listens, held together so that they differ. */
-export async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => net.createServer());
-  await Promise.all(servers.map((server) => new Promise<void>((done) => server.listen(0, '127.0.0.1', done))));
-  const ports = servers.map((server) => (server.address() as net.AddressInfo).port);
-  await Promise.all(servers.map((server) => new Promise((done) => server.close(done))));
-  return ports;
 }
 
 export async function freePort(): Promise<number> {

@@ -1,9 +1,12 @@
 /** A reporter that keeps one small file up to date: how far the run is, and what came of it. test/run.mjs reads it. */
 import { renameSync, writeFileSync } from 'node:fs';
 
+/** What test/support/deal.ts says of a test that it skips. */
+const DEALT_AWAY = 'another runtime has it';
+
 export default class Progress {
   #file = process.env.ROWCAST_PROGRESS;
-  #state = { files: 0, of: 0, passed: 0, failed: 0, failures: [], running: [], slowest: [] };
+  #state = { files: 0, of: 0, passed: 0, failed: 0, dealt: 0, failures: [], running: [], slowest: [] };
 
   onTestRunStart(specifications) {
     this.#state.of = specifications.length;
@@ -23,6 +26,7 @@ export default class Progress {
     for (const test of module.children.allTests()) {
       const outcome = test.result().state;
       if (outcome === 'passed') state.passed += 1;
+      if (test.result().note === DEALT_AWAY) state.dealt += 1;
       if (outcome !== 'failed') continue;
       state.failed += 1;
       state.failures.push(`${name} > ${test.fullName}`);
