@@ -132,8 +132,8 @@ describe('configuration', () => {
     expect(error.message).toMatch(message);
     if (listener)
       expect(error.hint).toContain(
-        'applied, acked, attempt, received, restored, peer-replaced, peer-restored, peer-up, peer-down, peer-stale, ' +
-          'dead-letter, visible, verify-done, tombstones-collected, warning, error',
+        'change, applied, acked, attempt, received, restored, peer-replaced, peer-restored, peer-up, peer-down, peer-stale, ' +
+          'dead-letter, conflict, visible, verify-done, tombstones-collected, warning, error',
       );
   });
 

@@ -246,7 +246,7 @@ describe('a peer that is given the whole state', () => {
       taken += changes.length;
       return { status: 200, text: async () => JSON.stringify({ applied: changes.length, ack }) };
     };
-    const manager = attached(db, { peers: [PEER], clock, fetch, batchMs: 5_000 });
+    const manager = attached(db, { peers: [PEER], clock, fetch, batchMs: 5_000, batchSize: 1_000 });
     const first = manager.health();
     expect(first).toMatchObject({ pending_changes: 5_001, peer_states: [{ snapshot: true, pending: 5_001 }] });
     await clock.advance(60_000);

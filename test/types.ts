@@ -111,7 +111,7 @@ export function typesResults(): void {
   expectTypeOf(manager.detach()).resolves.toBeVoid();
   expectTypeOf(manager.nudge()).toBeVoid();
   expectTypeOf(manager.deadLetters.list()).toEqualTypeOf<DeadLetter[]>();
-  expectTypeOf(manager.deadLetters.retry(1).outcome).toEqualTypeOf<'queued' | 'applied' | 'kept'>();
+  expectTypeOf(manager.deadLetters.retry(1).outcome).toEqualTypeOf<'queued' | 'applied' | 'kept' | 'gone'>();
   expectTypeOf(manager.deadLetters.discard(1)).toBeVoid();
 
   // @ts-expect-error an operation is one of three

@@ -55,6 +55,82 @@ test('dead letters are listed, shown, tried again and discarded', async () => {
   expect(await ask(handler, 'dead-letters/1')).toMatchObject({ status: 404, said: { code: 'NO_SUCH_LETTER' } });
 });
 
+test('letters of one code are found however many others come before them', async () => {
+  const { manager } = await new Cluster().node('a', []);
+  const handler = createAdminHandler(manager);
+  const others = Array.from({ length: 1_200 }, (_, i) => ({ ...BAD, row: { id: `x${i}`, updated_at: 1 } }));
+  const rows = ['p', 'q'].map((id) => ({ id, name: 'n', value: 1, created_at: 1, updated_at: 1, more: 1 }));
+  const wider = rows.map((row) => ({ op: 'INSERT', table: 'items', row, old_id: null }));
+  manager.receive(JSON.stringify({ batch_id: 1, changes: [...others, ...wider] }));
+  const { said } = await ask(handler, 'dead-letters?code=unknown-column');
+  expect(said).toMatchObject([{ rowId: 'p' }, { rowId: 'q' }]);
+  expect((await ask(handler, 'dead-letters?code=unknown-column&limit=1')).said).toMatchObject([{ rowId: 'p' }]);
+  expect((await ask(handler, `dead-letters?code=unknown-column&after=${said[0].id}`)).said).toMatchObject([
+    { rowId: 'q' },
+  ]);
+  expect((await ask(handler, 'dead-letters?code=constraint')).said).toEqual([]);
+});
+
+test('conflicts are listed, shown, restored and dismissed, and the story of a row is told', async () => {
+  const { manager, db } = await new Cluster().node('a', []);
+  const handler = createAdminHandler(manager);
+  db.exec("INSERT INTO items VALUES ('r', 'mine', 1, 1, 200), ('q', 'mine', 1, 1, 200)");
+  const changes = ['r', 'q'].map((id) => ({
+    op: 'UPDATE',
+    table: 'items',
+    row: { id, name: 'theirs', value: 1, created_at: 1, updated_at: 300 },
+    old_id: null,
+    base: 100,
+  }));
+  manager.receive(JSON.stringify({ batch_id: 1, changes }), { from: 'b', said: 'id=b' });
+  const one = { conflictId: 1, table: 'items', id: 'r', lostVersion: 200, wonVersion: 300, wonBy: 'b', base: 100 };
+  expect((await ask(handler, 'conflicts')).said).toMatchObject([one, { conflictId: 2 }]);
+  expect((await ask(handler, 'conflicts?after=1&limit=1')).said).toMatchObject([{ id: 'q' }]);
+  expect((await ask(handler, 'conflicts?table=items&id=r')).said).toMatchObject([{ id: 'r' }]);
+  expect((await ask(handler, 'conflicts/1')).said).toMatchObject({
+    ...one,
+    lost: { name: 'mine' },
+    current: { name: 'theirs' },
+    columns: ['name'],
+  });
+  expect((await ask(handler, 'conflicts/1/restore', { columns: ['nome'] })).status).toBe(400);
+  expect((await ask(handler, 'conflicts/1/restore', { colums: ['name'] })).said.error).toContain(
+    '"colums" is not known',
+  );
+  expect((await ask(handler, 'conflicts/1/restore', { columns: ['name'] })).said).toEqual({ columns: ['name'] });
+  expect((await ask(handler, 'why?table=items&id=r')).said).toMatchObject({ state: 'live', row: { name: 'mine' } });
+  expect((await ask(handler, 'why?table=items')).said.error).toContain('"id" must be given');
+  expect((await ask(handler, 'why?table=nowhere&id=r')).status).toBe(400);
+  expect((await ask(handler, 'conflicts/2/dismiss', {})).said).toEqual({ ok: true });
+  expect(await ask(handler, 'conflicts/2')).toMatchObject({ status: 404, said: { code: 'NO_SUCH_CONFLICT' } });
+  expect((await ask(handler, 'conflicts/1/keep', {})).status).toBe(400);
+  expect((await ask(handler, 'conflicts/x')).status).toBe(400);
+});
+
+test('of a large row the list has the beginning, where that is asked for, and the letter itself all of it', async () => {
+  const { manager } = await new Cluster().node('a', []);
+  const handler = createAdminHandler(manager);
+  const row = { id: 'x', updated_at: 1, name: 'x'.repeat(5_000) };
+  manager.receive(JSON.stringify({ batch_id: 1, changes: [{ ...BAD, row }] }));
+  const whole = JSON.stringify(row);
+  const { said } = await ask(handler, 'dead-letters?cut=100');
+  expect(said).toMatchObject([{ row: whole.slice(0, 100), rowLength: whole.length }]);
+  expect((await ask(handler, 'dead-letters')).said).toMatchObject([{ row: whole }]);
+  expect((await ask(handler, 'dead-letters/1')).said).toMatchObject({ row: whole });
+});
+
+test('what can be asked is listed; the log only where somebody keeps it', async () => {
+  const { manager } = await new Cluster().node('a', []);
+  const without = createAdminHandler(manager);
+  expect((await ask(without, 'routes')).said).toEqual(expect.arrayContaining(['GET status', 'POST verify']));
+  expect((await ask(without, 'log')).status).toBe(404);
+  const handler = createAdminHandler(manager, { log: (after) => ({ last: after + 1 }) });
+  expect((await ask(handler, 'routes')).said).toContain('GET log');
+  expect((await ask(handler, 'log?after=6')).said).toEqual({ last: 7 });
+  expect((await ask(handler, 'log')).said).toEqual({ last: 1 });
+  expect((await ask(handler, 'log?after=x')).status).toBe(400);
+});
+
 test('a comparison is begun, looked at, and not begun twice', async () => {
   const cluster = new Cluster();
   const a = await cluster.node('a', ['b']);

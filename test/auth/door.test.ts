@@ -3,10 +3,13 @@ import http from 'node:http';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { type AuthOptions, createKeyring } from '../../src/auth/index.ts';
+import { UNSIGNED_MAX } from '../../src/auth/strangers.ts';
 import { UNDER_WAY_MAX } from '../../src/auth/trust.ts';
 import { createHandler, createListener } from '../../src/http/index.ts';
+import { respond } from '../../src/http/respond.ts';
 import type { Manager } from '../../src/index.ts';
 import { node, rowsOf, serve, type TestNode } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
 import {
   answered,
   BODY,
@@ -233,4 +236,79 @@ test('one sender has so many requests under way and no more', async () => {
 test('a replica without an id cannot sign', () => {
   const replica = { maxBodyBytes: 1, health: () => ({ ok: true }), receive: () => ({}) as never };
   expect(() => createListener(replica, { auth: AUTH })).toThrow(/needs a replica that has an id/);
+});
+
+describe('strangers', () => {
+  const incoming = (headers: Record<string, string> = {}, method = 'POST', path = '/sync') => ({
+    method,
+    path,
+    header: (name: string) => headers[name],
+    read: async () => new Uint8Array(),
+    hold: () => true,
+  });
+
+  test('are refused a hundred times a second, and those beyond wait for their turn; who has a key does not', async () => {
+    const clock = new VirtualClock();
+    const { manager } = await node({ id: 'b', auth: AUTH, clock });
+    let refused = 0;
+    for (let i = 0; i < 300; i++) {
+      const wrong = i % 2 === 0 ? {} : { 'signature-input': 'rowcast=()', signature: 'rowcast=:AAAA:' };
+      void respond(manager, {}, incoming(wrong)).then(({ status }) => {
+        expect(status).toBe(401);
+        refused += 1;
+      });
+    }
+    await clock.advance(0);
+    expect(refused).toBe(100);
+    const { message } = request({ headers: POST_HEADERS }, { now: clock.now() });
+    const read = async (_: number, tap?: (chunk: Uint8Array) => void): Promise<Uint8Array> => {
+      tap?.(message.body);
+      return message.body;
+    };
+    expect((await respond(manager, {}, { ...incoming(message.headers), read })).status).toBe(200);
+    await clock.advance(1_000);
+    expect(refused).toBe(200);
+    await clock.advance(1_000);
+    expect(refused).toBe(300);
+  });
+
+  test('are told of /health what one of them was told within a second', async () => {
+    const clock = new VirtualClock();
+    const { manager } = await node({ id: 'b', auth: AUTH, clock });
+    let asked = 0;
+    const counted = Object.assign(Object.create(manager), {
+      id: 'b',
+      maxBodyBytes: 1_000,
+      trust: manager.trust,
+      health: () => {
+        asked += 1;
+        return { ok: asked === 1 };
+      },
+    });
+    const ask = async (): Promise<number> => (await respond(counted, {}, incoming({}, 'GET', '/health'))).status;
+    expect([await ask(), await ask(), await ask(), asked]).toEqual([200, 200, 200, 1]);
+    await clock.advance(1_000);
+    expect([await ask(), asked]).toEqual([503, 2]);
+  });
+
+  test('are not told by /readyz what is wrong', async () => {
+    const { manager } = await node({ id: 'b', peers: ['http://127.0.0.1:9'], auth: AUTH });
+    const { status, body } = await respond(manager, {}, { ...incoming({}, 'GET', '/readyz'), query: 'peers=1' });
+    expect([status, body]).toEqual([503, '{"ready":false}']);
+  });
+
+  test('have eight requests under way at a time, while unsigned ones are taken', async () => {
+    const { manager } = await node({ id: 'b', auth: { ...AUTH, mode: 'accept' } });
+    const never = new Promise<Uint8Array>(() => {});
+    const slow = { ...incoming({ 'content-type': 'application/json' }), read: () => never };
+    for (let i = 0; i < UNSIGNED_MAX; i++) void respond(manager, {}, slow);
+    const { status, body } = await respond(manager, {}, slow);
+    expect([status, body]).toEqual([503, '{"error":"too many unsigned requests at a time: try again"}']);
+    const { message } = signed();
+    const read = async (_: number, tap?: (chunk: Uint8Array) => void): Promise<Uint8Array> => {
+      tap?.(message.body);
+      return message.body;
+    };
+    expect((await respond(manager, {}, { ...incoming(message.headers), read })).status).toBe(200);
+  });
 });

@@ -1,8 +1,8 @@
 /** Keys: what is taken for one, which of them signs, and what is remembered. */
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { createKeyring } from '../../src/auth/index.ts';
-import { Nonces, WINDOW_S } from '../../src/auth/nonces.ts';
+import { createKeyring, type Key } from '../../src/auth/index.ts';
+import { NONCES_MAX, Nonces, WINDOW_S } from '../../src/auth/nonces.ts';
 import { keys, NOW, OTHER_SECRET, received, request, SECRET } from './messages.ts';
 
 describe('what is refused at the start', () => {
@@ -106,4 +106,18 @@ describe('nonces', () => {
     expect(nonces.isTimely(second - 3_600, second - 3_600)).toBe(true);
     expect(nonces.take('n', second - 3_600, second - 3_600)).toBe(true);
   });
+});
+
+test('whoever fills the memory of its own key has nothing forgotten of the requests of another', () => {
+  const keyring = createKeyring({
+    keys: [
+      { id: 'k1', secret: SECRET },
+      { id: 'k2', secret: OTHER_SECRET },
+    ],
+  });
+  const { message } = request({}, { keyring });
+  expect(received(message, keyring).kind).toBe('verified');
+  const flooding = keyring.noncesOf(keyring.find('k2') as Key);
+  for (let i = 0; i <= NONCES_MAX; i++) flooding.take(`${i}`, NOW / 1_000 + 299, NOW / 1_000);
+  expect(received(message, keyring)).toMatchObject({ kind: 'denied', status: 425 });
 });

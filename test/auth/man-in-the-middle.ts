@@ -39,6 +39,8 @@ interface Reply {
 
 export class ManInTheMiddle {
   readonly done = new Map<Attack, number>();
+  /** How many batches he has met before he was healed. */
+  batches = 0;
   readonly #target: () => string;
   readonly #elsewhere: () => string;
   readonly #random: Random;
@@ -82,6 +84,7 @@ export class ManInTheMiddle {
     };
     const attack = this.#healed ? 'pass' : this.#random.pick([...this.#attacks]);
     this.done.set(attack, (this.done.get(attack) ?? 0) + 1);
+    if (!this.#healed && batchId(message) > 0) this.batches += 1;
     const reply = await this.#attack(attack, message, outgoing);
     if (message.method === 'POST' && this.#seen.length < 500) this.#seen.push(message);
     if (!reply) return void outgoing.destroy();

@@ -4,6 +4,7 @@ import type { AuthOptions } from '../../src/auth/index.ts';
 import type { Config } from '../../src/index.ts';
 import type { FetchResponse } from '../../src/send/transport.ts';
 import { Cluster, ids, type Member, settled, write } from '../support/cluster.ts';
+import { shared } from '../support/draws.ts';
 import { rowsOf, until } from '../support/nodes.ts';
 import { OTHER_SECRET, SECRET } from './messages.ts';
 
@@ -128,8 +129,12 @@ function without(headers: Record<string, string>, name: string): Record<string, 
   return Object.fromEntries(Object.entries(headers).filter(([key]) => key !== name));
 }
 
-describe.each(FORGERIES)('somebody on the way who %s', (_, tamper) => {
-  test.each(['require', 'accept'] as const)('prunes nothing and buries nothing; in mode %s', async (mode) => {
+const FORGED = FORGERIES.flatMap(([what, tamper]) =>
+  (['require', 'accept'] as const).map((mode) => ({ what, tamper, mode })),
+);
+test.each(shared(FORGED))(
+  'somebody on the way who $what prunes nothing and buries nothing; in mode $mode',
+  async ({ tamper, mode }) => {
     const cluster = new Cluster();
     const auth: AuthOptions = { ...AUTH, mode };
     const a = await cluster.node('a', ['b'], { auth, requestTimeoutMs: 1_000 });
@@ -145,8 +150,8 @@ describe.each(FORGERIES)('somebody on the way who %s', (_, tamper) => {
     cluster.tamper = undefined;
     await settled('x1 x2 x3', a, b);
     await until('nothing is left', () => a.manager.health().pending_changes === 0);
-  });
-});
+  },
+);
 
 test('an answer to one batch is no answer to another, though the same node has given it', async () => {
   const cluster = new Cluster();

@@ -1,6 +1,9 @@
 /** Whatever is changed on the way, by somebody without the key, is accepted by nobody. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { createKeyring, digestFits } from '../../src/auth/index.ts';
+import * as protocol from '../../src/wire/protocol.ts';
 import {
   answered,
   BODY,
@@ -24,6 +27,7 @@ const SYNC_HEADERS = {
   'x-node-id': 'a',
   'x-rowcast': INTRODUCTION,
   'x-send-again': '*',
+  'x-origins': 'a;0',
 };
 const ANSWER_HEADERS = { 'x-node-id': 'b', 'x-rowcast': INTRODUCTION, 'x-apply-ms': '3', 'x-any-order': '1' };
 const PATHS = ['/sync', '/sync/compare', '/sync/fetch', '/health'];
@@ -90,7 +94,7 @@ describe('a request', () => {
     expect(isAccepted({ ...message, body: Buffer.from(`${BODY} `) })).toBe(false);
   });
 
-  test.each(['content-encoding', 'x-rowcast', 'x-send-again'])(
+  test.each(['content-encoding', 'x-rowcast', 'x-send-again', 'x-origins'])(
     'is refused where %s was put there on the way',
     (name) => {
       const { message } = request();
@@ -216,6 +220,20 @@ describe('a request', () => {
   });
 });
 
+test('every header that is acted on is covered: a new one cannot be forgotten', () => {
+  const source = readFileSync(fileURLToPath(new URL('../../src/http/respond.ts', import.meta.url)), 'utf8');
+  const names = [...source.matchAll(/header\((?:'([^']+)'|(\w+))\)/g)].map(
+    ([, plain, constant]) => plain ?? (protocol as Record<string, unknown>)[constant as string],
+  );
+  // By these a request is only ever refused.
+  const refusing = ['content-length', 'origin', 'sec-fetch-site'];
+  const read = new Set(names.filter((name) => !refusing.includes(name as string)) as string[]);
+  expect(read.size).toBeGreaterThan(5);
+  const all = Object.fromEntries([...read].map((name) => [name, 'x']));
+  const { message } = request({ headers: { ...all, ...SYNC_HEADERS } });
+  for (const name of read) expect(message.headers['signature-input']).toContain(`"${name}"`);
+});
+
 describe('an answer', () => {
   const answerTo = (body = '{"applied":1,"ack":3}'): { sent: ReturnType<typeof request>['sent']; answer: Reply } => {
     const { message, sent } = request();
@@ -289,4 +307,13 @@ describe('an answer', () => {
     expect(answered(sent, answer).kind).toBe('verified');
     expect(answered(sent, { ...answer, headers: { ...answer.headers, [name]: '1' } }).kind).toBe('forged');
   });
+});
+
+test('a key that is for one node introduces no other', () => {
+  const introduces = (id: string) => {
+    const headers = { ...SYNC_HEADERS, 'x-rowcast': INTRODUCTION.replace('id=a', `id=${id}`) };
+    return received(request({ headers }).message);
+  };
+  expect(introduces('a').kind).toBe('verified');
+  expect(introduces('c')).toMatchObject({ kind: 'denied', status: 403 });
 });

@@ -252,6 +252,7 @@ test('a database of an earlier build of Rowcast, with AUTOINCREMENT, goes on whe
   db.exec(
     `DROP TABLE _changes; DROP TRIGGER _rowcast_items_insert; DELETE FROM _meta WHERE key = 'last_change_id';
      CREATE TABLE _changes (change_id INTEGER PRIMARY KEY AUTOINCREMENT, op TEXT, table_name TEXT, row_id TEXT, row_data TEXT);
+     DROP TRIGGER _rowcast_items_update; DROP TRIGGER _rowcast_items_update_stamp;
      CREATE TRIGGER _rowcast_items_insert AFTER INSERT ON items BEGIN INSERT INTO _changes (op, table_name, row_id, row_data)
        VALUES ('INSERT', 'items', NEW.id, json_object('id', NEW.id, 'name', NEW.name, 'value', NEW.value, 'created_at', 1, 'updated_at', NEW.updated_at)); END;
      INSERT INTO _changes (change_id, op) VALUES (40, 'INSERT'); DELETE FROM _changes; UPDATE _peer_state SET last_acked = 40`,

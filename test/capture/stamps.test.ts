@@ -58,30 +58,34 @@ describe('FTS5 with external content and the triggers of the manual', () => {
     UPSERT: [INSERT, `${INSERT} ON CONFLICT (id) DO UPDATE SET name = excluded.name || '!'`],
     'SET id': [INSERT, "UPDATE items SET id = 'z', name = 'moved' WHERE id = 'a'"],
   };
-  for (const when of ['before attach', 'after attach']) {
-    for (const recursive of ['OFF', 'ON']) {
-      // Without recursive triggers REPLACE tells no trigger what it removes, and the manual's index is wrong by itself.
-      const writes = {
-        ...WRITES,
-        ...(recursive === 'ON' && { REPLACE: [INSERT, INSERT.replace('INSERT', 'REPLACE')] }),
-      };
-      for (const [what, statements] of Object.entries(writes)) {
-        test(`${what} without updated_at, triggers made ${when}, recursive_triggers ${recursive}`, async () => {
-          const it = await origin({ schema: when === 'before attach' ? FTS : ITEMS });
-          if (when === 'after attach') it.db.exec(FTS.slice(FTS.indexOf(';') + 1));
-          it.db.exec(`PRAGMA recursive_triggers = ${recursive}`);
-          const check = (): unknown => it.db.exec("INSERT INTO ft(ft, rank) VALUES ('integrity-check', 1)");
-          for (const sql of statements) {
-            it.db.exec(sql);
-            check();
-          }
-          expectRecorded(it);
-          check();
-          await expectSameElsewhere(it, { schema: ITEMS });
-        });
+  // Without recursive triggers REPLACE tells no trigger what it removes, and the manual's index is wrong by itself.
+  const REPLACE = [INSERT, INSERT.replace('INSERT', 'REPLACE')];
+  const CASES = ['before attach', 'after attach'].flatMap((when) =>
+    ['OFF', 'ON'].flatMap((recursive) =>
+      Object.entries(recursive === 'ON' ? { ...WRITES, REPLACE } : WRITES).map(([what, statements]) => ({
+        what,
+        statements,
+        when,
+        recursive,
+      })),
+    ),
+  );
+  test.each(CASES)(
+    '$what without updated_at, triggers made $when, recursive_triggers $recursive',
+    async ({ statements, when, recursive }) => {
+      const it = await origin({ schema: when === 'before attach' ? FTS : ITEMS });
+      if (when === 'after attach') it.db.exec(FTS.slice(FTS.indexOf(';') + 1));
+      it.db.exec(`PRAGMA recursive_triggers = ${recursive}`);
+      const check = (): unknown => it.db.exec("INSERT INTO ft(ft, rank) VALUES ('integrity-check', 1)");
+      for (const sql of statements) {
+        it.db.exec(sql);
+        check();
       }
-    }
-  }
+      expectRecorded(it);
+      check();
+      await expectSameElsewhere(it, { schema: ITEMS });
+    },
+  );
 });
 
 describe('a trigger of the application sees each write once', () => {
@@ -233,27 +237,26 @@ describe('triggers of the application that write to the row again', () => {
     "INSERT INTO items VALUES ('a', 'b', 1, 1, 10) ON CONFLICT DO UPDATE SET name = 'up', updated_at = 10",
     "UPDATE items SET id = 'g' WHERE id = 'f'",
   ];
-  for (const [what, trigger] of Object.entries(TRIGGERS)) {
-    // Made before attach it fires after ours, made after it before ours.
-    for (const when of ['before attach', 'after attach', 'between two attaches']) {
-      test(`${what}, made ${when}`, async () => {
-        const create = `CREATE TRIGGER own ${trigger}`;
-        const it = await origin(when === 'before attach' ? { schema: `${ITEMS}; ${create}` } : {});
-        if (when !== 'before attach') it.db.exec(create);
-        if (when === 'between two attaches') {
-          // Ours are made anew because there is a trigger now; then its successor is younger than they are.
-          writeStamps(it.manager);
-          it.db.exec(`DROP TRIGGER own; ${create}`);
-          writeStamps(it.manager);
-        }
-        for (const sql of STATEMENTS) {
-          it.db.exec(sql);
-          if (when !== 'after attach') expectRecorded(it);
-        }
-        await expectSameElsewhere(it, { schema: ITEMS });
-      });
+  // Made before attach it fires after ours, made after it before ours.
+  const CASES = Object.entries(TRIGGERS).flatMap(([what, trigger]) =>
+    ['before attach', 'after attach', 'between two attaches'].map((when) => ({ what, trigger, when })),
+  );
+  test.each(CASES)('$what, made $when', async ({ trigger, when }) => {
+    const create = `CREATE TRIGGER own ${trigger}`;
+    const it = await origin(when === 'before attach' ? { schema: `${ITEMS}; ${create}` } : {});
+    if (when !== 'before attach') it.db.exec(create);
+    if (when === 'between two attaches') {
+      // Ours are made anew because there is a trigger now; then its successor is younger than they are.
+      writeStamps(it.manager);
+      it.db.exec(`DROP TRIGGER own; ${create}`);
+      writeStamps(it.manager);
     }
-  }
+    for (const sql of STATEMENTS) {
+      it.db.exec(sql);
+      if (when !== 'after attach') expectRecorded(it);
+    }
+    await expectSameElsewhere(it, { schema: ITEMS });
+  });
 });
 
 describe('a trigger that forbids UPDATE', () => {

@@ -10,7 +10,7 @@ async function forget(...args: string[]): Promise<{ code: number | string; outpu
   return { code: await program.ended, output: program.output() };
 }
 
-test('notes it for a node that is known, and says who is where it is not', { timeout: 120_000 }, async () => {
+test('notes it for a node that is known, and says who is where it is not', async () => {
   const path = join(scratchFolder(), 'a.db');
   const db = await database(ITEMS, path);
   const manager = attach(db, { id: 'a', peers: ['http://127.0.0.1:9'] }, ['items']);
@@ -31,7 +31,7 @@ test('notes it for a node that is known, and says who is where it is not', { tim
   });
 });
 
-test('refuses what is no database of a node', { timeout: 120_000 }, async () => {
+test('refuses what is no database of a node', async () => {
   const path = join(scratchFolder(), 'other.db');
   await database(ITEMS, path);
   expect(await forget('-db', path, 'c')).toMatchObject({ code: 1, output: expect.stringMatching(/is no node's/) });

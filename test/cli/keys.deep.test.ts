@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { scratchFolder, until } from '../support/nodes.ts';
-import { freePorts, MAIN, type Parsed, type Program, runProgram, started, startNode } from '../support/programs.ts';
+import { freePorts, hangUp, MAIN, type Parsed, runProgram, started, startNode } from '../support/programs.ts';
 
 const write = (url: string, name: string): Promise<unknown> =>
   fetch(`${url}/api/items`, {
@@ -23,31 +23,25 @@ async function key(id: string): Promise<Parsed> {
   return JSON.parse(program.stdout()).keys[0];
 }
 
-async function hangUp(program: Program, event: string): Promise<Parsed> {
-  const before = program.lines(event).length;
-  program.child.kill('SIGHUP');
-  await until(`it has said ${event}`, () => program.lines(event).length > before);
-  return program.lines(event).at(-1);
-}
-
 test('two nodes and a hub: set-up, a stranger, a rotation, a wrong file', async () => {
   const folder = scratchFolder();
   const [old, next] = [await key('old'), await key('new')];
-  const path = join(folder, 'keys.json');
-  const put = (...keys: Parsed[]): void => writeFileSync(path, JSON.stringify({ keys }), { mode: 0o600 });
-  put(old);
+  // Each has a file of its own: what is put there for one is not to be found by the others.
+  const path = (id: string): string => join(folder, `${id}-keys.json`);
+  const put = (id: string, keys: Parsed[]): void => writeFileSync(path(id), JSON.stringify({ keys }), { mode: 0o600 });
+  for (const id of ['a', 'b', 'hub']) put(id, [old]);
   const ports = await freePorts(2);
   const [urlA, urlB] = ports.map((port) => `http://127.0.0.1:${port}`) as [string, string];
   const edges = [urlA, urlB].flatMap((url) => ['-edge', url]);
-  const base = ['hub', '-id', 'hub', '-db', join(folder, 'hub.db'), '-listen', '127.0.0.1:0', '-keys-file', path];
-  const hub = runProgram(MAIN, [...base, ...edges]);
+  const base = ['hub', '-id', 'hub', '-db', join(folder, 'hub.db'), '-listen', '127.0.0.1:0'];
+  const hub = runProgram(MAIN, [...base, '-keys-file', path('hub'), ...edges]);
   const { url: hubUrl, keys } = await started(hub);
   expect(keys).toBe('require');
-  const withKeys = (port: number | undefined, ...more: string[]): string[] => [
-    ...['-listen', `127.0.0.1:${port}`, '-peer', hubUrl, '-keys-file', path, '-batch-ms', '20', ...more],
+  const withKeys = (id: string, port: number | undefined, ...more: string[]): string[] => [
+    ...['-listen', `127.0.0.1:${port}`, '-peer', hubUrl, '-keys-file', path(id), '-batch-ms', '20', ...more],
   ];
-  const a = await startNode('a', withKeys(ports[0], '-peer-id', `${hubUrl}=hub`), folder);
-  const b = await startNode('b', withKeys(ports[1]), folder);
+  const a = await startNode('a', withKeys('a', ports[0], '-peer-id', `${hubUrl}=hub`), folder);
+  const b = await startNode('b', withKeys('b', ports[1]), folder);
   await write(a.url, 'first');
   await write(b.url, 'second');
   await until(
@@ -65,16 +59,17 @@ test('two nodes and a hub: set-up, a stranger, a rotation, a wrong file', async 
   // A rotation: add everywhere, make it the first everywhere, take the old one out.
   let n = 0;
   for (const set of [[old, next], [next, old], [next]]) {
-    put(...set);
-    for (const program of [a, b, hub]) {
-      expect(await hangUp(program, 'reloaded')).toMatchObject({ changed: ['keys'] });
+    for (const [id, program] of Object.entries({ a, b, hub })) {
+      const reloaded = await hangUp(program, 'reloaded', () => put(id, set));
+      expect(reloaded).toMatchObject({ changed: ['keys'] });
       await write(a.url, `during-${n++}`);
     }
     await until('b has it', async () => (await names(b.url)).split(' ').length === 2 + n);
   }
   // A wrong file changes nothing.
-  writeFileSync(path, JSON.stringify({ keys: [{ ...next, secret: next.secret.slice(0, 12) }] }));
-  expect((await hangUp(a, 'reload-failed')).message).toMatch(/secret of key "new".*nothing was changed/);
+  const short = { ...next, secret: next.secret.slice(0, 12) };
+  const failed = await hangUp(a, 'reload-failed', () => put('a', [short]));
+  expect(failed.message).toMatch(/secret of key "new".*nothing was changed/);
   await write(a.url, 'last');
   await until('b has it', async () => (await names(b.url)).includes('last'));
   for (const program of [a, b, hub]) {
@@ -82,7 +77,7 @@ test('two nodes and a hub: set-up, a stranger, a rotation, a wrong file', async 
     for (const { secret } of [old, next]) expect(program.output()).not.toContain(secret.slice(0, 12));
     expect(program.output()).not.toMatch(/rowcast=:/);
   }
-}, 120_000);
+});
 
 test('a file of keys that others can read is told of, and one that is wrong keeps the program from starting', async () => {
   const folder = scratchFolder();

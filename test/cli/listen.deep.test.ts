@@ -3,11 +3,8 @@ import { statSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { lane } from '../support/lane.ts';
 import { cleanUp, database, exactRows, scratchFolder, until } from '../support/nodes.ts';
 import { freePorts, type NodeProgram, startNode as start } from '../support/programs.ts';
-
-const onBun = lane === 'bun-sqlite';
 
 /** A raw connection: what it was sent, and whether the server has closed it. */
 async function connect(port: number): Promise<{ socket: net.Socket; answer(): string; closed(): boolean }> {
@@ -51,8 +48,8 @@ describe('a body over the limit', () => {
       socket.write(head(path, [JSON_TYPE, `content-length: ${max + 1}`]));
       await until('it is answered', () => answer().includes(`the body is larger than ${max} bytes`));
       expect(answer()).toMatch(/^HTTP\/1\.1 413 /);
-      // What is left of the body must not be taken for a request. Bun waits for it within its own limits.
-      if (!onBun) await until('the connection is closed', closed);
+      // What is left of the body must not be taken for a request.
+      await until('the connection is closed', closed);
     }
     await isAlive(node);
   });
@@ -120,6 +117,16 @@ describe('a wrong request', () => {
   });
 });
 
+/** Sooner or later: where clients have half a second, that may be too short for an honest one on a machine that stands still. */
+async function isServed(node: NodeProgram): Promise<void> {
+  await until('others are served', async () => {
+    const { socket, answer, closed } = await connect(node.port);
+    socket.write('GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n');
+    await until('it is over', closed);
+    return /^HTTP\/1\.1 200 .*"ok":true,.*"item_count":0\b/s.test(answer());
+  });
+}
+
 describe('a slow client', () => {
   test('that does not finish its body is cut off, and others are served meanwhile', async () => {
     const node = await start('a', ['-client-timeout-ms', '500']);
@@ -128,19 +135,19 @@ describe('a slow client', () => {
     // A byte now and then keeps a connection from being idle, not from being slow.
     const drip = setInterval(() => socket.write(' '), 50);
     cleanUp(() => clearInterval(drip));
-    await isAlive(node);
+    await isServed(node);
     await until('it is told or cut off', () => closed() || answer().startsWith('HTTP/1.1 408 '));
-    await isAlive(node);
+    await isServed(node);
   });
 
-  test.skipIf(onBun)('that does not finish its headers is cut off', async () => {
+  test('that does not finish its headers is cut off', async () => {
     const node = await start('a', ['-client-timeout-ms', '500']);
     const { socket, closed } = await connect(node.port);
     socket.write('GET /health HTTP/1.1\r\nhost: localhost\r\n');
     const drip = setInterval(() => socket.write('a: b\r\n'), 50);
     cleanUp(() => clearInterval(drip));
     await until('it is cut off', closed);
-    await isAlive(node);
+    await isServed(node);
   });
 
   test('that opens a connection and says nothing does not hold up a stop', async () => {
@@ -210,11 +217,16 @@ test('three thousand connections that are kept alive are all served, again and a
   const node = await start('a', ['-max-connections', '5000', '-max-connections-per-address', '0']);
   const connections = 3_000;
   const opened: Awaited<ReturnType<typeof connect>>[] = [];
+  const ask = ({ socket }: (typeof opened)[number]): boolean =>
+    socket.write('GET /api/items HTTP/1.1\r\nhost: localhost\r\n\r\n');
   for (let i = 0; i < connections; i += 100) {
-    opened.push(...(await Promise.all(Array.from({ length: 100 }, () => connect(node.port)))));
+    const more = await Promise.all(Array.from({ length: 100 }, () => connect(node.port)));
+    // At once: who has not asked for anything within ten seconds is let go of.
+    for (const one of more) ask(one);
+    opened.push(...more);
   }
   for (let round = 1; round <= 3; round++) {
-    for (const { socket } of opened) socket.write('GET /api/items HTTP/1.1\r\nhost: localhost\r\n\r\n');
+    if (round > 1) for (const one of opened) ask(one);
     await until('all are answered', () =>
       opened.every(({ answer }) => answer().split('HTTP/1.1 200 OK').length === round + 1),
     );

@@ -1,6 +1,7 @@
 /** The log of a program: few lines, and none of what a peer has quoted. */
 import { expect, test } from 'vitest';
-import { createLog, logEvents } from '../../src/cli/log.ts';
+import { createLog, logConflicts, logEvents } from '../../src/cli/log.ts';
+import { RecentLines } from '../../src/cli/recent-lines.ts';
 import { Emitter, type RowcastEvents } from '../../src/events.ts';
 import { judge } from '../../src/send/verdict.ts';
 
@@ -67,4 +68,44 @@ test('a line of text has the same, and nothing in it can begin another line', ()
   expect(lines).toEqual([
     '1970-01-01T00:00:00.000Z warn  peer-down node=n peer=http://b:1 reason="two\\nlines" changes=3 tables=["a b"]\n',
   ]);
+});
+
+test('conflicts are told once a minute, with how many there were', async () => {
+  const lines: Record<string, unknown>[] = [];
+  const events = new Emitter();
+  let now = 0;
+  const clock = { now: () => now, sleep: async () => {} };
+  const log = createLog('n', clock, (line) => lines.push(JSON.parse(line)));
+  logConflicts(events, log, clock);
+  const one = { conflictId: 1, table: 'items', id: 'secret', lostVersion: 1, wonVersion: 2, from: 'b' };
+  for (const at of [0, 30_000, 60_000]) {
+    now = at;
+    for (let i = 0; i < 3; i++) events.emit('conflict', one);
+    await Promise.resolve();
+  }
+  expect(lines).toMatchObject([
+    { event: 'conflict', conflicts: 3, tables: ['items'] },
+    { event: 'conflict', conflicts: 6 },
+  ]);
+  expect(JSON.stringify(lines)).not.toContain('secret');
+});
+
+test('the last lines are kept with their numbers, whatever the format, and no more than 200 of them', () => {
+  const recent = new RecentLines(7);
+  const logging = { level: 'warn', format: 'text' } as const;
+  const log = createLog('n', { now: () => 0, sleep: async () => {} }, () => {}, logging, recent);
+  expect(recent.after(0)).toEqual({ began: 7, last: 0, lines: [] });
+  log('info', 'not written, and not kept');
+  for (let i = 1; i <= 250; i++) log('warn', 'peer-down', { i });
+  const { last, lines } = recent.after(0);
+  expect([last, lines.length, lines[0]?.n, lines.at(-1)?.n]).toEqual([250, 200, 51, 250]);
+  const [line] = recent.after(249).lines;
+  expect(line).toEqual({
+    n: 250,
+    time: '1970-01-01T00:00:00.000Z',
+    level: 'warn',
+    event: 'peer-down',
+    fields: { i: 250 },
+  });
+  expect(recent.after(250).lines).toEqual([]);
 });

@@ -26,9 +26,7 @@ const RENAME = 'BEGIN; ALTER TABLE notes RENAME COLUMN body TO text; COMMIT;';
 const NOTES = 'CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT, updated_at INTEGER)';
 
 describe('a node that runs', () => {
-  test('goes on with the new schema, and its peer, which has the old one, with that', {
-    timeout: 120_000,
-  }, async () => {
+  test('goes on with the new schema, and its peer, which has the old one, with that', async () => {
     const folder = scratchFolder();
     const [a, b] = await Promise.all(['a', 'b'].map(async (id) => await database(NOTES, join(folder, `${id}.db`))));
     if (!a || !b) throw new Error('no databases');
@@ -53,7 +51,7 @@ describe('a node that runs', () => {
 });
 
 describe('what cannot be done', () => {
-  test('is said, and changes nothing', { timeout: 120_000 }, async () => {
+  test('is said, and changes nothing', async () => {
     const folder = scratchFolder();
     const path = join(folder, 'plain.db');
     await database(NOTES, path);
@@ -69,7 +67,7 @@ describe('what cannot be done', () => {
     await refused(/-db is required/, 2, 'migrate', file('SELECT 1'));
   });
 
-  test('a statement that fails is named', { timeout: 120_000 }, async () => {
+  test('a statement that fails is named', async () => {
     const folder = scratchFolder();
     const db = await database(NOTES, join(folder, 'd.db'));
     const node = await startNode('d', ['-table', 'notes'], folder);

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { scratchFolder, until } from '../support/nodes.ts';
-import { MAIN, type Parsed, type Program, runProgram, started, startNode } from '../support/programs.ts';
+import { hangUp, MAIN, type Parsed, runProgram, started, startNode } from '../support/programs.ts';
 
 async function ask(url: string): Promise<Parsed> {
   return (await fetch(url)).json();
@@ -18,13 +18,6 @@ const write = (url: string, name: string): Promise<unknown> =>
 const names = async (url: string): Promise<string[]> =>
   (await ask(`${url}/api/items`)).map(({ name }: Parsed) => name).sort();
 
-async function hangUp(program: Program, event: string): Promise<Parsed> {
-  const before = program.lines(event).length;
-  program.child.kill('SIGHUP');
-  await until(`it has said ${event}`, () => program.lines(event).length > before);
-  return program.lines(event).at(-1);
-}
-
 test('serve: SIGHUP adds and removes peers and changes settings; a bad file changes nothing', async () => {
   const folder = scratchFolder();
   const [b, c] = [await startNode('b'), await startNode('c')];
@@ -37,20 +30,23 @@ test('serve: SIGHUP adds and removes peers and changes settings; a bad file chan
   await write(a.url, 'first');
   await until('b has it', async () => (await names(b.url)).length === 1);
 
-  writeFileSync(peers, `${b.url}\n${c.url}\n`);
-  writeFileSync(config, JSON.stringify({ 'peers-file': peers, 'batch-ms': 20, 'stop-ms': 1 }));
-  expect(await hangUp(a, 'reloaded')).toMatchObject({ added: [c.url], removed: [], changed: ['batch-ms'] });
+  const more = await hangUp(a, 'reloaded', () => {
+    writeFileSync(peers, `${b.url}\n${c.url}\n`);
+    writeFileSync(config, JSON.stringify({ 'peers-file': peers, 'batch-ms': 20, 'stop-ms': 1 }));
+  });
+  expect(more).toMatchObject({ added: [c.url], removed: [], changed: ['batch-ms'] });
   expect(a.lines('reload-ignored')).toMatchObject([{ keys: ['stop-ms'] }]);
   await until('c has what was there', async () => (await names(c.url)).length === 1);
 
-  writeFileSync(config, '{"peers-file": ');
-  const failed = await hangUp(a, 'reload-failed');
+  const failed = await hangUp(a, 'reload-failed', () => writeFileSync(config, '{"peers-file": '));
   expect(failed.message).toMatch(/-config .*a\.json: not JSON.*nothing was changed/);
   expect((await ask(`${a.url}/health`)).peers).toEqual([b.url, c.url]);
 
-  writeFileSync(config, JSON.stringify({ 'peers-file': peers, 'batch-ms': 20 }));
-  writeFileSync(peers, `${c.url}\n`);
-  expect(await hangUp(a, 'reloaded')).toMatchObject({ added: [], removed: [b.url], changed: [] });
+  const fewer = await hangUp(a, 'reloaded', () => {
+    writeFileSync(config, JSON.stringify({ 'peers-file': peers, 'batch-ms': 20 }));
+    writeFileSync(peers, `${c.url}\n`);
+  });
+  expect(fewer).toMatchObject({ added: [], removed: [b.url], changed: [] });
   await write(a.url, 'second');
   await until('c has both', async () => (await names(c.url)).length === 2);
   expect(await names(b.url)).toEqual(['first']);
@@ -81,10 +77,10 @@ test('hub: SIGHUP adds and removes edges', async () => {
   const { url } = await started(hub);
   const [a, b] = [await startNode('a', ['-peer', url]), await startNode('b', ['-peer', url])];
   await write(a.url, 'first');
-  writeFileSync(edges, `${a.url}\n${b.url}\n`);
-  expect(await hangUp(hub, 'reloaded')).toMatchObject({ added: [a.url, b.url], removed: [] });
+  const both = await hangUp(hub, 'reloaded', () => writeFileSync(edges, `${a.url}\n${b.url}\n`));
+  expect(both).toMatchObject({ added: [a.url, b.url], removed: [] });
   await until('b has it', async () => (await names(b.url)).length === 1);
-  writeFileSync(edges, `${a.url}\n`);
-  expect(await hangUp(hub, 'reloaded')).toMatchObject({ added: [], removed: [b.url] });
+  const one = await hangUp(hub, 'reloaded', () => writeFileSync(edges, `${a.url}\n`));
+  expect(one).toMatchObject({ added: [], removed: [b.url] });
   expect((await ask(`${url}/health`)).peers).toEqual([a.url]);
 });

@@ -308,6 +308,17 @@ describe('a file that changes', () => {
     expect(done).toEqual([`add ${C}`]);
   });
 
+  test('and was read on SIGHUP after it was seen is not read again', async () => {
+    const { path, put } = scratchFile('peers', `${A}\n`);
+    const { reload, clock, logged } = running([...BASE, '-peers-file', path]);
+    await clock.advance(4_900);
+    put(`${A}\n${B}\n`);
+    await clock.advance(200);
+    await reload.reload();
+    await clock.advance(20_000);
+    expect(logged).toMatchObject([{ event: 'reloaded', added: [B] }]);
+  });
+
   test('and is bad, or gone, is told of once, until it changes again', async () => {
     const { path, put } = scratchFile('peers', `${A}\n`);
     const { clock, done, logged } = running([...BASE, '-peers-file', path]);

@@ -372,7 +372,7 @@ describe('stopping', () => {
     '%s ships what is pending, closes the database and exits 0',
     async (signal) => {
       const b = await start('b');
-      const a = await start('a', ['-peer', b.url, '-batch-ms', '3600000']);
+      const a = await start('a', ['-peer', b.url, '-batch-ms', '3600000', '-stop-ms', '600000']);
       // The first tick is over once something has gone through; the next is in an hour.
       await ask(`${a.url}/api/items`, { name: 'routed', value: 1 });
       await until('b has it', async () => (await ask(`${b.url}/api/items`)).length === 1);
@@ -397,7 +397,7 @@ describe('stopping', () => {
   });
 
   test('lets a running request end, and takes no new connection', async () => {
-    const a = await start('a', ['-stop-ms', '60000']);
+    const a = await start('a', ['-stop-ms', '600000']);
     const idle = net.connect(a.started.port, '127.0.0.1');
     cleanUp(() => idle.destroy());
     await new Promise((resolve) => idle.once('connect', resolve));

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { scratchFolder, until } from '../support/nodes.ts';
-import { freePorts, MAIN, type Parsed, runProgram, started, startNode } from '../support/programs.ts';
+import { freePorts, hangUp, MAIN, type Parsed, runProgram, started, startNode } from '../support/programs.ts';
 
 const TOKEN = 'a-token-for-everything';
 const env = { ROWCAST_TOKENS: `read+write+health:${TOKEN}` };
@@ -47,14 +47,10 @@ test('SIGHUP takes a token away', async () => {
   put(TOKEN);
   const node = await startNode('a', ['-tokens-file', path]);
   expect((await ask(`${node.url}/api/items`, TOKEN)).status).toBe(200);
-  put('another-token-entirely');
-  node.child.kill('SIGHUP');
-  await until('it has read it', () => node.lines('reloaded').length === 1);
-  expect(node.lines('reloaded')[0]).toMatchObject({ changed: ['tokens'] });
+  const reloaded = await hangUp(node, 'reloaded', () => put('another-token-entirely'));
+  expect(reloaded).toMatchObject({ changed: ['tokens'] });
   expect((await ask(`${node.url}/api/items`, TOKEN)).status).toBe(401);
   expect((await ask(`${node.url}/api/items`, 'another-token-entirely')).status).toBe(200);
-  writeFileSync(path, '{');
-  node.child.kill('SIGHUP');
-  await until('it has said so', () => node.lines('reload-failed').length === 1);
+  await hangUp(node, 'reload-failed', () => writeFileSync(path, '{'));
   expect((await ask(`${node.url}/api/items`, 'another-token-entirely')).status).toBe(200);
 });

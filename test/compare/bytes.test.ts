@@ -1,6 +1,5 @@
 /** Ids and values that are not UTF-8: JavaScript would make one of several, and what is one is not compared. */
 import { expect, test } from 'vitest';
-import { respond } from '../../src/http/respond.ts';
 import { createHub } from '../../src/hub/hub.ts';
 import type { Manager } from '../../src/index.ts';
 import { beginSeed } from '../../src/send/peers.ts';
@@ -8,7 +7,7 @@ import { Connection } from '../../src/sqlite/connection.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { cleanUp, database, node, rowsOf } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
-import { incoming, type Pair, pair, silently, THERE } from './pairs.ts';
+import { type Pair, pair, silently, THERE, wayTo } from './pairs.ts';
 
 const T = 1_700_000_000_000;
 const SCHEMA = 'CREATE TABLE items (id TEXT PRIMARY KEY, v TEXT, updated_at INTEGER)';
@@ -90,7 +89,7 @@ test('a seed brings them across, and sends nothing that is there already', async
   silently([the.here, the.there], () => fill(the.here, the.there));
   const again = async (): Promise<number> => {
     const db = new Connection(the.here);
-    db.transaction(() => beginSeed(db, THERE, the.clock.now()));
+    db.transaction(() => beginSeed(db, THERE, the.clock.now(), 'manual'));
     db.release();
     the.requests.length = 0;
     await the.manager.flush();
@@ -104,14 +103,7 @@ test('a seed brings them across, and sends nothing that is there already', async
 test.each(['hub', 'edge'])('between a node and a hub, asked by the %s', async (by) => {
   const clock = new VirtualClock((ms) => ms < 30_000);
   const link = { up: false };
-  const to =
-    (replica: () => Parameters<typeof respond>[0]) =>
-    async (url: string, init: { body: Uint8Array<ArrayBuffer>; headers: Record<string, string> }) => {
-      const path = new URL(url).pathname;
-      if (path === '/sync' && !link.up) throw new Error('cut off');
-      const { status, body, headers } = await respond(replica(), {}, incoming(path, init.body, init.headers));
-      return { status, text: () => Promise.resolve(body), headers: { get: (name: string) => headers[name] ?? null } };
-    };
+  const to = wayTo(link);
   const common = { clock, batchMs: 3_600_000 };
   const hub = await createHub(await database('SELECT 1'), {
     ...common,

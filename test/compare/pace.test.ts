@@ -1,6 +1,6 @@
 /** How much at once, and how much of the time: with a clock that moves on by the work that is done. */
 import { expect, test } from 'vitest';
-import { Pace } from '../../src/compare/pace.ts';
+import { Pace, REST_ROWS } from '../../src/compare/pace.ts';
 import { Random } from '../support/model.ts';
 import { ITEMS, rowsOf, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
@@ -31,11 +31,11 @@ test('a tenth of the time is worked, whatever each turn takes, and nobody waits 
   for (let i = 0; i < 300; i++) {
     await pace.turn(() => clock.work(Math.floor(random.next() * 5)));
     // What was worked since the last rest is less than the shortest turn that brings one about.
-    expect(clock.rested).toBeGreaterThanOrEqual(9 * (clock.worked - 2));
+    expect(clock.rested).toBeGreaterThanOrEqual(9 * (clock.worked - 1));
   }
   expect(clock.worked).toBeGreaterThan(300);
   await pace.afterPeer(50);
-  expect(clock.rested).toBeGreaterThanOrEqual(9 * (clock.worked + 50 - 2));
+  expect(clock.rested).toBeGreaterThanOrEqual(9 * (clock.worked + 50 - 1));
 });
 
 test('on demand there is no rest, and everybody else has a turn all the same', async () => {
@@ -44,8 +44,32 @@ test('on demand there is no rest, and everybody else has a turn all the same', a
   for (let i = 0; i < 50; i++) await pace.turn(() => clock.work(2));
   expect(clock.rested).toBe(0);
   expect(clock.requested.length).toBe(50);
-  for (let i = 0; i < 64; i++) await pace.turn(() => {});
-  expect(clock.requested.length).toBe(51);
+});
+
+test('between two turns of everybody else no more than so many rows are read, whatever the clock says', async () => {
+  const clock = new WorkingClock(() => true);
+  const pace = new Pace(clock, 1, new AbortController().signal);
+  const read: number[] = [];
+  for (let i = 0; i < 200; i++) {
+    await pace.turn(({ rows }) => {
+      // What takes less than a millisecond takes none, by the clock.
+      read[clock.requested.length] = (read[clock.requested.length] ?? 0) + rows;
+    });
+  }
+  expect(Math.max(...read)).toBe(REST_ROWS);
+  expect(clock.worked).toBe(0);
+});
+
+test('of rows that cost more, fewer are read at once, and between two turns of everybody else', async () => {
+  const clock = new WorkingClock(() => true);
+  const pace = new Pace(clock, 1, new AbortController().signal);
+  const read: number[] = [];
+  for (let i = 0; i < 200; i++) {
+    await pace.turn(({ rows }) => {
+      read[clock.requested.length] = (read[clock.requested.length] ?? 0) + rows;
+    }, 8);
+  }
+  expect(Math.max(...read)).toBe(REST_ROWS / 8);
 });
 
 test('a turn reads as much as takes no time: less after a slow one, more after a fast one', async () => {
@@ -62,7 +86,7 @@ test('a turn reads as much as takes no time: less after a slow one, more after a
     });
   let rows = 0;
   for (let i = 0; i < 20; i++) rows = await turn();
-  expect(rows).toBe(512);
+  expect(rows).toBe(1_024);
   // Rows that are a hundred times as dear: after a few turns none takes longer than four milliseconds.
   usPerRow.now = 100;
   for (let i = 0; i < 10; i++) await turn();
@@ -71,7 +95,7 @@ test('a turn reads as much as takes no time: less after a slow one, more after a
   expect(Math.max(...taken)).toBeLessThanOrEqual(4_000);
   usPerRow.now = 1;
   for (let i = 0; i < 20; i++) rows = await turn();
-  expect(rows).toBe(512);
+  expect(rows).toBe(1_024);
 });
 
 test('the comparison of the day takes a tenth of the time of both sides, one that is asked for takes what it needs', async () => {

@@ -1,6 +1,6 @@
 /** Two nodes that are not replicating by themselves, so that a comparison finds what a test has put there. */
 import type { Incoming } from '../../src/http/bridge.ts';
-import { respond } from '../../src/http/respond.ts';
+import { type Replica, respond } from '../../src/http/respond.ts';
 import { attach, type Config, type Fetch, type Manager } from '../../src/index.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { cleanUp, database } from '../support/nodes.ts';
@@ -92,6 +92,17 @@ export function silently(dbs: TestDatabase[], write: () => void): void {
   for (const db of dbs) db.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
   write();
   for (const db of dbs) db.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
+}
+
+/** Requests to whoever answers there; batches get there while the link is up, questions always. */
+export function wayTo(link: { up: boolean }) {
+  return (replica: () => Replica): Fetch =>
+    async (url, init) => {
+      const path = new URL(url).pathname;
+      if (path === '/sync' && !link.up) throw new Error('cut off');
+      const { status, body, headers } = await respond(replica(), {}, incoming(path, init.body, init.headers));
+      return { status, text: () => Promise.resolve(body), headers: { get: (name: string) => headers[name] ?? null } };
+    };
 }
 
 export function incoming(path: string, body: Uint8Array, headers: Record<string, string>): Incoming {

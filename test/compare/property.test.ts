@@ -1,12 +1,11 @@
 /** Two databases of random writes: a comparison with repair makes of them what the version order says, and no more. */
 import { expect, test } from 'vitest';
-import { respond } from '../../src/http/respond.ts';
 import { createHub } from '../../src/hub/hub.ts';
 import { draws } from '../support/draws.ts';
 import { Random } from '../support/model.ts';
 import { cleanUp, database, node, rowsOf, type TestNode } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
-import { incoming, pair, THERE } from './pairs.ts';
+import { pair, THERE, wayTo } from './pairs.ts';
 
 const T = 4_000_000_000_000;
 const SCHEMA = 'CREATE TABLE items (id TEXT PRIMARY KEY, u TEXT UNIQUE, n NUMERIC, b BLOB, updated_at INTEGER)';
@@ -68,14 +67,7 @@ test.each(SEEDS)('between a node and a hub, asked from either side, seed %i', as
   const clock = new VirtualClock((ms) => ms < 30_000);
   // Nothing is shipped: what gets across gets there by the comparison.
   const link = { up: false };
-  const to =
-    (replica: () => Parameters<typeof respond>[0]) =>
-    async (url: string, init: { body: Uint8Array<ArrayBuffer>; headers: Record<string, string> }) => {
-      const path = new URL(url).pathname;
-      if (path === '/sync' && !link.up) throw new Error('cut off');
-      const { status, body, headers } = await respond(replica(), {}, incoming(path, init.body, init.headers));
-      return { status, text: () => Promise.resolve(body), headers: { get: (name: string) => headers[name] ?? null } };
-    };
+  const to = wayTo(link);
   const get = (): Promise<never> => Promise.reject(new Error('nobody'));
   const store = await database('SELECT 1');
   const hub = await createHub(store, {

@@ -152,3 +152,23 @@ test('a hub answers as a node does, and any table', async () => {
   expect(await ask({ want: 'tables' })).toEqual({ tables: [] });
   expect(await ask(asked({ table: 'unheard-of' }))).toMatchObject({ hashes: [expect.stringMatching(/^0:/)] });
 });
+
+test('many ranges in one question are answered as each by itself, whatever is in them', async () => {
+  const { manager, db } = await node();
+  db.exec(
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) INSERT INTO items SELECT printf('%05d', i), iif(i % 700 = 0, printf('%.*c', 5000, 'x'), 'x'), i, 1, 4000000000000 FROM n",
+  );
+  db.exec('DELETE FROM items WHERE value % 500 = 1');
+  db.exec("INSERT INTO items VALUES ('$text:odd', 'x', 1, 1, 4000000000000)");
+  const bounds = [null, '00001', '00002', '00040', '00500', '00532', '00600', '00601', '02000', '02900', 'x', null];
+  const ranges = bounds.slice(1).map((upTo, i) => [bounds[i], upTo]);
+  const answer = async (more: object): Promise<{ hashes: string[]; rows: unknown[] }> =>
+    JSON.parse((await manager.answer('/sync/compare', JSON.stringify(asked(more)))).body);
+  const { hashes } = await answer({ ranges });
+  expect(hashes).toEqual(await Promise.all(ranges.map(async (range) => (await answer({ ranges: [range] })).hashes[0])));
+  expect(hashes.reduce((sum, hash) => sum + Number.parseInt(hash, 10), 0)).toBe(3_001);
+  const few = ranges.slice(0, 7);
+  const { rows } = await answer({ want: 'rows', ranges: few });
+  const each = await Promise.all(few.map(async (range) => (await answer({ want: 'rows', ranges: [range] })).rows));
+  expect(rows).toEqual(each.flat());
+});

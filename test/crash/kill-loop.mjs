@@ -17,7 +17,10 @@ const { status } = spawnSync(
   {
     cwd: root,
     stdio: 'inherit',
-    env: { ...process.env, ROWCAST_KILL_CYCLES: cycles },
+    env: {
+      ...{ ROWCAST_KILL_SEED: String(Math.floor(Math.random() * 2 ** 31)), ...process.env },
+      ROWCAST_KILL_CYCLES: cycles,
+    },
   },
 );
 process.exit(status ?? 1);

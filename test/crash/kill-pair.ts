@@ -1,11 +1,11 @@
 /** Two nodes as processes of their own, each the other's peer, and what can be said of their files at any moment. */
 import { copyFileSync, existsSync, mkdirSync, rmSync } from 'node:fs';
-import net from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import { openDatabase, type TestDatabase } from '../support/lane.ts';
 import { compareVersions, type versionOf, type WireRow } from '../support/model.ts';
 import { rowsOf } from '../support/nodes.ts';
+import { freePorts } from '../support/programs.ts';
 import { type Child, startChild } from './kill-children.ts';
 
 type Version = ReturnType<typeof versionOf>;
@@ -78,7 +78,7 @@ export class Place {
     if (this.child && !this.child.lines.includes('ready')) return undefined;
     const path = this.child ? this.path : this.#copy();
     const db = await openDatabase(path);
-    db.exec('PRAGMA busy_timeout = 5000');
+    db.exec('PRAGMA busy_timeout = 60000');
     return db;
   }
 
@@ -122,8 +122,9 @@ export class Place {
 }
 
 export async function pair(build: string, folder: string): Promise<[Place, Place]> {
-  const a = new Place(build, folder, 'a', await quietPort());
-  const b = new Place(build, folder, 'b', await quietPort());
+  const [portA, portB] = (await freePorts(2)) as [number, number];
+  const a = new Place(build, folder, 'a', portA);
+  const b = new Place(build, folder, 'b', portB);
   a.peer = b;
   b.peer = a;
   return [a, b];
@@ -160,21 +161,4 @@ export function stateOf(db: TestDatabase): State | undefined {
 
 function isReady(db: TestDatabase): boolean {
   return rowsOf(db, "SELECT name FROM sqlite_schema WHERE name IN ('items', '_peer_state')").length === 2;
-}
-
-/**
- * A port below those that the system gives to outgoing connections. A node that asks for its dead peer's port again and
- * again could otherwise be given that very port, and talk to itself.
- */
-async function quietPort(): Promise<number> {
-  for (;;) {
-    const port = 15_000 + Math.floor(Math.random() * 15_000);
-    const server = net.createServer();
-    const free = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true));
-    });
-    if (!free) continue;
-    await new Promise((resolve) => server.close(resolve));
-    return port;
-  }
 }

@@ -10,6 +10,7 @@ import { buildLibrary } from '../support/build.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
 import { exactRows, rowsOf, scratchFolder } from '../support/nodes.ts';
+import { SEED } from '../support/seed.ts';
 import type { Child } from './kill-children.ts';
 import { expectDelivered, type Place, pair, stateOf } from './kill-pair.ts';
 
@@ -17,9 +18,9 @@ import { expectDelivered, type Place, pair, stateOf } from './kill-pair.ts';
 const CYCLES = Number(process.env.ROWCAST_KILL_CYCLES ?? 34);
 /** After these the nodes are drained and compared, and two new ones begin: a cycle costs the same in the thousandth round. */
 const CYCLES_A_ROUND = 40;
-const SEED = Number(process.env.ROWCAST_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const KILL_SEED = Number(process.env.ROWCAST_KILL_SEED ?? SEED);
 /** Processes are started one after the other; a busy machine takes a second for each. */
-const PATIENCE = { timeout: 60_000 + CYCLES * 5_000 };
+const PATIENCE = { timeout: 300_000 + CYCLES * 20_000 };
 
 let build: ReturnType<typeof buildLibrary>;
 beforeAll(() => {
@@ -28,21 +29,21 @@ beforeAll(() => {
 afterAll(() => build.remove());
 
 test(
-  `${CYCLES} cycles of killing writers and receivers, seed ${SEED}: nothing committed or acknowledged is lost`,
+  `${CYCLES} cycles of killing writers and receivers, seed ${KILL_SEED}: nothing committed or acknowledged is lost`,
   PATIENCE,
   async () => {
     const total = { cycles: 0, commits: 0, acknowledged: 0 };
     for (let round = 0; total.cycles < CYCLES; round++) {
       const cycles = Math.min(CYCLES_A_ROUND, CYCLES - total.cycles);
       const places = await pair(build.folder, scratchFolder());
-      await killAgainAndAgain(places, cycles, SEED + round);
-      await expectTheSame(places, `seed ${SEED + round}`);
+      await killAgainAndAgain(places, cycles, KILL_SEED + round);
+      await expectTheSame(places, `seed ${KILL_SEED + round}`);
       total.cycles += cycles;
       for (const { commits, acknowledged } of places) {
         total.commits += commits;
         total.acknowledged += acknowledged;
       }
-      if (CYCLES > CYCLES_A_ROUND) console.log(`round ${round}, seed ${SEED + round}: ${JSON.stringify(total)}`);
+      if (CYCLES > CYCLES_A_ROUND) console.log(`round ${round}, seed ${KILL_SEED + round}: ${JSON.stringify(total)}`);
     }
     expect(total.commits).toBeGreaterThan(CYCLES);
     expect(total.acknowledged).toBeGreaterThan(CYCLES);

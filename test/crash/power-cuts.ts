@@ -1,4 +1,5 @@
 /** Cuts the power of a traced process at every moment that counts, and looks at what is left of its files. */
+import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,24 +27,35 @@ const CUTS_ANYWHERE = CUTS_AROUND_SYNCS / 2;
 /** The files of a cut are looked at once and thrown away, so they are kept in memory where there is such a folder. */
 const PLACE = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
 
-/** Calls `look` with the database as it is found after each cut, with several fates of what was not synced. */
+/**
+ * Calls `look` with the database as it is found after each cut, with several fates of what was not synced. The cuts are
+ * after so many events as `from` says. Where the same files are left and the same was said to others before, there is
+ * nothing new to see. Returns how often it was called.
+ */
 export async function everyCut(
   events: TraceEvent[],
   seed: number,
   look: (db: TestDatabase, cut: Cut) => Promise<void>,
+  from = 0,
 ): Promise<number> {
   const random = new Random(seed);
-  const moments = momentsIn(events, random);
+  const moments = momentsIn(events, random, from);
   const disk = new Disk();
-  let cuts = 0;
+  const seen = new Set<string>();
+  let said = 0;
   for (let before = 0; before <= events.length; before++) {
-    if (before > 0) disk.apply(events[before - 1] as TraceEvent);
+    const event = events[before - 1];
+    if (event) disk.apply(event);
+    if (event?.kind === 'sent' || event?.kind === 'received') said += 1;
     if (!moments.has(before)) continue;
     for (const fate of disk.settled ? (['kept'] as const) : fates(random)) {
-      cuts += 1;
+      const files = disk.afterPowerCut(fate, random);
+      const found = `${said} ${digestOf(files)}`;
+      if (seen.has(found)) continue;
+      seen.add(found);
       const at = `seed ${seed}, power cut after event ${before} of ${events.length}, what was not synced: ${fate}`;
       const folder = mkdtempSync(join(PLACE, 'rowcast-cut-'));
-      for (const [name, data] of disk.afterPowerCut(fate, random)) writeFileSync(join(folder, name), data);
+      for (const [name, data] of files) writeFileSync(join(folder, name), data);
       const db = await openDatabase(join(folder, 'a.db'));
       try {
         await look(db, { before, at });
@@ -53,18 +65,27 @@ export async function everyCut(
       }
     }
   }
-  return cuts;
+  return seen.size;
 }
 
-function momentsIn(events: TraceEvent[], random: Random): Set<number> {
+function digestOf(files: Map<string, Uint8Array>): string {
+  const hash = createHash('sha256');
+  for (const [name, data] of [...files].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    hash.update(`${name} ${data.length} `).update(data);
+  }
+  return hash.digest('hex');
+}
+
+function momentsIn(events: TraceEvent[], random: Random, from: number): Set<number> {
   const moments = new Set<number>([events.length]);
   const syncs: number[] = [];
   for (const [i, { kind }] of events.entries()) {
+    if (i < from) continue;
     if (kind === 'sent') moments.add(i + 1);
     if (kind === 'sync' || kind === 'sync-folder') syncs.push(i, i + 1);
   }
   for (const moment of random.shuffle(syncs).slice(0, CUTS_AROUND_SYNCS)) moments.add(moment);
-  for (let i = 0; i < CUTS_ANYWHERE; i++) moments.add(random.below(events.length));
+  for (let i = 0; i < CUTS_ANYWHERE; i++) moments.add(from + random.below(events.length - from));
   return moments;
 }
 

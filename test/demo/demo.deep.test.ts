@@ -38,6 +38,8 @@ describe('npm start without a terminal', () => {
   it('takes lines, and tells what is true', async () => {
     const run = cluster('-port', '0', '-dir', scratchFolder());
     await run.heard(/Commands, one per line/);
+    const [, address = ''] = /the console of a: (http\S+)/.exec(run.output()) ?? [];
+    expect(await (await fetch(address)).text()).toContain('<title>Rowcast</title>');
     run.type('write 10');
     await run.heard(/10 rows on a: on b after \d+ ms, on c after \d+ ms/);
     run.type('cut a c', 'kill b', 'write 5 a', 'status', 'verify');
@@ -155,7 +157,12 @@ describe('the view', () => {
   it('tells a peer that is up, down, tried again, or not yet heard of', () => {
     const peer = (url: string, state: 'up' | 'down' | 'unknown', pending: number, last_error: string | null) => ({
       ...{ url, state, pending, last_error, last_acked: 0, snapshot: false, last_acked_at: null, lag_ms: 0 },
-      ...{ paused: false, stale: false, verified: null },
+      ...{
+        paused: false,
+        stale: false,
+        verified: null,
+        seeds: { new: 0, replaced: 0, restored: 0, stale: 0, table: 0, manual: 0 },
+      },
     });
     const states = [
       peer('u', 'up', 3, null),
@@ -190,7 +197,14 @@ describe('a line', () => {
   });
 });
 
-const gone: View['nodes'][number] = { id: 'a', port: 9001, state: 'killed', pid: undefined, health: undefined };
+const gone: View['nodes'][number] = {
+  id: 'a',
+  port: 9001,
+  console: '',
+  state: 'killed',
+  pid: undefined,
+  health: undefined,
+};
 
 function viewOf(health: Partial<NonNullable<View['nodes'][number]['health']>>): View {
   const full = {
@@ -199,7 +213,14 @@ function viewOf(health: Partial<NonNullable<View['nodes'][number]['health']>>): 
   };
   return {
     folder: '/a/rather/long/path/that/goes/on/and/on/until/it/is/wider/than/any/terminal/of/eighty/columns',
-    nodes: ['a', 'b', 'c'].map((id) => ({ id, port: 9001, state: 'running', pid: 4_194_304, health: full })),
+    nodes: ['a', 'b', 'c'].map((id) => ({
+      id,
+      port: 9001,
+      console: '',
+      state: 'running',
+      pid: 4_194_304,
+      health: full,
+    })),
     links: ['a-b', 'a-c', 'b-c'].map((name) => ({ name, isCut: name === 'a-c' })),
     writing: false,
     log: Array.from({ length: 100 }, (_, i) => ({ at: `${i} s`, text: `event ${i} ${'and so on '.repeat(20)}` })),
@@ -212,7 +233,13 @@ function cluster(...args: string[]) {
   const child: ChildProcess = spawn(process.execPath, [program, 'demo', ...args], { stdio: 'pipe' });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk) => (output += chunk));
-  const exited = new Promise<number | null>((resolve) => child.on('close', resolve));
+  let isOver = false;
+  const exited = new Promise<number | null>((resolve) =>
+    child.on('close', (code) => {
+      isOver = true;
+      resolve(code);
+    }),
+  );
   cleanUp(() => child.kill('SIGKILL'));
   return {
     child,
@@ -220,7 +247,7 @@ function cluster(...args: string[]) {
     output: () => output,
     type: (...lines: string[]) => child.stdin?.write(lines.map((line) => `${line}\n`).join('')),
     heard: async (what: RegExp) => {
-      await until(`it says ${what}`, () => what.test(output) || child.exitCode !== null);
+      await until(`it says ${what}`, () => what.test(output) || isOver);
       expect(output).toMatch(what);
     },
     pids: () => [...new Set([...output.matchAll(/pid (\d+)/g)].map(([, pid]) => Number(pid)))],

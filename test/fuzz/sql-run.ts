@@ -91,7 +91,7 @@ async function atTheEnd(one: Case, world: World): Promise<string | undefined> {
 
 /**
  * Before it ships, Rowcast writes the versions that it has given into their rows, and an audit trigger without a guard sees
- * these UPDATEs (docs/operations.md). It may see them of rows whose time has changed by it, as they stand, and nothing else.
+ * these UPDATEs (docs/your-database.md). It may see them of rows whose time has changed by it, as they stand, and nothing else.
  */
 async function shipUnseen(world: World): Promise<string | undefined> {
   const { attached } = world;

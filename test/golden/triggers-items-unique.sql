@@ -667,6 +667,144 @@ WHEN (
     )
 )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data, base)
+    SELECT 'UPDATE', 'items', t."id", json_object(
+      'id',
+      CASE
+        WHEN t."id" COLLATE BINARY >= '%'
+          AND t."id" < x'' THEN t."id" || ''
+        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
+        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
+          WHEN t."id" GLOB '$blob:*'
+            OR t."id" GLOB '$text:*'
+            OR t."id" GLOB '$int:*'
+            OR t."id" GLOB '$real:*'
+            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
+          ELSE t."id" || ''
+        END
+        ELSE t."id" || ''
+      END,
+      'email',
+      CASE
+        WHEN t."email" COLLATE BINARY >= '%'
+          AND t."email" < x'' THEN t."email" || ''
+        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
+        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
+          WHEN t."email" GLOB '$blob:*'
+            OR t."email" GLOB '$text:*'
+            OR t."email" GLOB '$int:*'
+            OR t."email" GLOB '$real:*'
+            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
+          ELSE t."email" || ''
+        END
+        ELSE t."email" || ''
+      END,
+      'updated_at',
+      iif(
+        t."id" IS NULL,
+        iif(
+          (
+            (
+              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+            ) IS TRUE
+          ),
+          t."updated_at",
+          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        ),
+        min(
+          7258118400000,
+          max(
+            iif(
+              (
+                (
+                  t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                ) IS TRUE
+              )
+                AND t."updated_at" IS NOT OLD."updated_at",
+              t."updated_at",
+              CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+            ),
+            max(
+              coalesce(
+                (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                -8640000000000000
+              ),
+              coalesce(
+                iif(
+                  (
+                    (
+                      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                    ) IS TRUE
+                  ),
+                  OLD."updated_at",
+                  NULL
+                ),
+                -8640000000000000
+              )
+            ) + 1
+          )
+        )
+      )
+    ), iif(
+      t."id" IS OLD."id",
+      nullif(
+        max(
+          coalesce(
+            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
+          ),
+          coalesce(
+            iif(
+              (
+                (
+                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              OLD."updated_at",
+              NULL
+            ),
+            -8640000000000000
+          )
+        ),
+        -8640000000000000
+      ),
+      NULL
+    )
+    FROM "items" AS t
+    WHERE t.rowid = NEW.rowid
+      AND (
+        t."id" IS NULL
+          OR NOT (
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND t."updated_at" > max(
+                coalesce(
+                  (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                  -8640000000000000
+                ),
+                coalesce(
+                  iif(
+                    (
+                      (
+                        OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                          AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                      ) IS TRUE
+                    ),
+                    OLD."updated_at",
+                    NULL
+                  ),
+                  -8640000000000000
+                )
+              )
+          )
+      );
     INSERT INTO _stamps (table_name, row_id, version)
     SELECT 'items', t."id", min(
       7258118400000,
@@ -733,70 +871,6 @@ WHEN (
       )
     ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
     refused = NULL;
-    INSERT INTO _changes (op, table_name, row_id, row_data)
-    SELECT 'UPDATE', 'items', t."id", json_object(
-      'id',
-      CASE
-        WHEN t."id" COLLATE BINARY >= '%'
-          AND t."id" < x'' THEN t."id" || ''
-        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
-        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
-          WHEN t."id" GLOB '$blob:*'
-            OR t."id" GLOB '$text:*'
-            OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*'
-            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
-          ELSE t."id" || ''
-        END
-        ELSE t."id" || ''
-      END,
-      'email',
-      CASE
-        WHEN t."email" COLLATE BINARY >= '%'
-          AND t."email" < x'' THEN t."email" || ''
-        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
-        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
-          WHEN t."email" GLOB '$blob:*'
-            OR t."email" GLOB '$text:*'
-            OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*'
-            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
-          ELSE t."email" || ''
-        END
-        ELSE t."email" || ''
-      END,
-      'updated_at',
-      coalesce(
-        s.version,
-        iif(
-          (
-            (
-              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-            ) IS TRUE
-          ),
-          t."updated_at",
-          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-        )
-      )
-    )
-    FROM "items" AS t
-    LEFT JOIN _stamps AS s
-    ON s.table_name = 'items'
-      AND s.row_id = t."id"
-    WHERE t.rowid = NEW.rowid
-      AND (
-        t."id" IS NULL
-          OR NOT (
-            (
-              (
-                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-              ) IS TRUE
-            )
-              AND t."updated_at" > s.version
-          )
-      );
   END;
 
 CREATE TRIGGER "_rowcast_items_insert" AFTER INSERT
@@ -899,7 +973,7 @@ WHEN (
     )
 )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
-    INSERT INTO _changes (op, table_name, row_id, row_data)
+    INSERT INTO _changes (op, table_name, row_id, row_data, base)
     VALUES (
       'UPDATE',
       'items',
@@ -964,6 +1038,19 @@ WHEN (
             END
           END
         END
+      ),
+      iif(
+        OLD."id" IS NEW."id",
+        coalesce(
+          (
+            SELECT max(version, OLD."updated_at")
+            FROM _stamps
+            WHERE table_name = 'items'
+              AND row_id = OLD."id"
+          ),
+          OLD."updated_at"
+        ),
+        NULL
       )
     );
   END;

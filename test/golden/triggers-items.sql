@@ -437,73 +437,7 @@ WHEN (
     )
 )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
-    INSERT INTO _stamps (table_name, row_id, version)
-    SELECT 'items', t."id", min(
-      7258118400000,
-      max(
-        iif(
-          (
-            (
-              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-            ) IS TRUE
-          )
-            AND t."updated_at" IS NOT OLD."updated_at",
-          t."updated_at",
-          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-        ),
-        max(
-          coalesce(
-            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-          ),
-          coalesce(
-            iif(
-              (
-                (
-                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-                ) IS TRUE
-              ),
-              OLD."updated_at",
-              NULL
-            ),
-            -8640000000000000
-          )
-        ) + 1
-      )
-    )
-    FROM "items" AS t
-    WHERE t.rowid = NEW.rowid
-      AND t."id" IS NOT NULL
-      AND NOT (
-        (
-          (
-            t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-              AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-          ) IS TRUE
-        )
-          AND t."updated_at" > max(
-            coalesce(
-              (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-            ),
-            coalesce(
-              iif(
-                (
-                  (
-                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-                  ) IS TRUE
-                ),
-                OLD."updated_at",
-                NULL
-              ),
-              -8640000000000000
-            )
-          )
-      )
-    ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
-    refused = NULL;
-    INSERT INTO _changes (op, table_name, row_id, row_data)
+    INSERT INTO _changes (op, table_name, row_id, row_data, base)
     SELECT 'UPDATE', 'items', t."id", json_object(
       'id',
       CASE
@@ -594,8 +528,8 @@ WHEN (
         END
       END,
       'updated_at',
-      coalesce(
-        s.version,
+      iif(
+        t."id" IS NULL,
         iif(
           (
             (
@@ -605,13 +539,69 @@ WHEN (
           ),
           t."updated_at",
           CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        ),
+        min(
+          7258118400000,
+          max(
+            iif(
+              (
+                (
+                  t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                ) IS TRUE
+              )
+                AND t."updated_at" IS NOT OLD."updated_at",
+              t."updated_at",
+              CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+            ),
+            max(
+              coalesce(
+                (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                -8640000000000000
+              ),
+              coalesce(
+                iif(
+                  (
+                    (
+                      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                    ) IS TRUE
+                  ),
+                  OLD."updated_at",
+                  NULL
+                ),
+                -8640000000000000
+              )
+            ) + 1
+          )
         )
       )
+    ), iif(
+      t."id" IS OLD."id",
+      nullif(
+        max(
+          coalesce(
+            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
+          ),
+          coalesce(
+            iif(
+              (
+                (
+                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              OLD."updated_at",
+              NULL
+            ),
+            -8640000000000000
+          )
+        ),
+        -8640000000000000
+      ),
+      NULL
     )
     FROM "items" AS t
-    LEFT JOIN _stamps AS s
-    ON s.table_name = 'items'
-      AND s.row_id = t."id"
     WHERE t.rowid = NEW.rowid
       AND (
         t."id" IS NULL
@@ -622,9 +612,93 @@ WHEN (
                   AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
               ) IS TRUE
             )
-              AND t."updated_at" > s.version
+              AND t."updated_at" > max(
+                coalesce(
+                  (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                  -8640000000000000
+                ),
+                coalesce(
+                  iif(
+                    (
+                      (
+                        OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                          AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                      ) IS TRUE
+                    ),
+                    OLD."updated_at",
+                    NULL
+                  ),
+                  -8640000000000000
+                )
+              )
           )
       );
+    INSERT INTO _stamps (table_name, row_id, version)
+    SELECT 'items', t."id", min(
+      7258118400000,
+      max(
+        iif(
+          (
+            (
+              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+            ) IS TRUE
+          )
+            AND t."updated_at" IS NOT OLD."updated_at",
+          t."updated_at",
+          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+        ),
+        max(
+          coalesce(
+            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
+          ),
+          coalesce(
+            iif(
+              (
+                (
+                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              OLD."updated_at",
+              NULL
+            ),
+            -8640000000000000
+          )
+        ) + 1
+      )
+    )
+    FROM "items" AS t
+    WHERE t.rowid = NEW.rowid
+      AND t."id" IS NOT NULL
+      AND NOT (
+        (
+          (
+            t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+          ) IS TRUE
+        )
+          AND t."updated_at" > max(
+            coalesce(
+              (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
+            ),
+            coalesce(
+              iif(
+                (
+                  (
+                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                  ) IS TRUE
+                ),
+                OLD."updated_at",
+                NULL
+              ),
+              -8640000000000000
+            )
+          )
+      )
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
+    refused = NULL;
   END;
 
 CREATE TRIGGER "_rowcast_items_insert" AFTER INSERT
@@ -785,7 +859,7 @@ WHEN (
     )
 )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
-    INSERT INTO _changes (op, table_name, row_id, row_data)
+    INSERT INTO _changes (op, table_name, row_id, row_data, base)
     VALUES (
       'UPDATE',
       'items',
@@ -908,6 +982,19 @@ WHEN (
             END
           END
         END
+      ),
+      iif(
+        OLD."id" IS NEW."id",
+        coalesce(
+          (
+            SELECT max(version, OLD."updated_at")
+            FROM _stamps
+            WHERE table_name = 'items'
+              AND row_id = OLD."id"
+          ),
+          OLD."updated_at"
+        ),
+        NULL
       )
     );
   END;

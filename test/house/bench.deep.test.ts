@@ -13,7 +13,7 @@ const load = (name: string): Promise<any> => import(join(root, 'bench', 'lib', `
 /** With the Node of the PATH: the benchmark starts the other runtimes by itself. */
 function bench(folder: string, ...args: string[]): Promise<{ code: number; text: string }> {
   return new Promise((resolve) => {
-    execFile('node', [join(folder, 'bench', 'run.mjs'), ...args], { timeout: 120_000 }, (error, stdout, stderr) => {
+    execFile('node', [join(folder, 'bench', 'run.mjs'), ...args], { timeout: 600_000 }, (error, stdout, stderr) => {
       resolve({ code: error ? Number(error.code ?? 1) : 0, text: stdout + stderr });
     });
   });
@@ -100,7 +100,7 @@ test.each([
 });
 
 test('a run measures, checks and reports; a build that alters a value on the way is no figure', {
-  timeout: 300_000,
+  timeout: 1_300_000,
 }, async () => {
   const folder = copyWithBuild();
   const out = join(folder, 'results');

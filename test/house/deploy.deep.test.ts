@@ -80,6 +80,65 @@ test('the three nodes of compose.yaml name each other, each with a volume of its
   }
 });
 
+describe('a group', () => {
+  const compose = readYaml('deploy/compose-group.yaml');
+  const [deployment, service] = readYaml('deploy/kubernetes-group.yaml') as [Yaml, Yaml];
+  const container = at(deployment, 'spec', 'template', 'spec', 'containers', 0);
+
+  test('the hubs of compose-group.yaml share the database that is there, and know the nodes that know them', () => {
+    const { db, hub, a, b } = compose.services as Record<string, Yaml>;
+    const { environment } = db as Yaml;
+    const store = new URL(at(hub, 'environment', 'ROWCAST_STORE').replaceAll(/\$\{\w+\}/g, 'password'));
+    expect([store.protocol, store.hostname]).toEqual(['postgres:', 'db']);
+    expect([store.username, store.pathname]).toEqual([environment.POSTGRES_USER, `/${environment.POSTGRES_DB}`]);
+    expect(at(hub, 'command')).toEqual(['hub']);
+    expect(at(hub, 'deploy', 'replicas')).toBe(3);
+    expect(at(hub, 'depends_on', 'db', 'condition')).toBe('service_healthy');
+    expect(at(hub, 'environment', 'ROWCAST_EDGE')).toBe('http://a:9001,http://b:9001');
+    for (const [id, node] of Object.entries({ a, b })) {
+      expect(at(node, 'environment')).toEqual({ ROWCAST_ID: id, ROWCAST_PEER: 'http://hub:9001' });
+      expect(at(node, 'volumes')).toEqual([`${id}:/data`]);
+    }
+    for (const one of [db, hub, a, b]) expect(at(one, 'networks')).toEqual(['group']);
+    expect(Object.keys(compose.volumes)).toEqual(['db', 'a', 'b']);
+  });
+
+  test('kubernetes-group.yaml asks for what the program answers, and nobody starts it anew for its store', () => {
+    expect([deployment.apiVersion, deployment.kind, service.apiVersion, service.kind]).toEqual([
+      ...['apps/v1', 'Deployment', 'v1', 'Service'],
+    ]);
+    const labels = at(deployment, 'spec', 'template', 'metadata', 'labels');
+    expect(at(deployment, 'spec', 'selector', 'matchLabels')).toEqual(labels);
+    expect(at(service, 'spec', 'selector')).toEqual(labels);
+    expect(at(container, 'livenessProbe', 'httpGet')).toEqual({ path: '/livez', port: 'sync' });
+    expect(at(container, 'readinessProbe', 'httpGet')).toEqual({ path: '/readyz', port: 'sync' });
+    const port = at(container, 'ports', 0, 'containerPort');
+    expect([at(service, 'spec', 'ports', 0, 'targetPort'), at(service, 'spec', 'ports', 0, 'port')]).toEqual([
+      ...['sync', port],
+    ]);
+    expect(at(container, 'securityContext')).toMatchObject({ runAsNonRoot: true, allowPrivilegeEscalation: false });
+  });
+
+  test('both start the program with settings that it knows', async () => {
+    const env = at(container, 'env') as { name: string; value?: unknown }[];
+    const named = Object.fromEntries(env.map(({ name, value }) => [name, String(value ?? 'h1')]));
+    expect(named.ROWCAST_LISTEN).toBe(`:${at(container, 'ports', 0, 'containerPort')}`);
+    const settings = [{ ...at(compose, 'services', 'hub', 'environment') }, { ...named }] as Record<string, string>[];
+    for (const given of settings) {
+      const [port = 0] = await freePorts(2);
+      // Nothing is there: it gets as far as to wait for its store.
+      const away = { ROWCAST_STORE: 'postgres://rowcast@127.0.0.1:1/rowcast', ROWCAST_LISTEN: `127.0.0.1:${port}` };
+      const child = start([join(root, 'dist/src/cli/main.js'), 'hub'], { ...given, ...away, PATH: process.env.PATH });
+      await until('it waits for its store', () => child.output.includes('"store-away"'));
+      const live = await fetch(`http://127.0.0.1:${port}${at(container, 'livenessProbe', 'httpGet', 'path')}`);
+      const ready = await fetch(`http://127.0.0.1:${port}${at(container, 'readinessProbe', 'httpGet', 'path')}`);
+      expect([live.status, ready.status]).toEqual([200, 503]);
+      child.process.kill('SIGTERM');
+      await child.ended;
+    }
+  });
+});
+
 describe.each([
   ['rowcast.service', 'node.env', 'serve', 'a', ['http://127.0.0.1:9002']],
   ['rowcast-hub.service', 'hub.env', 'hub', 'hub', ['http://127.0.0.1:9001', 'http://127.0.0.1:9002']],
@@ -117,12 +176,30 @@ describe.each([
   });
 });
 
+// biome-ignore lint/suspicious/noExplicitAny: whatever a manifest has
+type Yaml = Record<string, any>;
+
+// biome-ignore lint/suspicious/noExplicitAny: see above
+function at(from: any, ...path: (string | number)[]): any {
+  return path.reduce((value, key) => value?.[key], from);
+}
+
+/** By Bun, which can: a text, or several. */
+function readYaml(name: string): Yaml {
+  const script = 'console.log(JSON.stringify(Bun.YAML.parse(await Bun.file(process.argv[1]).text())))';
+  const bun = join(root, 'node_modules/.bin/bun');
+  const { stdout, stderr, status } = spawnSync(bun, ['-e', script, join(root, name)], { encoding: 'utf8' });
+  if (status !== 0) throw new Error(`${name}: ${stderr}`);
+  return JSON.parse(stdout);
+}
+
 function start(args: string[], env: NodeJS.ProcessEnv) {
   const child: ChildProcess = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const started = {
     process: child,
     output: '',
-    ended: new Promise<number | null>((resolve) => child.on('exit', (code) => resolve(code))),
+    // When all that it has said was read, too.
+    ended: new Promise<number | null>((resolve) => child.on('close', (code) => resolve(code))),
   };
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk) => (started.output += chunk));
   cleanUp(() => child.kill('SIGKILL'));

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
-import { type AddressInfo, createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
@@ -10,6 +10,7 @@ import { createHandler, createListener } from '../../src/http/index.ts';
 import type { Manager } from '../../src/index.ts';
 import { lane } from '../support/lane.ts';
 import { cleanUp, node, until } from '../support/nodes.ts';
+import { freePorts } from '../support/programs.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const pages = [
@@ -32,7 +33,7 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
     writeFileSync(join(folder, 'node.mjs'), program as string);
     const started = blocks('README.md', 'sh').find((block) => block.includes('node node.mjs'));
     const [one, two] = (started as string).trim().split('\n') as [string, string];
-    const ports = await freePorts();
+    const ports = await twoPorts();
     const a = run(withPorts(one, ports), folder);
     const b = run(withPorts(two, ports), folder);
     await until(
@@ -46,7 +47,7 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
     const [program] = blocks('README.md', 'js');
     expect(program).toContain(".listen(port, '127.0.0.1')");
     writeFileSync(join(folder, 'node.mjs'), program as string);
-    const [port, nobody] = await freePorts();
+    const [port, nobody] = await twoPorts();
     const alone = run(`node node.mjs a ${port} http://127.0.0.1:${nobody}`, folder);
     await until('it misses its peer', () => alone.output.includes(`http://127.0.0.1:${nobody} is down: `));
   });
@@ -59,7 +60,7 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
 
   test('rowcast serve and the curl lines do what they say', async () => {
     const folder = scratchInside();
-    const ports = await freePorts();
+    const ports = await twoPorts();
     const lines = (blocks('README.md', 'sh').find((block) => block.includes('rowcast serve')) as string)
       .trim()
       .split('\n');
@@ -84,16 +85,16 @@ describe.runIf(onNode20)('docs/hub.md and the README, on the hub', () => {
 
   test('a hub relays between two nodes that name nobody else', async () => {
     const folder = scratchInside();
-    const ports = await freePorts();
-    const [hubPort] = await freePorts();
+    const ports = await twoPorts();
+    const [hubPort] = await twoPorts();
     expect(blocks('README.md', 'sh').some((block) => block.includes('npx rowcast hub -id hub'))).toBe(true);
     await relays([hubLine, ...nodeLines], ports, hubPort, folder);
   });
 
   test('so does the one in a program of its own', async () => {
     const folder = scratchInside();
-    const ports = await freePorts();
-    const [hubPort] = await freePorts();
+    const ports = await twoPorts();
+    const [hubPort] = await twoPorts();
     const [program] = blocks('docs/hub.md', 'js') as [string];
     writeFileSync(join(folder, 'hub.mjs'), withPorts(program, ports).replaceAll('9100', String(hubPort)));
     const hub = run('node hub.mjs', folder);
@@ -140,7 +141,7 @@ describe('docs/api.md', () => {
 
   test.skipIf(lane === 'bun-sqlite')('node:http', async () => {
     const { manager } = await node();
-    const [port] = await freePorts();
+    const [port] = await twoPorts();
     const server = evaluate(`return ${snippet('http.createServer').replace('9001', String(port))}`, {
       http,
       createListener,
@@ -153,7 +154,7 @@ describe('docs/api.md', () => {
 
   test.runIf(lane === 'bun-sqlite')('Bun.serve', async () => {
     const { manager } = await node();
-    const [port] = await freePorts();
+    const [port] = await twoPorts();
     const server = evaluate(`return ${snippet('Bun.serve').replace('9001', String(port))}`, { createHandler, manager });
     cleanUp(() => (server as { stop(now: boolean): void }).stop(true));
     await isHealthy(`http://127.0.0.1:${port}`);
@@ -198,14 +199,14 @@ describe('docs/api.md', () => {
   });
 });
 
-test('docs/operations.md: the loop over dead letters runs', async () => {
+test('docs/dead-letters.md: the loop over dead letters runs', async () => {
   const { manager } = await node();
   manager.receive(
     '{"batch_id":1,"changes":[{"op":"INSERT","table":"nowhere","row":{"id":"a","updated_at":5},"old_id":null}]}',
   );
   const printed: unknown[][] = [];
   const console = { log: (...words: unknown[]) => printed.push(words) };
-  evaluate(blocks('docs/operations.md', 'js')[0] as string, { rowcast: manager as Manager, console });
+  evaluate(blocks('docs/dead-letters.md', 'js')[0] as string, { rowcast: manager as Manager, console });
   expect(printed).toEqual([[1, 'unknown-table', expect.stringContaining('nowhere')]]);
 });
 
@@ -281,19 +282,7 @@ function scratchInside(): string {
   return folder;
 }
 
-async function freePorts(): Promise<[number, number]> {
-  const servers = [createServer(), createServer()];
-  const ports = await Promise.all(
-    servers.map(
-      (server) =>
-        new Promise<number>((resolve) =>
-          server.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port)),
-        ),
-    ),
-  );
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return ports as [number, number];
-}
+const twoPorts = async (): Promise<[number, number]> => (await freePorts(2)) as [number, number];
 
 function withPorts(line: string, [first, second]: [number, number]): string {
   return line.replaceAll('9001', String(first)).replaceAll('9002', String(second));

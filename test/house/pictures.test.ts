@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { curlLines, frame } from '../../demo/view.ts';
+import { frame, toTry } from '../../demo/view.ts';
 // @ts-expect-error: plain JavaScript, for a script that runs without a build
 import { Terminal } from '../../scripts/terminal.mjs';
 
@@ -11,12 +11,14 @@ const SIZE = { columns: 96, rows: 30 };
 
 /** What the demo shows whatever happens: its title, the head of its table, its keys, the lines to copy. */
 function lasting(): string[] {
-  const nodes = ['a', 'b', 'c'].map((id) => ({ id, port: 0, state: 'running', pid: 1, health: undefined }) as const);
+  const nodes = ['a', 'b', 'c'].map(
+    (id) => ({ id, port: 0, console: '', state: 'running', pid: 1, health: undefined }) as const,
+  );
   const view = { folder: '', nodes, links: [], writing: false, log: [], peerName: () => '' };
   const lines = frame(view, SIZE, false);
   const table = lines.findIndex((line) => line.includes(' node '));
   const links = lines.findIndex((line) => line.includes(' links '));
-  const lookup = curlLines([0]).length;
+  const lookup = toTry(nodes).length;
   return [lines[0], lines[table], ...lines.slice(links + 2, lines.length - lookup - 1)]
     .map((line) => line?.trim() ?? '')
     .filter((line) => line !== '');

@@ -12,16 +12,17 @@ const [, ofNode = '', ofHub = ''] = page.split(/^## /m);
 type Columns = Record<string, string[]>;
 
 test('the tables of a node are on the page', async () => {
-  const { db } = await node({ tombstones: { keep: '90d' } });
+  const { db } = await node({ tombstones: { keep: '90d' }, feed: {} });
   expect(onPage(ofNode)).toEqual(inDatabase(db));
 });
 
 test('the keys of _meta are on the page', async () => {
-  const { db } = await node({ tombstones: { keep: '90d' } });
+  const { db } = await node({ tombstones: { keep: '90d' }, feed: {} });
   // Some have a table or a peer behind them.
   const keys = rowsOf(db, 'SELECT key FROM _meta').map(({ key }) => String(key).split(/[: ]/)[0]);
   const section = ofNode.split('### `_meta`')[1]?.split('\n### ')[0] ?? '';
-  const described = [...section.matchAll(/^\| `(\w+)` \| (?!TEXT|any)/gm)].map(([, key]) => key);
+  const lines = section.matchAll(/^\| (`\w+`(?:, `\w+`)*) \| (?!TEXT|any)/gm);
+  const described = [...lines].flatMap(([, names = '']) => names.match(/\w+/g));
   expect(keys.length).toBeGreaterThan(0);
   expect(described).toEqual(expect.arrayContaining(keys));
 });

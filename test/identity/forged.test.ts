@@ -1,6 +1,6 @@
 /** What whoever can send a request may claim, and what follows from it: work that is bounded, and nothing else. */
 import { describe, expect, test } from 'vitest';
-import { STRANGERS_KEPT } from '../../src/identity/identity.ts';
+import { STRANGERS_KEPT } from '../../src/identity/strangers.ts';
 import { readIntroduction } from '../../src/wire/introduction.ts';
 import { Cluster, hubIds, ids, incOf, type Member, seeds, settled, write } from '../support/cluster.ts';
 import { node, rowsOf, until } from '../support/nodes.ts';
@@ -128,6 +128,20 @@ describe('whoever can send to /sync', () => {
     await settled('1 2 3 4 5', a, again);
     await until('it counts', () => a.manager.health().pending_changes === 0);
     expect([...a.events, ...again.events]).toEqual([]);
+  });
+
+  test('cannot make a peer believe that it has gone back, by what is told to it of itself', async () => {
+    const { cluster, a, b } = await pair();
+    const before = [incOf(a), incOf(b), seeds(a), seeds(b)];
+    const said = `id=b; inc=${told(b).inc}; boot=9999999999-aaaaaaaa; t0=999999999; t=999999999; seal=${SEAL}`;
+    a.manager.receive(EMPTY, { from: 'b', said });
+    const claim = `claim=${told(b).inc}.999999999.9999999999-aaaaaaaa.${SEAL}`;
+    await until('it is told', () => cluster.requests.some(({ headers }) => headers['x-rowcast']?.endsWith(claim)));
+    write(a, '3');
+    write(b, '4');
+    await settled('1 2 3 4', a, b);
+    expect([incOf(a), incOf(b), seeds(a), seeds(b)]).toEqual(before);
+    expect([...a.events, ...b.events]).toEqual([]);
   });
 
   test('cannot keep a seed from ending, nor what is written from being sent', async () => {
@@ -275,3 +289,31 @@ describe('an acknowledgement from before the latest start', () => {
 });
 
 type Made = Awaited<ReturnType<typeof node>>;
+
+describe('what is said of what is still to come', () => {
+  const DAY = 86_400_000;
+  const FORGED = 'said by another node, in the name of the same database';
+
+  test.each([
+    ['said by itself', 'c', undefined],
+    [FORGED, 'x', ['c']],
+  ])('%s: tombstones wait for it or not', async (_, by, held) => {
+    const clock = new VirtualClock();
+    const { manager } = await node({ clock, tombstones: { keep: '7d' } });
+    const began = clock.now();
+    let tick = 10;
+    const say = (id: string, low: number): void => {
+      tick += 1;
+      const said = `id=${id}; inc=00000000000000cc; boot=1-aaaaaaaa; t0=0; t=${tick}; low=${low}`;
+      manager.receive(EMPTY, { said, from: id });
+    };
+    say('c', began);
+    for (let day = 0; day < 20; day++) {
+      await clock.jump(DAY);
+      say('c', by === 'c' ? clock.now() : began);
+      say(by, clock.now());
+      await clock.advance(61_000);
+    }
+    expect(manager.health().tombstones_held_by).toEqual(held);
+  });
+});

@@ -1,6 +1,6 @@
 /** What follows from hearing of a database, as a table; and how it introduces itself. */
 import { describe, expect, test } from 'vitest';
-import { isBehind, isCopyOf, judge, type Memory } from '../../src/identity/judge.ts';
+import { isBehind, isCopyOf, judge, type Memory, type Own } from '../../src/identity/judge.ts';
 import { introduce, readIntroduction } from '../../src/wire/introduction.ts';
 
 const INC = '5f0c1e9a77b2d310';
@@ -67,7 +67,27 @@ test.each<[string, Parameters<typeof isBehind>[1], boolean]>([
   ['of another start with our number', { inc: INC, boot: boot(7, 'b'), tick: 3 }, true],
   ['of a start after ours', { inc: INC, boot: boot(9), tick: 3 }, true],
 ])('what is remembered of us: %s', (_, you, expected) => {
-  expect(isBehind(KNOWN, you)).toBe(expected);
+  expect(isBehind({ ...KNOWN, ended: new Map() }, you)).toBe(expected);
+});
+
+/** Of the two starts before this one it is known how far they came; of those before, it is not. */
+const SELF: Own = {
+  ...KNOWN,
+  ended: new Map([
+    [boot(6), 100],
+    [boot(5), 70],
+  ]),
+};
+
+test.each<[string, Parameters<typeof isBehind>[1], boolean]>([
+  ['of the start before, as far as it came', { inc: INC, boot: boot(6), tick: 100 }, false],
+  ['of one before that, further than it came', { inc: INC, boot: boot(5), tick: 71 }, true],
+  ['of one before that, as far as it came', { inc: INC, boot: boot(5), tick: 70 }, false],
+  ['of another one in its place', { inc: INC, boot: boot(5, 'b'), tick: 3 }, true],
+  ['of one long ago', { inc: INC, boot: boot(4), tick: 60 }, false],
+  ['of one long ago, later than we began', { inc: INC, boot: boot(4), tick: 101 }, true],
+])('where it is known how far each start came: %s', (_, you, expected) => {
+  expect(isBehind(SELF, you)).toBe(expected);
 });
 
 test.each<[string, ReturnType<typeof said>, boolean]>([
@@ -86,7 +106,9 @@ describe('the header', () => {
   const you = { inc: '9be0aa10c2f4d871', tick: 1290, boot: '3-aa11cc22' };
   const seal = '0123456789abcdef';
 
-  test.each([full, { ...full, you }, { ...full, seal, you: { ...you, seal } }])('%j', (one) => {
+  const claims = [{ ...you, seal }, you];
+
+  test.each([full, { ...full, you }, { ...full, seal, you: { ...you, seal } }, { ...full, claims }])('%j', (one) => {
     expect(readIntroduction(introduce(one))).toEqual(one);
     expect(readIntroduction(`${introduce(one)}; later=x`)).toEqual(one);
   });

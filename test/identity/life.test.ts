@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { Cluster, type HubMember, hubIds, ids, incOf, type Member, seeds, settled, write } from '../support/cluster.ts';
+import type { TestDatabase } from '../support/lane.ts';
 import { rowsOf, until } from '../support/nodes.ts';
 
 describe('in a mesh', () => {
@@ -67,6 +68,58 @@ describe('in a mesh', () => {
     expect(again.events).toEqual(['restored {}']);
   });
 
+  test('one that was put back before anybody could ask whether it had been started gets its own later rows', async () => {
+    const cluster = new Cluster();
+    const a = await cluster.node('a', ['b']);
+    const b = await cluster.node('b', ['a']);
+    write(a, '1');
+    await settled('1', a, b);
+    await until('it is known there', () => incAt(b, 'a') === incOf(a));
+    await a.manager.flush();
+    const putBack = cluster.backup(a);
+    await a.stop();
+    cluster.cut.add(cluster.url('a'));
+    const started = await cluster.node('a', ['b']);
+    write(started, '2');
+    await settled('1 2', b);
+    await until('it has heard', () => started.manager.health().pending_changes === 0);
+    expect(claimsOf(b)).toBe(1);
+    await Promise.all([started.stop(), b.stop()]);
+    putBack();
+    cluster.cut.clear();
+    const [again, other] = [await cluster.node('a', ['b']), await cluster.node('b', ['a'])];
+    await settled('1 2', again, other);
+    await until('it has told', () => again.events.length > 0);
+    expect(again.events).toEqual(['restored {}']);
+  });
+
+  test('a backup that was started twice before anybody could reach it, and has counted as far, is found out', async () => {
+    const cluster = new Cluster();
+    const a = await cluster.node('a', ['b']);
+    const b = await cluster.node('b', ['a']);
+    write(a, '1');
+    await settled('1', a, b);
+    const putBack = cluster.backup(a);
+    write(a, '2');
+    await settled('1 2', a, b);
+    await a.manager.flush();
+    const ticksOf = ({ db }: Pick<Member, 'db'>): number =>
+      Number(rowsOf(db, 'SELECT tick FROM _nodes WHERE self = 1')[0]?.tick);
+    const counted = ticksOf(a);
+    await a.stop();
+    putBack();
+    for (const name of ['a', 'b']) cluster.cut.add(cluster.url(name));
+    const once = await cluster.node('a', ['b']);
+    write(once, '3');
+    await until('it has counted as far', () => ticksOf(once) >= counted);
+    await once.stop();
+    const twice = await cluster.node('a', ['b']);
+    cluster.cut.clear();
+    await settled('1 2 3', twice, b);
+    await until('it has told', () => twice.events.length > 0);
+    expect(twice.events).toEqual(['restored {}']);
+  });
+
   test('of a file that was copied and runs twice, the copy becomes a node of its own', async () => {
     const cluster = new Cluster();
     const a = await cluster.node('a', ['p', 'c']);
@@ -74,14 +127,47 @@ describe('in a mesh', () => {
     write(a, '1');
     await settled('1', a, p);
     a.db.exec(`VACUUM INTO '${join(cluster.folder, 'c.db')}'`);
-    const c = await cluster.node('c', ['p', 'a']);
+    const ofA = (db: TestDatabase): number =>
+      Number(rowsOf(db, 'SELECT tick FROM _nodes WHERE inc = ?', incOf(a))[0]?.tick);
+    const copied = ofA(a.db);
     write(a, '2');
-    write(c, '3');
-    write(p, '4');
-    await settled('1 2 3 4', a, p, c);
-    await until('one has another identity', () => incOf(a) !== incOf(c));
+    await settled('1 2', a, p);
+    // Whichever of the two it hears first.
+    await until('p knows that there is more of it than the copy has', () => ofA(p.db) > copied);
+    const c = await cluster.node('c', ['p', 'a']);
+    write(a, '3');
+    write(c, '4');
+    write(p, '5');
+    await settled('1 2 3 4 5', a, p, c);
+    await until('the copy has told', () => c.events.length > 0);
+    expect(incOf(a)).not.toBe(incOf(c));
     expect(a.events).toEqual([]);
     expect(c.events).toEqual(['restored {}']);
+  });
+
+  test('where the copy is heard before the original goes on, either may be the one, or both', async () => {
+    const cluster = new Cluster();
+    const a = await cluster.node('a', ['p', 'c']);
+    const p = await cluster.node('p', ['a', 'c']);
+    write(a, '1');
+    await settled('1', a, p);
+    a.db.exec(`VACUUM INTO '${join(cluster.folder, 'c.db')}'`);
+    const c = await cluster.node('c', ['p', 'a']);
+    write(c, '2');
+    write(a, '3');
+    write(p, '4');
+    await settled('1 2 3 4', a, p, c);
+    await until(
+      'one has another identity, and has told',
+      () => incOf(a) !== incOf(c) && a.events.length + c.events.length > 0,
+    );
+    // Whoever has known the one by its identity from before finds another one in its place, and nowhere else.
+    const isRenewed = ({ events }: Member): boolean => events.includes('restored {}');
+    const replaced = [a, c]
+      .filter(isRenewed)
+      .map(({ name }) => `peer-replaced {"peer":"http://${name}.test","id":"${name}"}`);
+    const told = [...a.events, ...c.events].filter((event) => !replaced.includes(event));
+    expect([...new Set(told)]).toEqual(['restored {}']);
   });
 
   test('what a node had sent to one peer only, before it was lost for good, reaches the others', async () => {
@@ -120,6 +206,36 @@ describe('in a mesh', () => {
     await settled('1 2 3', again, b, c);
   });
 
+  test('nor does it matter under which id it comes back', async () => {
+    const cluster = new Cluster();
+    const a = await cluster.node('a', ['b', 'c']);
+    const b = await cluster.node('b', ['a', 'c']);
+    const c = await cluster.node('c', []);
+    write(a, '1');
+    await settled('1', a, b, c);
+    await until('it is known there', () => incAt(b, 'a') === incOf(a));
+    cluster.cut.add(cluster.url('c'));
+    write(a, '2');
+    await settled('1 2', a, b);
+    await a.stop();
+    cluster.cut.clear();
+    const again = await cluster.node('x', ['b'], { url: cluster.url('a') });
+    await settled('1 2', again, b, c);
+  });
+
+  test('what a node had brought before anybody had reached it, and it was lost, reaches the one in its place', async () => {
+    const cluster = new Cluster();
+    const b = await cluster.node('b', ['a']);
+    cluster.cut.add(cluster.url('a'));
+    const a = await cluster.node('a', ['b']);
+    write(a, '1');
+    await settled('1', b);
+    await a.stop();
+    const again = await cluster.node('x', ['b'], { url: cluster.url('a') });
+    cluster.cut.clear();
+    await settled('1', again);
+  });
+
   test('a node that has moved to another URL goes on where it was', async () => {
     const cluster = new Cluster();
     const a = await cluster.node('a', ['b']);
@@ -147,7 +263,35 @@ function incAt({ db }: { db: { prepare(sql: string): { get(...p: unknown[]): unk
   return (row as { inc: unknown } | null)?.inc;
 }
 
+function claimsOf({ db }: Pick<Member, 'db'>): number {
+  return rowsOf(db, 'SELECT 1 FROM _nodes WHERE claim IS NOT NULL').length;
+}
+
 describe('there is no alarm', () => {
+  test('for a start of which others were told before they could ask, and for the next one', async () => {
+    const cluster = new Cluster();
+    const a = await cluster.node('a', ['b']);
+    const b = await cluster.node('b', ['a']);
+    write(a, '1');
+    await settled('1', a, b);
+    await until('it is known there', () => incAt(b, 'a') === incOf(a));
+    await a.stop();
+    cluster.cut.add(cluster.url('a'));
+    const second = await cluster.node('a', ['b']);
+    write(second, '2');
+    await settled('1 2', second, b);
+    expect(claimsOf(b)).toBe(1);
+    await second.stop();
+    cluster.cut.clear();
+    const third = await cluster.node('a', ['b']);
+    write(b, '3');
+    write(third, '4');
+    await settled('1 2 3 4', third, b);
+    await until('it has confirmed it', () => claimsOf(b) === 0);
+    expect([...a.events, ...b.events, ...second.events, ...third.events]).toEqual([]);
+    expect(seeds(b)).toBe(0);
+  });
+
   test('for a start after a start, a kill, or a database of an earlier build', async () => {
     const cluster = new Cluster();
     let a = await cluster.node('a', ['b']);
@@ -286,6 +430,28 @@ describe('in a star', () => {
     write(a, '4');
     await settled('1 2 3 4', a, b);
     await until('the hub has all', () => hubIds(again) === '1 2 3 4');
+  });
+
+  test('an edge that was put back before the hub could ask whether it had been started gets its own later rows', async () => {
+    const { cluster, hub, a, b } = await star();
+    write(a, '1');
+    await settled('1', a, b);
+    const known = (): boolean => rowsOf(hub.db, 'SELECT 1 FROM _hub_edges WHERE inc = ?', incOf(a)).length === 1;
+    await until('it is known there', known);
+    await a.manager.flush();
+    const putBack = cluster.backup(a);
+    await a.stop();
+    cluster.cut.add(cluster.url('a'));
+    const started = await cluster.node('a', ['hub']);
+    write(started, '2');
+    await settled('1 2', b);
+    expect(claimsOf(hub)).toBe(1);
+    await Promise.all([started.stop(), hub.stop()]);
+    putBack();
+    cluster.cut.clear();
+    await cluster.hub('hub', ['a', 'b']);
+    const again = await cluster.node('a', ['hub']);
+    await settled('1 2', again, b);
   });
 
   test('an edge that was lost, or put back, gets its own rows too', async () => {

@@ -6,6 +6,7 @@ import { buildLibrary, root } from '../support/build.ts';
 import { openDatabase } from '../support/lane.ts';
 import { scratchFolder, until } from '../support/nodes.ts';
 import { freePorts, type Parsed, type Program, runProgram, started } from '../support/programs.ts';
+import { putUnder } from '../support/put-under.ts';
 
 let build: ReturnType<typeof buildLibrary>;
 beforeAll(() => {
@@ -124,9 +125,37 @@ describe('a mesh', () => {
     await a.comeBack(copy);
     await agree('a1 a2 a3 b1 b2 c1', nodes);
     await until('it says so', () => a.program?.lines('restored').length === 1);
-    expect(b.program?.lines('peer-replaced').length).toBeGreaterThan(0);
-    expect(await ask(`${a.url}/health`)).toMatchObject({ ok: true, dead_letter: 0 });
+    await until('b says so, too', () => Number(b.program?.lines('peer-replaced').length) > 0);
+    await until('all is well', async () => (await ask(`${a.url}/health`)).ok);
+    expect(await ask(`${a.url}/health`)).toMatchObject({ dead_letter: 0 });
   });
+});
+
+test('a copy is put under a program that runs, in a mesh and as a hub', async () => {
+  const nodes = await mesh();
+  const [a, b] = nodes as [Place, Place, Place];
+  await add(a, 'a1');
+  await agree('a1', nodes);
+  const copy = await a.backup();
+  await add(a, 'a2');
+  await add(b, 'b1');
+  await agree('a1 a2 b1', nodes);
+  await putUnder(copy, a.db);
+  await add(a, 'a3');
+  await agree('a1 a2 a3 b1', nodes);
+  await until('it says so', () => a.program?.lines('restored').length === 1);
+
+  const { hub, nodes: edges } = await star();
+  const [one, two] = edges as [Place, Place];
+  await add(one, 'x1');
+  await agree('x1', edges);
+  const earlier = await hub.backup();
+  await add(two, 'x2');
+  await agree('x1 x2', edges);
+  await putUnder(earlier, hub.db);
+  await add(one, 'x3');
+  await agree('x1 x2 x3', edges);
+  await until('the hub has all', async () => (await ask(`${hub.url}/health`)).item_count === 3);
 });
 
 describe('a star', () => {

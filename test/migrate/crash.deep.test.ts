@@ -11,7 +11,7 @@ const ROWS = 2_000;
 const ROUNDS = 6;
 const T = 1_700_000_000_000;
 
-test.each(['rename', 'table', 'drop', 'rebuild'])('%s', { timeout: 300_000 }, async (kind) => {
+test.each(['rename', 'table', 'drop', 'rebuild'])('%s', async (kind) => {
   const folder = scratchFolder();
   compileInto(folder);
   const random = new Random(kind.length);

@@ -112,7 +112,7 @@ describe('every change of a schema, with changes pending', () => {
     expect(captured(it.db).at(-1)).toMatchObject({ op: 'UPDATE', row_id: 'p' });
   });
 
-  test.each(cases)('%s, and then something fails: nothing has happened', async (_, migration, options) => {
+  test.each(cases.toReversed())('%s, and then something fails: nothing has happened', async (_, migration, options) => {
     const it = await filled();
     const before = snapshotOf(it);
     const fails = `${migration as string}; INSERT INTO nowhere VALUES (1)`;
@@ -459,4 +459,18 @@ test('a table that a migration creates is synced when it is named', async () => 
   it.db.exec("UPDATE notes SET body = 'c', updated_at = 6");
   expect(captured(it.db).at(-1)?.row).toMatchObject({ id: 'n', body: 'c' });
   expect(it.manager.health()).toMatchObject({ ok: true, item_count: 4 });
+});
+
+test('says what it is doing, for whoever waits', async () => {
+  const it = await filled();
+  const subject = detached(it.db, systemClock, () => {});
+  const phases: string[] = [];
+  const sql = 'BEGIN; ALTER TABLE items ADD COLUMN colour TEXT; UPDATE items SET colour = 1; COMMIT';
+  migrate({ ...subject, at: (phase) => phases.push(phase) }, sql);
+  expect(phases).toEqual([
+    'noting how the rows are',
+    'statement 1 of 2',
+    'statement 2 of 2',
+    'finding the rows that have changed',
+  ]);
 });

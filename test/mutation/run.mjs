@@ -17,15 +17,18 @@ const report = join(root, '.scratch-mutation.json');
 const GROUPS = [
   { tests: 'send/verdict,send/batch-size', files: ['src/send/verdict.ts'] },
   {
-    tests: 'receive/apply,receive/bad-input,receive/regular-body,fuzz/found,receive/fast',
+    tests:
+      'receive/apply,receive/other-schema,receive/connection,receive/without-jsonb,receive/bad-input,receive/regular-body,fuzz/found,receive/fast',
     files: ['src/receive/plan.ts', 'src/receive/apply.ts', 'src/receive/fast.ts', 'src/receive/careful.ts'],
   },
   {
-    tests: 'receive/merge,receive/apply,receive/regular-body,fuzz/found,receive/fast',
+    tests:
+      'receive/merge,receive/apply,receive/other-schema,receive/connection,receive/regular-body,fuzz/found,receive/fast',
     files: ['src/receive/merge.ts'],
   },
   {
-    tests: 'send/shipper,send/isolate,send/peers,send/snapshot,send/pipeline',
+    tests:
+      'send/shipper,send/flush-and-stop,send/batch-limits,send/loop-events,send/at-least-once,send/isolate,send/peers,send/snapshot,send/pipeline',
     files: ['src/send/outbox.ts', 'src/send/peers.ts', 'src/send/isolate.ts'],
   },
 ];

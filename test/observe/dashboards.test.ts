@@ -15,6 +15,9 @@ async function names(): Promise<Map<string, Set<string>>> {
   a.db.exec("INSERT INTO items (id, updated_at) VALUES ('x', 1)");
   b.manager.receive('{"batch_id":1,"changes":[{"op":"INSERT","table":"no","row":{"id":"1","updated_at":1}}]}');
   await a.manager.flush();
+  // An edit that is overwritten unseen.
+  const seen = { op: 'UPDATE', table: 'items', row: { id: 'x', updated_at: 3 }, old_id: null, base: 0 };
+  b.manager.receive(JSON.stringify({ batch_id: 2, changes: [seen] }), { from: 'c', said: 'id=c' });
   // A comparison that finds a difference which nobody has told of.
   b.db.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
   b.db.exec("DELETE FROM items WHERE id = 'x'");

@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { createHandler } from '../../src/http/index.ts';
 import { exposition, Histogram } from '../../src/observe/exposition.ts';
 import { collectMetrics } from '../../src/observe/index.ts';
-import { VERSION } from '../../src/version.ts';
+import { VERSION } from '../../src/observe/version.ts';
 import { root } from '../support/build.ts';
 import { Cluster } from '../support/cluster.ts';
 import { until } from '../support/nodes.ts';

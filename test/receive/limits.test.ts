@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { createLog, logEvents } from '../../src/cli/log.ts';
 import { systemClock } from '../../src/clock.ts';
+import { firstOf } from '../support/draws.ts';
 import { hub } from '../support/hubs.ts';
 import { node, rowsOf } from '../support/nodes.ts';
 
@@ -14,11 +15,11 @@ function put(id: string, more: object = {}, table = 'items'): object {
 
 const receivers = {
   node: async () => {
-    const { manager, db } = await node({ schema: SCHEMA });
+    const { manager, db } = await node({ schema: SCHEMA, maxAheadMs: 86_400_000 });
     return { replica: manager, letters: () => rowsOf(db, 'SELECT code, peer FROM _dead_letter_info'), db };
   },
   hub: async () => {
-    const { hub: relay, db } = await hub();
+    const { hub: relay, db } = await hub({ maxAheadMs: 86_400_000 });
     return { replica: relay, letters: () => rowsOf(db, 'SELECT code, peer FROM _dead_letter_info'), db };
   },
 };
@@ -68,6 +69,35 @@ describe.each(['node', 'hub'] as const)('a %s', (kind) => {
     expect(letters()).toHaveLength(kind === 'node' ? 1 : 0);
   });
 
+  const SINGLY: [string, (i: number) => object][] = [
+    ['no changes at all', () => ({ op: 'NO', table: 'items', why: 'so that it is long enough' })],
+    ['without a time', () => ({ op: 'INSERT', table: 'items', row: {}, old_id: null })],
+    ['too far ahead', (i) => ({ ...put(`r${i}`), row: { id: `r${i}`, name: 'n', updated_at: Date.now() + 9e10 } })],
+    ['deletions without a row', (i) => ({ op: 'DELETE', table: 'items', row: null, old_id: `row-${i}` })],
+    ['of a table that nobody could keep', (i) => put(`r${i}`, {}, 't'.repeat(201))],
+  ];
+  const singly = (n: number, make: (i: number) => object): string =>
+    JSON.stringify({ batch_id: 1, changes: Array.from({ length: n }, (_, i) => make(i)) });
+
+  test.each(SINGLY)('takes no more than 10,000 changes that are looked at one by one: %s', async (_, make) => {
+    const { replica, letters } = await receivers[kind]();
+    const refused = await replica.receive(singly(10_001, make), { from: 'a' });
+    expect(refused).toMatchObject({ status: 413, body: { error: expect.stringContaining('10000 changes') } });
+    expect(letters()).toEqual([]);
+  });
+
+  test.each(firstOf(SINGLY))('takes 10,000 changes that are looked at one by one: %s', async (_, make) => {
+    const { replica } = await receivers[kind]();
+    expect((await replica.receive(singly(10_000, make), { from: 'a' })).status).toBe(200);
+  });
+
+  test('takes more than 10,000 changes of the usual form of a sender that is not Rowcast', async () => {
+    const { replica } = await receivers[kind]();
+    const changes = Array.from({ length: 10_500 }, (_, i) => put(`r${i}`));
+    const answer = await replica.receive(JSON.stringify({ batch_id: 1, changes }), { from: 'a' });
+    expect(answer).toMatchObject({ status: 200, body: { applied: 10_500 } });
+  });
+
   test('takes a node id of more than 200 characters for none', async () => {
     const { replica, letters } = await receivers[kind]();
     const bad = JSON.stringify({ batch_id: 1, changes: [{ op: 'NO' }] });
@@ -76,8 +106,25 @@ describe.each(['node', 'hub'] as const)('a %s', (kind) => {
   });
 });
 
+test('a node takes 10,000 changes that break a constraint, and no more', async () => {
+  const { manager, db } = await node({ schema: SCHEMA.replace('name TEXT', 'name TEXT CHECK (length(name) > 1)') });
+  const body = (n: number): string =>
+    JSON.stringify({ batch_id: 1, changes: Array.from({ length: n }, (_, i) => put(`r${i}`)) });
+  expect(await manager.receive(body(10_001), { from: 'a' })).toMatchObject({ status: 413 });
+  expect(rowsOf(db, 'SELECT count(*) AS n FROM _dead_letter')).toEqual([{ n: 0 }]);
+  expect(await manager.receive(body(10_000), { from: 'a' })).toMatchObject({ status: 200, body: { applied: 0 } });
+});
+
+test('what rows that clash need is there before the first of them comes', async () => {
+  // Made in the transaction of the batch, it would cost as much as a look at the whole schema for each of them.
+  const { manager, db } = await node({ schema: SCHEMA.replace('name TEXT', 'name TEXT UNIQUE') });
+  await manager.receive(JSON.stringify({ batch_id: 1, changes: [put('a')] }), { from: 'a' });
+  const made = rowsOf(db, "SELECT name FROM sqlite_temp_schema WHERE name LIKE '_rowcast_mirror%'");
+  expect(made).toEqual([{ name: '_rowcast_mirror_items' }]);
+});
+
 test('a batch of many strange tables is ten lines of the log, and a count', async () => {
-  const { manager } = await node({ schema: SCHEMA });
+  const { manager } = await node({ schema: SCHEMA, maxAheadMs: 86_400_000 });
   const lines: Record<string, unknown>[] = [];
   const log = createLog('b', systemClock, (line) => lines.push(JSON.parse(line)));
   logEvents(manager, log, systemClock);

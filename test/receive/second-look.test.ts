@@ -140,6 +140,19 @@ describe('a node whose schema lags behind', () => {
     },
   );
 
+  test('does not tell a row of its own in the place of which it has received another of the same time', async () => {
+    const a = await node({ id: 'a', schema: items('c') });
+    const r = await node({ id: 'r', schema: items() });
+    r.db.exec(`INSERT INTO items VALUES ('x', 'of r', ${T})`);
+    a.db.exec(`INSERT INTO items VALUES ('x', 'stronger', ${T}, 1)`);
+    r.manager.receive(wire(a.db));
+    const before = wire(r.db);
+    r.db.exec('ALTER TABLE items ADD COLUMN c');
+    r.manager.receive(batch());
+    expect(r.all('SELECT name, updated_at, c FROM items')).toEqual([{ name: 'stronger', updated_at: T, c: 1 }]);
+    expect(wire(r.db)).toBe(before);
+  });
+
   test('ends with the same value in the new column as two others that had it before', async () => {
     const a = await node({ id: 'a', schema: items('c') });
     const b = await node({ id: 'b', schema: items() });

@@ -140,3 +140,32 @@ describe('declarations as people write them', () => {
     expect([visible(a), hidden(a)]).toEqual([['bob', 'old'], ['ann']]);
   });
 });
+
+/** It keeps what it has in the column that the sender lacks: a state that no other node has seen. */
+describe('a row that a node whose schema is behind has changed', () => {
+  const coloured = (colour: string) =>
+    users(`CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT UNIQUE, colour ${colour}, updated_at INTEGER)`);
+  const told = ({ db }: TestNode): unknown[] =>
+    rowsOf(db, 'SELECT row_data AS d FROM _changes ORDER BY change_id').map(({ d }) => JSON.parse(String(d)));
+
+  test.each([
+    ['hides another', 100, 'b'],
+    ['is hidden', 300, 'a'],
+  ])('and that %s by its new value is told to all, once', async (_, other, isHidden) => {
+    const one = await coloured('TEXT');
+    give(one, put('a', 150, 'x', { colour: 'red' }), put('b', other, 'y', { colour: null }));
+    for (let i = 0; i < 3; i++) {
+      give(one, put('a', 200, 'y'));
+      expect(told(one)).toEqual([{ id: 'a', email: 'y', colour: 'red', updated_at: T + 200 }]);
+    }
+    expect(hidden(one)).toEqual([isHidden]);
+  });
+
+  test('and that is hidden, with nothing in that column, is told to nobody', async () => {
+    const one = await coloured("TEXT DEFAULT 'none'");
+    give(one, put('a', 150, 'x', { colour: 'none' }), put('b', 300, 'y', { colour: 'red' }));
+    give(one, put('a', 200, 'y'));
+    expect(hidden(one)).toEqual(['a']);
+    expect(told(one)).toEqual([]);
+  });
+});

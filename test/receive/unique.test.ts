@@ -62,6 +62,18 @@ describe('two people take one address on two nodes at once', () => {
     expect(events).toEqual([['unique', [{ op: 'UPDATE', table: 'users', id: 'ann' }]]]);
   });
 
+  test('its letter lists what is hidden now, and what hides it now', async () => {
+    const a = await users();
+    give(a, put('bob', 2, 'x@y'), put('ann', 1, 'x@y', 'first'));
+    const [first] = a.manager.deadLetters.list();
+    expect(first).toMatchObject({ rowId: 'ann', reason: expect.stringContaining('"bob"') });
+    give(a, put('ann', 2, 'x@y', 'second'));
+    give(a, put('cid', 9, 'x@y'), gone('bob', 9));
+    const list = a.manager.deadLetters.list();
+    expect(list).toMatchObject([{ id: first?.id, rowId: 'ann', reason: expect.stringContaining('"cid"') }]);
+    expect(JSON.parse(String(list[0]?.row))).toEqual({ id: 'ann', email: 'x@y', nick: 'second', updated_at: T + 2 });
+  });
+
   test('the answer to the same batch is the same, however often it comes', async () => {
     const a = await users();
     const batch = [put('ann', 1, 'x@y'), put('bob', 2, 'x@y'), put('cid', 3, 'c@y')];

@@ -1,4 +1,4 @@
-/** The bound on the backlog at its size: a peer falls 200,000 changes of 1 kB behind, and comes back. */
+/** The bound on the backlog at its size: a peer falls 100,000 changes of 1 kB behind, ten times what it may, and comes back. */
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -8,7 +8,7 @@ import { receivers, sender } from '../support/receivers.ts';
 const A = 'http://a.test';
 const B = 'http://b.test';
 const ROWS = 2_000;
-const ROUNDS = 100;
+const ROUNDS = 50;
 const LIMIT = 10_000;
 
 test('the file stays bounded, the other peer has everything all the time, and in the end all are equal', async () => {
@@ -37,10 +37,10 @@ test('the file stays bounded, the other peer has everything all the time, and in
   expect(kept).toBeLessThanOrEqual(LIMIT + 2 * ROWS);
   expect(rowsOf(db, 'SELECT count(*) AS n FROM _changes')).toEqual([{ n: 0 }]);
   db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
-  // Everything that was written would be more than 200 MB.
+  // Everything that was written would be more than 100 MB.
   expect(statSync(path).size).toBeLessThan(40 * 1024 * 1024);
   network.away.clear();
   await manager.flush();
   expect(exactRows(network.at(B).db, 'items')).toEqual(exactRows(db, 'items'));
   expect(manager.health().peer_states[1]).toMatchObject({ stale: false, snapshot: false, pending: 0 });
-}, 300_000);
+});

@@ -23,6 +23,9 @@ const BIG = text(100_000);
 const SLOW_MS = 1_000;
 const FAST_MS = 2;
 
+/** What a body takes on a link that is slow: compressed, it is as much faster as it is smaller. */
+const onSlowLink = ({ gzip }: Packed): number => (gzip ? SLOW_MS / 10 : SLOW_MS);
+
 /** A link whose peer announces gzip and whose first answers were slow. */
 function slowLink(): Link {
   const link = new Link();
@@ -50,7 +53,7 @@ describe('a link', () => {
   test('that is slow compresses from the third body on', async () => {
     const link = new Link();
     link.heard('gzip');
-    expect(await sends(link, 5, () => SLOW_MS)).toEqual([false, false, true, true, true]);
+    expect(await sends(link, 9, onSlowLink)).toEqual([false, false, ...Array(7).fill(true)]);
   });
 
   test('that is fast never does', async () => {
@@ -67,8 +70,55 @@ describe('a link', () => {
   ])('that takes %i bytes in %i ms: is it slow? %s', async (bytes, ms, expected) => {
     const link = new Link();
     link.heard('gzip');
-    for (let i = 0; i < 2; i++) link.acked(plain(text(bytes)), ms);
-    expect(await compresses(link)).toBe(expected);
+    for (let i = 0; i < 30; i++) link.acked(plain(text(bytes)), ms);
+    expect([link.isSlow, await compresses(link)]).toEqual([expected, expected]);
+  });
+
+  test.each<[number, number]>([
+    [2, 100],
+    [3, 99],
+    [4, 50],
+    [17, 12],
+  ])('is taken for slow after %i answers of %i ms, and not before', async (answers, ms) => {
+    const link = new Link();
+    link.heard('gzip');
+    const body = text(4_096);
+    for (let i = 0; i < answers; i++) {
+      expect(await compresses(link)).toBe(false);
+      link.acked(plain(body), ms);
+    }
+    expect(await compresses(link)).toBe(true);
+  });
+
+  test('to a machine that is busy is tried with four bodies, and then more and more rarely', async () => {
+    const link = new Link();
+    link.heard('gzip');
+    const sent = await sends(link, 2_000, () => 60);
+    const tried = sent.flatMap((gzip, i) => (gzip ? [i] : []));
+    const trial = (at: number): number[] => [at, at + 1, at + 2, at + 3];
+    expect(tried).toEqual([4, 72, 204, 464, 980].flatMap(trial));
+  });
+
+  test('on which some answers of a busy machine are fast is never taken for slow', async () => {
+    const link = new Link();
+    link.heard('gzip');
+    let i = 0;
+    expect(await sends(link, 2_000, () => (i++ % 4 === 3 ? FAST_MS : 60))).not.toContain(true);
+  });
+
+  test.each<[number, boolean]>([
+    [500, true],
+    [501, false],
+  ])('on which compressed bodies take %i ms instead of 1,000: goes it on? %s', async (ms, expected) => {
+    const link = slowLink();
+    const sent = await sends(link, 5, ({ gzip }) => (gzip ? ms : SLOW_MS));
+    expect(sent).toEqual([true, true, true, true, expected]);
+  });
+
+  test('that has become slow after trials that failed is found out by the next', async () => {
+    const link = slowLink();
+    expect(await sends(link, 68, () => SLOW_MS)).toEqual([...Array(4).fill(true), ...Array(64).fill(false)]);
+    expect(await sends(link, 20, onSlowLink)).toEqual(Array(20).fill(true));
   });
 
   test('without a clock that moves never does', async () => {
@@ -123,26 +173,17 @@ describe('a link', () => {
   });
 
   test('sends now and then a plain body, more and more rarely while the link stays slow', async () => {
-    const sent = await sends(slowLink(), 3_000, () => SLOW_MS);
+    const sent = await sends(slowLink(), 2_000, onSlowLink);
     const plainOnes = sent.flatMap((gzip, i) => (gzip ? [] : [i]));
     expect(plainOnes).toEqual([64, 193, 450, 963, 1_988]);
   });
 
-  test('switches back when such a body was fast, whatever the compressed ones took, and begins anew', async () => {
+  test('switches back when such a body was fast, and begins anew', async () => {
     const link = slowLink();
-    const ms = ({ gzip }: Packed): number => (gzip ? SLOW_MS : FAST_MS);
-    const sent = await sends(link, 300, ms);
+    const sent = await sends(link, 300, ({ gzip }) => (gzip ? SLOW_MS / 10 : FAST_MS));
     expect(sent.filter((gzip) => gzip).length).toBe(64);
     expect(sent.slice(64)).not.toContain(true);
-    expect(await sends(link, 70, () => SLOW_MS)).toEqual([
-      false,
-      false,
-      ...Array(64).fill(true),
-      false,
-      true,
-      true,
-      true,
-    ]);
+    expect(await sends(link, 70, onSlowLink)).toEqual([false, false, ...Array(64).fill(true), false, true, true, true]);
   });
 
   test('sends every other attempt plain', async () => {
@@ -160,7 +201,7 @@ describe('a link', () => {
       away.failed(again);
       const third = await away.pack(BIG, 2);
       expect(third.gzip).toBe(true);
-      away.acked(third, SLOW_MS);
+      away.acked(third, onSlowLink(third));
     }
     const blocked = slowLink();
     for (let i = 0; i < 3; i++) {
@@ -173,7 +214,7 @@ describe('a link', () => {
     for (let i = 0; i < 9; i++) {
       torn.failed(await torn.pack(BIG, 0));
       torn.acked(await torn.pack(BIG, 1), SLOW_MS);
-      if (i % 2 === 1) torn.acked(await torn.pack(BIG, 0), SLOW_MS);
+      if (i % 2 === 1) torn.acked(await torn.pack(BIG, 0), SLOW_MS / 10);
     }
     expect(await compresses(torn)).toBe(true);
   });
@@ -204,12 +245,12 @@ interface Wire {
   bytes: number;
 }
 
-/** A clock that only the bytes on the wire move; whoever sleeps wakes up at once, at the same time. */
+/** A clock that only the bytes on the wire move; whoever pauses wakes up at once, and no request runs out of its time. */
 class WireClock implements Clock {
   at = 1_700_000_000_000;
   /** Every requested sleep, in order. */
   readonly slept: number[] = [];
-  readonly #sleepers = new VirtualClock((ms) => ms < 30_000);
+  readonly #sleepers = new VirtualClock((ms) => ms < 10_000);
 
   now(): number {
     return this.at;
@@ -254,12 +295,18 @@ async function overLink(
   };
 }
 
-/** Hands a body to the receiver's own handler, as the network would. */
+/** Hands a body to the receiver's own handler, as the network would. All bodies are of one length unless they may be tabular. */
 function into(
   receiver: TestNode,
+  form: 'plain' | 'tabular' = 'plain',
 ): (body: Uint8Array<ArrayBuffer>, headers: Record<string, string>) => ReturnType<Fetch> {
   const handler = createHandler(receiver.manager);
-  return (body, headers) => handler(new Request(`${PEER}/sync`, { method: 'POST', body, headers }));
+  return async (body, headers) => {
+    const response = await handler(new Request(`${PEER}/sync`, { method: 'POST', body, headers }));
+    const said = response.headers.get('x-rowcast');
+    if (said !== null && form === 'plain') response.headers.set('x-rowcast', said.replace('; reads=tabular', ''));
+    return response;
+  };
 }
 
 const SLOW_LINK = 125;
@@ -275,6 +322,18 @@ describe('a sender', () => {
     expect(sender.wire.map(({ gzip }) => gzip)).toEqual([false, false, ...Array(18).fill(true)]);
     const [first, , third] = sender.wire as [Wire, Wire, Wire];
     expect(third.bytes).toBeLessThan(first.bytes / 4);
+  });
+
+  test('compresses the tabular form as well', async () => {
+    const receiver = await node({ id: 'receiver', clock: new VirtualClock() });
+    const sender = await overLink(SLOW_LINK, into(receiver, 'tabular'));
+    write(sender, 2_000);
+    await sender.drained();
+    expect(exactRows(receiver.db, 'items')).toEqual(exactRows(sender.db, 'items'));
+    expect(sender.wire.slice(6).filter(({ gzip }) => !gzip)).toEqual([]);
+    // The first is plain, the second tabular.
+    const [first, second] = sender.wire as [Wire, Wire];
+    expect(second.bytes).toBeLessThan(first.bytes * 0.6);
   });
 
   test('does not over a fast one', async () => {
@@ -514,7 +573,7 @@ test('bodies are unpacked one at a time, so that a crowd of small ones cannot be
 });
 
 test('a hub takes gzip, says so, and sends it over a slow link', async () => {
-  const edge = await node({ id: 'edge' });
+  const edge = await node({ id: 'edge', clock: new VirtualClock() });
   const clock = new WireClock();
   const wire: boolean[] = [];
   const deliver = into(edge);
@@ -535,7 +594,7 @@ test('a hub takes gzip, says so, and sends it over a slow link', async () => {
   const changes = Array.from({ length: 1_000 }, (_, i) => ({
     op: 'INSERT',
     table: 'items',
-    row: { id: `row-${i}`, name: 'the name of a row', value: i, created_at: 1, updated_at: 1_000 },
+    row: { id: `row-${i}`, name: 'the name of a row of the hub', value: i, created_at: 1, updated_at: 1_000 },
     old_id: null,
   }));
   const post = posting(await serve(createListener(hub)), fetch);

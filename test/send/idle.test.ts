@@ -55,8 +55,18 @@ async function watched(
   sender.manager.on('peer-down', () => events.push(`down ${clock.now() - begin}`));
   write(sender, 'first');
   await clock.advance(100);
-  expect(asked.map(([method]) => method)).toEqual(['POST']);
+  if (!extra.fetch) expect(asked.map(([method]) => method)).toEqual(['POST']);
   return { ...sender, clock, asked, events, state: () => sender.manager.health().peer_states[0]?.state };
+}
+
+/** Acknowledges the first batch, and never says anything of another. */
+function deafAfterFirst(): NonNullable<Config['fetch']> {
+  let batches = 0;
+  return async (_url, { body }) => {
+    batches += 1;
+    if (batches > 1) return never();
+    return answer(200, `{"ack":${JSON.parse(new TextDecoder().decode(body)).batch_id}}`, { 'x-apply-ms': '3' });
+  };
 }
 
 function write(one: TestNode, id: string): void {
@@ -111,6 +121,33 @@ describe('a quiet peer', () => {
     await it.clock.advance(answered + 30_000 - 100);
     expect(it.state()).toBe('down');
     expect(gets(it).length).toBeGreaterThanOrEqual(5);
+  });
+
+  test.each([
+    ['at once', 100],
+    ['a while later', 10_000],
+    ['just before it would have been asked', IDLE_MS - 200],
+  ])(
+    'that says nothing is down within half a minute, though a batch is under way to it that was written %s',
+    async (_name, ms) => {
+      const it = await watched({ 'x-apply-ms': '3' }, () => never(), { fetch: deafAfterFirst() });
+      const answered = it.clock.now();
+      await it.clock.advance(ms - 100);
+      write(it, 'second');
+      await it.clock.advance(30_000 - (it.clock.now() - answered) - 100);
+      expect(it.state()).toBe('down');
+      expect(it.manager.health().peer_states[0]).toMatchObject({ pending: 1, last_error: 'no answer within 2500 ms' });
+    },
+  );
+
+  test('that is slow with a batch, and answers questions, is up', async () => {
+    const it = await watched({ 'x-apply-ms': '3' }, () => answer(200, HEALTH), { fetch: deafAfterFirst() });
+    write(it, 'second');
+    await it.clock.advance(4 * IDLE_MS);
+    expect(it.state()).toBe('up');
+    expect(gets(it).length).toBeGreaterThan(0);
+    expect(gets(it).length).toBeLessThanOrEqual(4);
+    expect(it.events).toEqual(['up 0']);
   });
 
   test('that hangs does not keep a change from leaving, whose acknowledgement then counts', async () => {

@@ -41,6 +41,8 @@ function insert(db: TestDatabase, count: number, from = 0): void {
   );
 }
 
+const NO_SEEDS = { new: 0, replaced: 0, restored: 0, stale: 0, table: 0, manual: 0 };
+
 test('a snapshot that has not begun counts every row and every tombstone', async () => {
   const db = await database(`${ITEMS}; ${OTHER}`);
   const first = start(db, [], acknowledged);
@@ -60,6 +62,7 @@ test('a snapshot that has not begun counts every row and every tombstone', async
     paused: false,
     stale: false,
     toBeAsked: false,
+    seeds: { ...NO_SEEDS, new: 1 },
   });
   expect(manager.health().peer_states).toMatchObject([{ url: PEER, pending: 5_001, snapshot: true }]);
 });
@@ -131,5 +134,6 @@ test('a peer that nobody has heard of is behind by nothing that could be told', 
     paused: false,
     stale: false,
     toBeAsked: false,
+    seeds: NO_SEEDS,
   });
 });

@@ -30,7 +30,7 @@ async function acquainted(rows: number, config: NonNullable<Parameters<typeof pa
 
 function seed(the: Pair): void {
   const db = new Connection(the.here);
-  db.transaction(() => beginSeed(db, THERE, the.clock.now()));
+  db.transaction(() => beginSeed(db, THERE, the.clock.now(), 'manual'));
   db.release();
   the.requests.length = 0;
 }
@@ -72,7 +72,7 @@ test('only what is newer here is sent, what is newer there is fetched, and then 
 });
 
 test('where the peer has nothing more, everything is sent as in a snapshot', async () => {
-  const the = await acquainted(3_000);
+  const the = await acquainted(3_000, { batchSize: 1_000 });
   silently([the.here], () => fill(the.here, 4_000, 3_000));
   seed(the);
   await the.manager.flush();
@@ -96,7 +96,7 @@ test('a peer that differs everywhere gets all of it, in batches no larger than a
 
 test('where nearly all differs the rest is given without many questions, and where it no longer does they are asked', async () => {
   const asked = async (rows: number, which: string): Promise<[number, number]> => {
-    const the = await acquainted(rows, { batchSize: 100 });
+    const the = await acquainted(rows, { batchSize: 50 });
     silently([the.there], () =>
       the.there.exec(`UPDATE items SET name = 'old', updated_at = updated_at - 1 WHERE ${which}`),
     );
@@ -109,14 +109,14 @@ test('where nearly all differs the rest is given without many questions, and whe
     expect(exactRows(the.here, 'items')).toEqual(exactRows(the.there, 'items'));
     return [changes, sent(the, '/sync/compare')];
   };
-  const [changes, questions] = await asked(20_000, 'true');
-  expect(changes).toBe(20_001);
+  const [changes, questions] = await asked(10_000, 'true');
+  expect(changes).toBe(10_001);
   // 200 ranges: 16 are asked for, 16 not, 16 asked for, 32 not, 16 asked for, 64 not, 16 asked for, 24 not.
   expect(questions).toBeLessThanOrEqual(1 + 4 * 4 + 2);
   // The first 16 ranges differ, and so many more are given; of all others the peer is asked, and is sent nothing.
-  const [few] = await asked(20_000, 'value < 1600');
-  expect(few).toBeGreaterThan(1_600);
-  expect(few).toBeLessThan(4_000);
+  const [few] = await asked(10_000, 'value < 800');
+  expect(few).toBeGreaterThan(800);
+  expect(few).toBeLessThan(2_000);
 });
 
 test('the position survives the end of the process', async () => {

@@ -1,6 +1,7 @@
 /** Tombstones are collected, and what they would have stopped is stopped all the same. */
 import { describe, expect, test } from 'vitest';
 import type { Manager } from '../../src/index.ts';
+import { SLICE } from '../../src/tombstones/collect.ts';
 import { collect } from '../support/collect.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { captured, ITEMS, node, rowsOf, writeStamps } from '../support/nodes.ts';
@@ -46,6 +47,17 @@ describe('collecting', () => {
     expect(floor(db)).toBe(T + 3);
     await settled(manager);
     expect(manager.health().problems).toEqual([]);
+  });
+
+  test('takes no more than a slice of them in one tick', async () => {
+    const { db, manager } = await node();
+    const many = Array.from({ length: 2 * SLICE + 1_000 }, (_, i) => gone(String(i).padStart(6, '0'), T + i));
+    for (let i = 0; i < many.length; i += 1_000) receive(manager, ...many.slice(i, i + 1_000));
+    const left: number[] = [];
+    const count = (): number => Number(rowsOf(db, 'SELECT count(*) AS n FROM _tombstones')[0]?.n);
+    collect(db, { onStep: () => left.push(count()) });
+    const removed = [many.length, ...left].map((n, i, all) => n - (all[i + 1] ?? n));
+    expect(removed.filter((n) => n > 0)).toEqual([SLICE, SLICE, 1_000]);
   });
 
   test('never lowers a floor', async () => {

@@ -2,37 +2,9 @@
 import { describe, expect, test } from 'vitest';
 import { systemClock } from '../../src/clock.ts';
 import { attach } from '../../src/index.ts';
-import { Cluster, ids, type Member, settled, write } from '../support/cluster.ts';
+import { Aging, DAY, tombstones } from '../support/aging.ts';
+import { settled, write } from '../support/cluster.ts';
 import { database, node, rowsOf, until } from '../support/nodes.ts';
-
-const DAY = 86_400_000;
-
-/** A cluster whose clocks are moved by hand. */
-class Aging extends Cluster {
-  offset = 0;
-  #passed = 0;
-  readonly warnings: string[] = [];
-
-  async member(name: string, peers: string[], keep = '90d'): Promise<Member> {
-    const clock = { now: () => systemClock.now() + this.offset, sleep: systemClock.sleep };
-    const member = await this.node(name, peers, { clock, tombstones: { keep } });
-    member.manager.on('warning', ({ code, message }) => this.warnings.push(`${name} ${code} ${message}`));
-    return member;
-  }
-
-  /** Time passes; then all who are there hear of each other, and after a minute look again. */
-  async pass(days: number, ...members: Member[]): Promise<void> {
-    this.offset += days * DAY;
-    this.#passed += 1;
-    for (const member of members) write(member, `${member.name} ${this.#passed}`);
-    await until('all have heard of each other', () =>
-      members.every((one) => members.every(({ name }) => ids(one).includes(`${name} ${this.#passed}`))),
-    );
-    this.offset += 61_000;
-  }
-}
-
-const tombstones = ({ db }: Member): unknown => rowsOf(db, 'SELECT row_id FROM _tombstones').map((g) => g.row_id);
 
 describe('tombstones', () => {
   test('are kept for so long, and then go on every node', async () => {
@@ -47,7 +19,7 @@ describe('tombstones', () => {
     await cluster.pass(5, a, b);
     expect([tombstones(a), tombstones(b)]).toEqual([['1'], ['1']]);
     await cluster.pass(40, a, b);
-    await until('they have gone', () => [a, b].every((one) => (tombstones(one) as unknown[]).length === 0));
+    await until('they have gone', () => [a, b].every((one) => tombstones(one).length === 0));
     expect(a.manager.deadLetters.list()).toEqual([]);
     expect(a.manager.health()).toMatchObject({ ok: true, problems: [] });
   });
@@ -78,7 +50,7 @@ describe('tombstones', () => {
     await a.stop();
     const again = await cluster.member('a', ['b']);
     await cluster.pass(50, again, b);
-    await until('it has gone', () => (tombstones(again) as unknown[]).length === 0);
+    await until('it has gone', () => tombstones(again).length === 0);
   });
 });
 

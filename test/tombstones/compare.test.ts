@@ -95,7 +95,7 @@ describe('a row that one side was given, and has deleted and forgotten', () => {
   test('also where the peer is given everything', async () => {
     const the = await withZombie();
     const db = new Connection(the.here);
-    db.transaction(() => beginSeed(db, THERE, the.clock.now()));
+    db.transaction(() => beginSeed(db, THERE, the.clock.now(), 'manual'));
     db.release();
     await the.manager.flush();
     expect([ids(the.here), ids(the.there)]).toEqual([['kept'], ['kept']]);

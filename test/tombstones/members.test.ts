@@ -1,58 +1,10 @@
 /** For whom tombstones are kept: by the live list of peers, by who holds an id at present, and through hubs. */
 import { describe, expect, test } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
 import type { Config } from '../../src/index.ts';
-import { readIntroduction } from '../../src/wire/introduction.ts';
-import { Cluster, type HubMember, ids, type Member, settled, write } from '../support/cluster.ts';
+import { Aging, DAY, tombstones } from '../support/aging.ts';
+import { ids, type Member, settled, write } from '../support/cluster.ts';
 import { rowsOf, until } from '../support/nodes.ts';
 
-const DAY = 86_400_000;
-
-/** A cluster whose clocks are moved by hand. */
-class Aging extends Cluster {
-  offset = 0;
-  #passed = 0;
-
-  get clock(): { clock: NonNullable<Config['clock']> } {
-    return { clock: { now: () => systemClock.now() + this.offset, sleep: systemClock.sleep } };
-  }
-
-  member(name: string, peers: string[], more: Partial<Config> = {}): Promise<Member> {
-    return this.node(name, peers, { ...this.clock, tombstones: { keep: '90d' }, ...more });
-  }
-
-  relay(name: string, edges: string[]): Promise<HubMember> {
-    return this.hub(name, edges, this.clock);
-  }
-
-  /** Time passes; then all who are there hear of each other, and after a minute look again. */
-  async pass(days: number, ...members: Member[]): Promise<void> {
-    this.offset += days * DAY;
-    this.#passed += 1;
-    for (const member of members) write(member, `${member.name} ${this.#passed}`);
-    await until('all have heard of each other', () =>
-      members.every((one) => members.every(({ name }) => ids(one).includes(`${name} ${this.#passed}`))),
-    );
-    this.offset += 61_000;
-  }
-
-  /** The tombstones go, some minute or other. */
-  gone(...members: Member[]): Promise<void> {
-    return until('the tombstones have gone', () => {
-      this.offset += 20_000;
-      return members.every((one) => tombstones(one).length === 0);
-    });
-  }
-
-  /** What a node has last said to another of what it still has to send. */
-  said(by: string): number | undefined {
-    const headers = this.requests.map((one) => readIntroduction(one.headers['x-rowcast']));
-    return headers.findLast((one) => one?.id === by)?.low;
-  }
-}
-
-const tombstones = ({ db }: Pick<Member, 'db'>): unknown[] =>
-  rowsOf(db, 'SELECT row_id FROM _tombstones').map((g) => g.row_id);
 const held = (member: Member): string | undefined => member.manager.health().tombstones_held_by?.join();
 
 async function three(cluster: Aging, more: Partial<Config> = {}): Promise<[Member, Member, Member]> {
@@ -88,7 +40,11 @@ describe('tombstones are not kept', () => {
     a.db.exec("DELETE FROM items WHERE id = '3'");
     b.db.exec("DELETE FROM items WHERE id = '4'");
     await settled('2', a, b);
-    await until('it is noticed', () => a.manager.health().peer_states.some(({ state }) => state === 'down'));
+    await until('both have noticed it', () =>
+      [a, b].every(({ manager }) =>
+        manager.health().peer_states.some(({ state, lag_ms }) => state === 'down' && lag_ms > 0),
+      ),
+    );
     await cluster.pass(40, a, b);
     await until('it is stale', () => {
       cluster.offset += 20_000;
@@ -110,6 +66,7 @@ describe('tombstones are not kept', () => {
     await c.stop();
     cluster.wipe(c.path);
     const d = await cluster.node('d', ['a', 'b'], { ...cluster.clock, url: cluster.url('c'), file: 'c' });
+    cluster.offset += 61_000;
     await settled('2 3 4', a, b, d);
     await cluster.pass(100, a, b, d);
     await cluster.gone(a, b);
@@ -141,6 +98,41 @@ describe('tombstones are kept', () => {
     await until('it has an identity of its own', () => back.events.some((event) => event.startsWith('restored')));
     await cluster.pass(100, a, b, back);
     await cluster.gone(a, b, back);
+  });
+});
+
+describe('a peer that is stale, and sends all the same', () => {
+  test('keeps its own tombstones: it may lack what is older, and nobody who has that may take it for deleted', async () => {
+    const cluster = new Aging();
+    const [a, b, c] = await three(cluster, { maxBacklog: { ageMs: 30 * DAY }, verify: false });
+    await a.manager.peers.pause(cluster.url('c'));
+    write(a, 'r');
+    await settled('2 3 4 r', a, b);
+    // Deleted is what was written later.
+    cluster.offset += DAY;
+    write(c, 'x');
+    await settled('2 3 4 r x', a, b);
+    c.db.exec("DELETE FROM items WHERE id = 'x'");
+    await settled('2 3 4 r', a, b);
+    await cluster.pass(40, a, b);
+    await until('it is stale', () => {
+      cluster.offset += 20_000;
+      return a.manager.peers.list().some(({ stale }) => stale);
+    });
+    await cluster.pass(100, b, c);
+    await until('a has heard of it', () => ids(a).includes('c 2'));
+    await cluster.gone(b);
+    await until('c says who holds its own', () => {
+      cluster.offset += 20_000;
+      return held(c) === 'a';
+    });
+    expect(tombstones(c)).toEqual(['1', 'x']);
+    await b.manager.verify(cluster.url('c'), { repair: true });
+    expect([a, b, c].map((one) => ids(one).includes('r'))).toEqual([true, true, true]);
+    a.manager.peers.resume(cluster.url('c'));
+    await until('all is well again', () => ids(a) === ids(c) && ids(a) === ids(b));
+    await cluster.gone(a, b, c);
+    expect([a, b, c].map((one) => one.manager.deadLetters.list())).toEqual([[], [], []]);
   });
 });
 

@@ -10,6 +10,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { attach, type Manager } from '../../src/index.ts';
 import { collect } from '../support/collect.ts';
+import { draws } from '../support/draws.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { database, rowsOf, writeStamps } from '../support/nodes.ts';
 
@@ -219,6 +220,6 @@ test.each(Object.entries(SCHEMAS))('a deleted row never comes back (%s)', async 
         subject.check();
       }
     }),
-    { numRuns: Number(process.env.ROWCAST_RUNS ?? 40) },
+    { numRuns: Number(process.env.ROWCAST_RUNS ?? draws(100)) },
   );
 });

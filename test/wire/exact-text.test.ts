@@ -122,7 +122,7 @@ describe('two ids that JavaScript could not tell apart', () => {
     expect(rowsOf(hubDb, 'SELECT count(*) AS n FROM _hub_rows')).toEqual([{ n: 4 }]);
     const ready = (): boolean =>
       rowsOf(other.db, 'SELECT 1 FROM items UNION ALL SELECT 1 FROM _tombstones').length >= 4;
-    await until('the edge has everything', ready, 10_000);
+    await until('the edge has everything', ready);
     expect(state(other.db)).toEqual(state(origin.db));
     expect(rowsOf(hubDb, 'SELECT row_id FROM _hub_rows ORDER BY row_id')).toEqual([
       { row_id: '$bytes:8041' },

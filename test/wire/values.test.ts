@@ -5,7 +5,7 @@ import { attach } from '../../src/index.ts';
 import type { Fetch } from '../../src/send/transport.ts';
 import type { Column } from '../../src/sqlite/schema.ts';
 import { content } from '../../src/wire/values.ts';
-import { draws } from '../support/draws.ts';
+import { draws, shared } from '../support/draws.ts';
 import { PEER, standstill } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { attached, captured, cleanUp, database, node, recording, rowsOf, type TestNode } from '../support/nodes.ts';
@@ -186,9 +186,11 @@ function fill(db: TestDatabase, values: string[]): number {
 }
 
 describe('every value in every kind of column', () => {
+  const kinds = Object.keys(TYPES);
+  const taken = shared(kinds);
   let cellsChecked = 0;
 
-  for (const what of Object.keys(TYPES)) {
+  for (const what of taken) {
     test(`${what}: the same storage class and bytes on the fast path, the careful path and in a snapshot`, async () => {
       const schema = schemaFor(what);
       const plain = await database(schema);
@@ -253,8 +255,8 @@ describe('every value in every kind of column', () => {
     });
   }
 
-  test('that were a thousand cells and more', () => {
-    expect(cellsChecked).toBeGreaterThan(1000);
+  test('that were a thousand cells and more, of which each runtime has its share', () => {
+    expect(cellsChecked).toBeGreaterThan((1000 * taken.length) / kinds.length);
   });
 });
 
@@ -292,7 +294,7 @@ describe('the wire format', () => {
     ['', "json('[1]')", '[1]'],
     ['TEXT', "'a' || char(0) || 'b'", 'a\0b'],
   ];
-  for (const [type, value, expected] of CASES) {
+  for (const [type, value, expected] of shared(CASES)) {
     test(`${value} in a column of type ${type || 'none'} is ${JSON.stringify(expected)}`, async () => {
       expect(await wire(type, value)).toBe(expected);
     });
@@ -318,7 +320,7 @@ describe('the wire format', () => {
     ['BLOB', 'null', 'null'],
     ['BLOB', '"\\u0000"', 'text'],
   ];
-  for (const [type, json, stored] of FOREIGN) {
+  for (const [type, json, stored] of shared(FOREIGN)) {
     test(`${json} from another implementation becomes ${stored} in a column of type ${type}, on both paths`, async () => {
       for (const extra of ['', `,${STRANGER}`]) {
         const { db, manager } = await node({
@@ -342,7 +344,7 @@ describe('large and broken text', () => {
     'a megabyte of bytes': 'randomblob(1000000)',
     'a megabyte that begins like a blob': "'$blob:' || hex(zeroblob(500000))",
   };
-  for (const [what, sql] of Object.entries(sizes)) {
+  for (const [what, sql] of shared(Object.entries(sizes))) {
     test(what, async () => {
       const [fast, careful] = [await node({ schema }), await node({ schema })];
       const origin = await node({
@@ -383,7 +385,7 @@ test('any values, in any columns, arrive as they were written', async () => {
   const [version] = rowsOf(await database(), 'SELECT sqlite_version() AS v');
   const [major = 0, minor = 0] = String(version?.v).split('.').map(Number);
   const exactReals = major > 3 || minor >= 53;
-  // Before 3.53 SQLite itself converts very large and very small numbers inexactly, both ways (docs/operations.md).
+  // Before 3.53 SQLite itself converts very large and very small numbers inexactly, both ways (docs/your-database.md).
   const double = fc
     .double({ noNaN: true })
     .filter((d) => exactReals || d === 0 || !Number.isFinite(d) || (Math.abs(d) > 1e-70 && Math.abs(d) < 1e100));

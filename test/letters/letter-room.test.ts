@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { createHub } from '../../src/hub/index.ts';
-import { LETTERS_MAX } from '../../src/receive/letter-room.ts';
+import { LETTERS_MAX } from '../../src/letters/letter-room.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { cleanUp, database, node, rowsOf } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';

@@ -109,6 +109,15 @@ describe('a change that cannot be written', () => {
   });
 });
 
+test('a letter that the retry of another has settled is gone, and one that never was is a mistake', async () => {
+  const { db, manager } = await node({ schema: `CREATE TABLE items (${COLUMNS})` });
+  manager.receive(batch(put('x', 1, { c: 1 }), put('y', 1, { c: 2 })), SAID);
+  const ids = manager.deadLetters.list().map(({ id }) => id);
+  db.exec('ALTER TABLE items ADD COLUMN c');
+  expect(ids.map((id) => manager.deadLetters.retry(id).outcome)).toEqual(['applied', 'gone']);
+  for (const id of [0, -1, 3]) expect(() => manager.deadLetters.retry(id)).toThrow(`there is no dead letter ${id}`);
+});
+
 test('many letters are tried page by page when the schema has caught up, and flush waits for the last', async () => {
   const b = await node({ schema: `CREATE TABLE items (${COLUMNS})` });
   const many = Array.from({ length: 1_000 }, (_, i) => put(`r${i}`, 1, { c: i }));

@@ -1,0 +1,65 @@
+/** The application's own triggers that touch updated_at. */
+import { describe, expect, test } from 'vitest';
+import { expectSameElsewhere, origin } from '../support/elsewhere.ts';
+import { captured, ITEMS } from '../support/nodes.ts';
+
+describe("the application's own triggers that touch updated_at", () => {
+  const NOW = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+  const GUARD = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
+  const touch = (when: string, by = 'id = NEW.id'): string =>
+    `CREATE TRIGGER touch AFTER UPDATE ON items FOR EACH ROW ${when} BEGIN UPDATE items SET updated_at = ${NOW} WHERE ${by}; END`;
+  const TOUCHES: Record<string, string> = {
+    'with a WHEN guard': touch('WHEN NEW.updated_at = OLD.updated_at'),
+    'with a WHEN guard that minds NULL': touch('WHEN NEW.updated_at IS OLD.updated_at'),
+    'without any guard': touch(''),
+    'that stands back while changes are applied': touch(`WHEN ${GUARD}`),
+    'by rowid': touch('', 'rowid = NEW.rowid'),
+    'in seconds, by mistake': touch('').replace(NOW, "CAST(strftime('%s', 'now') AS INTEGER)"),
+    'as text, by mistake': touch('').replace(NOW, "datetime('now')"),
+    'of certain columns only': touch('').replace('AFTER UPDATE ON', 'AFTER UPDATE OF name, value ON'),
+    'on INSERT and UPDATE': `${touch('WHEN NEW.updated_at IS OLD.updated_at')}; CREATE TRIGGER born AFTER INSERT ON items BEGIN UPDATE items SET created_at = ${NOW}, updated_at = ${NOW} WHERE id = NEW.id; END`,
+    'on INSERT only where it is missing': `CREATE TRIGGER born AFTER INSERT ON items WHEN NEW.updated_at IS NULL BEGIN UPDATE items SET updated_at = ${NOW} WHERE id = NEW.id; END`,
+  };
+  const statements = [
+    "INSERT INTO items VALUES ('a', 'n', 1, 1, 1000), ('b', 'n', 1, 1, NULL), ('future', 'n', 1, 1, 4102444800000)",
+    "UPDATE items SET name = 'forgot' WHERE id = 'a'",
+    "UPDATE items SET name = 'forgot'",
+    "UPDATE items SET name = 'honest', updated_at = updated_at + 60000",
+    "UPDATE items SET name = 'backwards', updated_at = 5",
+    "UPDATE items SET name = 'nothing', updated_at = NULL",
+    "REPLACE INTO items VALUES ('a', 'replaced', 1, 1, 10), ('future', 'replaced', 1, 1, 10)",
+    "UPDATE items SET id = 'renamed' WHERE id = 'b'",
+    "DELETE FROM items WHERE id = 'a'",
+    "INSERT INTO items VALUES ('a', 'again', 1, 1, 10)",
+    "UPDATE items SET value = 9 WHERE id = 'a'",
+  ];
+  // A trigger made after attach is noticed before changes are next shipped or applied; here, by an empty batch.
+  const CASES = Object.entries(TOUCHES).flatMap(([what, trigger]) =>
+    ['before attach', 'after attach', 'after attach and noticed late'].map((when) => ({ what, trigger, when })),
+  );
+  test.each(CASES)(
+    '$what, created $when: every write is captured and each version is above the last',
+    async ({ trigger, when }) => {
+      const it = await origin(when === 'before attach' ? { schema: `${ITEMS}; ${trigger}` } : {});
+      const notice = () => it.manager.receive('{"batch_id":0,"changes":[]}');
+      if (when !== 'before attach') it.db.exec(trigger);
+      for (const sql of statements) {
+        const before = new Map(it.all('SELECT id, updated_at AS at FROM items').map(({ id, at }) => [id, at]));
+        it.db.exec(sql);
+        if (when === 'after attach and noticed late') continue;
+        if (when === 'after attach') notice();
+        for (const { id, at, type } of it.all('SELECT id, updated_at AS at, typeof(updated_at) AS type FROM items')) {
+          const versions = captured(it.db)
+            .filter(({ row_id, op }) => row_id === id && op !== 'DELETE')
+            .map(({ row }) => Number(row.updated_at));
+          expect(type, `${sql}: ${id}`).toBe('integer');
+          expect(Math.max(...versions), `${sql}: the newest captured version of ${id}`).toBe(at);
+          if (!before.has(id) || !/^UPDATE(?!.*WHERE id)/.test(sql)) continue;
+          expect(Number(at), `${sql}: ${id}`).toBeGreaterThan(Number(before.get(id)));
+        }
+      }
+      notice();
+      await expectSameElsewhere(it, { schema: ITEMS });
+    },
+  );
+});

@@ -1,0 +1,54 @@
+/** What the commands print for a person. */
+import { expect, test } from 'vitest';
+import { harmless, type ShownStatus, statusText } from '../../src/cli/show.ts';
+
+const seeding = (pending: number, rows: number): string => shown({ pending, snapshot: true }, rows);
+
+const shown = (peer: Record<string, unknown>, rows = 0): string =>
+  statusText(
+    {
+      node_id: 'a',
+      inc: '5f0c1e9a77b2d310',
+      ok: true,
+      problems: [],
+      dead_letter: 0,
+      letters: [],
+      item_count: rows,
+      build: { version: '1', runtime: 'node', sqlite: '3' },
+      file: { bytes: 1_000, wal_bytes: 0 },
+      tables: [{ name: 'items', rows, tombstones: 0 }],
+      peer_states: [
+        { url: 'http://b', state: 'up', lag_ms: 0, snapshot: false, paused: false, last_error: null, ...peer },
+      ],
+    } as unknown as ShownStatus,
+    0,
+  );
+
+test.each([
+  [1_000, 1_000, 'up, being given everything, 0 % done'],
+  [251, 1_000, 'up, being given everything, 74 % done'],
+  [1, 1_000, 'up, being given everything, 99 % done'],
+  [1_200, 1_000, 'up, being given everything, 0 % done'],
+  [0, 0, 'up, being given everything  '],
+])('a peer that lacks %i of %i rows', (pending, rows, words) => {
+  expect(seeding(pending, rows)).toContain(words);
+});
+
+const TIMEOUT = 'no answer within 30000 ms';
+
+test.each([
+  [{ pending: 0 }, /b {2}up {2}pending 0 +not compared yet$/m],
+  [{ pending: 1, lag_ms: 2_000 }, /b {2}up {2}pending 1 {2}for 2 s {2}not compared yet$/m],
+  [{ pending: 1, lag_ms: 9_000 }, /b {2}behind {2}pending 1 {2}for 9 s {2}not compared yet$/m],
+  [{ pending: 1, lag_ms: 9_000, last_error: TIMEOUT }, /b {2}retrying {2}pending 1 .* no answer within 30000 ms$/m],
+  [{ pending: 0, state: 'down', last_error: TIMEOUT }, /b {2}down {2}pending 0 .* no answer within 30000 ms$/m],
+  [{ pending: 1, paused: true, last_error: TIMEOUT }, /b {2}paused {2}pending 1 +not compared yet$/m],
+])('a peer is shown as it is, with the reason: %j', (peer, line) => {
+  expect(shown(peer)).toMatch(line);
+});
+
+test('what strangers have written does nothing to a terminal, and JSON stays JSON', () => {
+  const text = 'a\u001b[2Jb\u0007\r\u009b31m\u202etxt\u2028\n\tc Zo\u00eb';
+  expect(harmless(text)).toBe('a\\u001b[2Jb\\u0007\\u000d\\u009b31m\\u202etxt\\u2028\n\tc Zo\u00eb');
+  expect(JSON.parse(harmless(JSON.stringify({ text })))).toEqual({ text });
+});
