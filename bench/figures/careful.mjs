@@ -7,7 +7,15 @@ const KINDS = [
   { key: 'fast', label: 'the columns of the table', columns: 5, sent: 5 },
   { key: 'missing', label: 'one column of the table missing', columns: 6, sent: 5, target: 3 },
   { key: 'unknown', label: 'one column that the table does not have', columns: 5, sent: 6, target: 3 },
-  { key: 'bad', label: 'one row in 1,000 that a CHECK refuses', columns: 5, sent: 5, check: 'value <> -1', bad: -1 },
+  {
+    key: 'bad',
+    label: 'one row in 1,000 that a CHECK refuses',
+    columns: 5,
+    sent: 5,
+    check: 'value <> -1',
+    bad: -1,
+    target: 3,
+  },
 ];
 
 export const careful = {

@@ -3,6 +3,7 @@ import { careful } from './careful.mjs';
 import { compare } from './compare.mjs';
 import { drain } from './drain.mjs';
 import { endToEnd } from './end-to-end.mjs';
+import { fanOut } from './fan-out.mjs';
 import { growth } from './growth.mjs';
 import { health } from './health.mjs';
 import { identity } from './identity.mjs';
@@ -27,4 +28,5 @@ export const FIGURES = [
   growth,
   slowLink,
   keys,
+  fanOut,
 ];

@@ -72,7 +72,7 @@ export function writeReport(folder, { title, head, results, plots, json }) {
   // Plots of an earlier run that measured more would pass for this one's.
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'report.json'), `${JSON.stringify({ ...json, figures: results }, null, 2)}\n`);
+  writeFileSync(join(folder, 'report.json'), `${JSON.stringify({ ...json, figures: results, plots }, null, 2)}\n`);
   for (const spec of plots) writeFileSync(join(folder, `${spec.name}.svg`), plot(spec));
   const sections = results.map((result) => {
     const own = plots.filter(({ figure }) => figure === result.name);

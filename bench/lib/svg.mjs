@@ -37,7 +37,7 @@ function lines({ title, x, y, series }) {
     }
     parts.push(legend(box.left + i * 150, 46, label, colour));
   });
-  return frame(HEIGHT, parts);
+  return frame(title, HEIGHT, parts);
 }
 
 /** `{title, unit, bars: [{label, value, low, high, target?}]}`: one bar a line, its spread as a whisker. */
@@ -63,11 +63,12 @@ function bars({ title, unit, bars: list, logarithmic = false }) {
     if (target !== undefined) parts.push(line(px(target), at, px(target), at + 24, 'target'));
     parts.push(text(Math.max(px(value), px(high ?? value)) + 6, at + 16, number(value), 'start'));
   });
-  return frame(height, parts);
+  return frame(title, height, parts);
 }
 
-function frame(height, parts) {
+function frame(title, height, parts) {
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" font-family="system-ui, sans-serif" font-size="12">
+<title>${escaped(title)}</title>
 <style>text{fill:#333}.grid{stroke:#8884;stroke-width:1}.whisker{stroke:#222;stroke-width:1.5}.target{stroke:#c2485d;stroke-width:2}@media(prefers-color-scheme:dark){text{fill:#ccc}.whisker{stroke:#eee}}</style>
 ${parts.join('\n')}
 </svg>

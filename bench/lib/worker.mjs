@@ -82,6 +82,38 @@ const commands = {
     return { port: server.address().port };
   },
 
+  /**
+   * In place of any number of peers: takes whatever comes and acknowledges it at once, so that only the sender works. Each
+   * introduces itself, as a node does, by the number in its address.
+   */
+  async acknowledge() {
+    let tick = 0;
+    const answer = ({ url }, response, body) => {
+      const batchId = /^\{"batch_id":(\d+)/.exec(body)?.[1];
+      const number = Number(/^\/(\d+)\//.exec(url)?.[1]);
+      const inc = number.toString(16).padStart(16, '0');
+      const low = Date.now() - 1_000;
+      tick += 1;
+      response.writeHead(batchId === undefined ? 404 : 200, {
+        'content-type': 'application/json',
+        'x-node-id': `peer-${number}`,
+        'x-rowcast': `id=peer-${number}; inc=${inc}; boot=1-01234567; t0=0; t=${tick}; low=${low}; reads=tabular`,
+        'x-any-order': '1',
+        'x-apply-ms': '4',
+      });
+      response.end(`{"applied":0,"ack":${batchId ?? 0}}`);
+    };
+    server = http.createServer((request, response) => {
+      let begin = '';
+      request.on('data', (chunk) => {
+        begin ||= chunk.toString('latin1', 0, 40);
+      });
+      request.on('end', () => answer(request, response, begin));
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    return { port: server.address().port };
+  },
+
   async detachLoops() {
     await manager.stop();
     manager = undefined;

@@ -21,6 +21,13 @@ import { turso } from './turso/peer.mjs';
 
 const PEERS = [rowcast, sessions, mariadb, postgres, libsql, turso, pouchdb];
 
+/** What one would like to see beside it, and what was found when it was tried. */
+const ELSEWHERE = [
+  { label: 'cr-sqlite', reason: 'its package (@vlcn.io/crsqlite) brings no library, and fetches one from github.com' },
+  { label: 'Marmot', reason: 'npm does not have it: it is a program to be fetched from github.com' },
+  { label: 'Corrosion', reason: 'npm does not have it: it is built from its source' },
+];
+
 /** What `--only` can name; Rowcast itself is always there. */
 export const SYSTEMS = PEERS.slice(1).map(({ name }) => name);
 
@@ -140,6 +147,7 @@ function report({ flags, out, machine, commit, rows, here, missing, samples, pla
       (one) => `- ${one.label} (${one.version}). Durability: ${one.durability}. It does not: ${one.doesNot}.`,
     ),
     ...missing.map(({ peer, reason }) => `- ${peer.label}: not measured, ${reason}.`),
+    ...ELSEWHERE.map(({ label, reason }) => `- ${label}: not measured: ${reason}.`),
   ];
   const head = [
     `- machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memory}, ${machine.kernel}; a flush to disk ${machine.flushMs} ms; load at the start ${machine.load}`,
