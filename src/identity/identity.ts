@@ -87,6 +87,8 @@ export class Identity {
   #inc = '';
   /** An identity that must be given up: it is another's as well. */
   #renewing: string | undefined;
+  /** A message that speaks of a later state of this database than it was when that came. */
+  #doubt: Introduction | undefined;
   readonly #lineage = new Lineage();
   readonly #clocks: PeerClocks;
   /** The file does not go on from where this process has seen it. */
@@ -232,7 +234,8 @@ export class Identity {
    */
   renew(): Renewal {
     const seen = this.#see();
-    if (seen === 'another') this.#renewing = this.#inc;
+    if (seen === 'another' || this.#isEarlierThan(this.#doubt)) this.#renewing = this.#inc;
+    this.#doubt = undefined;
     const given = this.#renewing;
     if (given === undefined) return seen === 'renewed' ? 'elsewhere' : 'none';
     const renewed = this.#db.transaction(
@@ -267,8 +270,18 @@ export class Identity {
 
   /** Somebody says that this is to be another database. */
   renewNow(): void {
-    this.#renewing = this.#findOwn()?.inc;
+    this.renewNext();
     this.renew();
+  }
+
+  /** What `renew` has done was undone: it is to be done again. */
+  renewNext(): void {
+    this.#renewing = this.#findOwn()?.inc;
+  }
+
+  /** Somebody knows of a later state: `renew` finds out whether that is still so. */
+  get isInDoubt(): boolean {
+    return this.#doubt !== undefined;
   }
 
   /** Somebody else has introduced itself here. */
@@ -304,16 +317,13 @@ export class Identity {
     return clock === undefined ? twice : [...twice, clock];
   }
 
-  /** Only a later state of this database, or a copy, has the secret: what is not sealed with it was made up. */
   #hearOfSelf(said: Introduction, own: Known): void {
-    const isOurs = (you: Remembered | undefined): boolean =>
-      you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you);
-    if (
-      isOurs(said.you) ||
-      said.claims?.some(isOurs) ||
-      (said.inc === own.inc && isCopyOf(own, said) && isSealedBy(own, said))
-    )
-      this.#renewing = own.inc;
+    if (speaksOfLater(said, own)) this.#doubt = said;
+  }
+
+  #isEarlierThan(said: Introduction | undefined): boolean {
+    const own = said && this.#findOwn();
+    return own !== undefined && speaksOfLater(said as Introduction, own);
   }
 
   /**
@@ -392,4 +402,15 @@ export class Identity {
 
   readonly #secret = (): string => drawn('secret', 32, this.#o);
   readonly #boot = (number: number): string => `${number}-${drawn(`boot ${number}`, 8, this.#o)}`;
+}
+
+/** Only a later state of this database, or a copy, has the secret: what is not sealed with it was made up. */
+function speaksOfLater(said: Introduction, own: Known): boolean {
+  const isOurs = (you: Remembered | undefined): boolean =>
+    you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you);
+  return (
+    isOurs(said.you) ||
+    said.claims?.some(isOurs) === true ||
+    (said.inc === own.inc && isCopyOf(own, said) && isSealedBy(own, said))
+  );
 }

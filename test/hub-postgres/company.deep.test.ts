@@ -1,8 +1,9 @@
 /** A group is one database to everybody: its processes, its restarts, and what it remembers of others. */
 import { describe, expect, test } from 'vitest';
+import type { PostgresDriver } from '../../src/hub/postgres/driver.ts';
 import { createGroupHub } from '../../src/hub/postgres/index.ts';
 import type { Found } from '../../src/hub/store.ts';
-import { readIntroduction } from '../../src/wire/introduction.ts';
+import { type Introduction, introduce, readIntroduction } from '../../src/wire/introduction.ts';
 import { Cluster, incOf, settled, write } from '../support/cluster.ts';
 import { openGroupStore } from '../support/group-store.ts';
 import { database, until } from '../support/nodes.ts';
@@ -234,6 +235,95 @@ describe.skipIf(!hasPostgres)('the company of a group', () => {
     expect(third?.inc).not.toBe(first?.inc);
     expect(await self(two)).toMatchObject({ inc: third?.inc, boot: third?.boot });
     expect(restored.filter(({ kind }) => kind === 'restored')).toHaveLength(1);
+  });
+
+  /** What a node says to the group that has heard `header` from one of its processes. */
+  const having = (header: string | undefined): string => {
+    const { inc, tick, boot, seal } = readIntroduction(header) as Introduction;
+    return introduce({ id: 'a', inc: INC, boot: '1-00000001', t0: 0, tick: 9, you: { inc, tick, boot, seal } });
+  };
+
+  /** Two processes, of which the second is told what the first has said, on a server that was started anew. */
+  async function startedAnew(driver?: PostgresDriver) {
+    const own = await ownServer();
+    const [one, two] = [await openGroupStore(own.url(), driver && { driver }), await openGroupStore(own.url())];
+    const restored: Found[] = [];
+    for (const { company } of [one, two]) {
+      company.onFound((found) => void (found.kind === 'restored' && restored.push(found)));
+    }
+    for (const id of ['x', 'y', 'z']) await one.receive(batch(id), A);
+    const before = readIntroduction(await two.company.toSender(said(INC, 1)));
+    await own.kill();
+    await own.start();
+    // The first word after that may be to a connection that is gone.
+    for (const store of [one, two]) await store.clock().catch(() => {});
+    return { own, one, two, restored, before };
+  }
+
+  test('a process that hears of the next attach from others, before it has looked itself, takes it for its own', async () => {
+    const { one, two, restored, before } = await startedAnew();
+    await one.company.look();
+    const next = await one.company.toSender(said(INC, 1));
+    expect(readIntroduction(next)?.boot).not.toBe(before?.boot);
+    await two.receive(batch('v'), { ...A, said: having(next) });
+    await two.company.hello(having(next));
+    expect(restored).toEqual([]);
+    const { inc, boot } = readIntroduction(await two.company.toSender(said(INC, 1))) as Introduction;
+    expect({ inc, boot }).toEqual({ inc: before?.inc, boot: readIntroduction(next)?.boot });
+  });
+
+  /** Stands still before the nth commit from now on that is to be durable, which then fails. */
+  function failing() {
+    const gate = new Gate();
+    let left = Number.POSITIVE_INFINITY;
+    const driver = plantedDriver({
+      answer: ({ text, isDurable }) => {
+        if (text !== 'COMMIT' || !isDurable || --left !== 0) return undefined;
+        return gate.pass().then(() => Promise.reject(new Error('the connection is gone')));
+      },
+    });
+    const arm = (nth: number): void => {
+      left = nth;
+    };
+    return { gate, driver, arm };
+  }
+
+  test('an attach is told of when it is committed: one that fails has never been', async () => {
+    const { gate, driver, arm } = failing();
+    const { one, two, restored, before } = await startedAnew(driver);
+    arm(1);
+    const failed = one.company.look().catch(() => 'failed');
+    await gate.arrived;
+    const told = one.company.toSender(said(INC, 1));
+    gate.open();
+    expect(await failed).toBe('failed');
+    expect(readIntroduction(await told)?.boot).toBe(before?.boot);
+    for (const { company } of [one, two]) {
+      await company.look();
+      await company.hello(having(await told));
+    }
+    expect(restored).toEqual([]);
+    const [now, other] = [await one.company.toSender(said(INC, 1)), await two.company.toSender(said(INC, 1))];
+    expect(readIntroduction(other)).toMatchObject({ inc: before?.inc, boot: readIntroduction(now)?.boot });
+  });
+
+  test('so is another identity: one that could not be written down is taken later', async () => {
+    const { gate, driver, arm } = failing();
+    const { own, one, two, restored, before } = await startedAnew(driver);
+    // As an earlier state of the server would be.
+    await query(own.url(), 'UPDATE rowcast.ticked SET tick = 1');
+    arm(2);
+    const failed = one.company.look().catch(() => 'failed');
+    await gate.arrived;
+    const told = one.company.toSender(said(INC, 1));
+    gate.open();
+    expect(await failed).toBe('failed');
+    expect(readIntroduction(await told)?.inc).toBe(before?.inc);
+    for (const { company } of [one, two]) await company.look();
+    expect(restored).toHaveLength(1);
+    const [now, other] = [await one.company.toSender(said(INC, 1)), await two.company.toSender(said(INC, 1))];
+    expect(readIntroduction(now)?.inc).not.toBe(before?.inc);
+    expect(readIntroduction(other)?.inc).toBe(readIntroduction(now)?.inc);
   });
 
   test('the answers of many edges take as many statements as those of a few, and none where nobody has moved', async () => {

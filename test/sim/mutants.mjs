@@ -682,7 +682,7 @@ export const MUTANTS = [
     name: 'claim-not-told',
     focus: 'lives',
     what: 'a database is not told what was said in its name',
-    edits: [['identity/identity.js', 'said.claims?.some(isOurs) ||', '']],
+    edits: [['identity/identity.js', 'said.claims?.some(isOurs) === true ||', '']],
   },
   {
     name: 'attach-before-not-told',

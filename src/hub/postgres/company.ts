@@ -12,7 +12,7 @@ import type { EdgeAnswer, EdgeRow, Found, HubCompany } from '../store.ts';
 import type { PostgresEdges } from './edges.ts';
 import { EPOCH } from './epoch.ts';
 import { GroupLow } from './low.ts';
-import { Memories } from './memories.ts';
+import { Memories, type Node } from './memories.ts';
 import { type Base, type CompanyInTransaction, Detached, type Tick } from './parts.ts';
 import type { Session } from './sessions.ts';
 
@@ -31,6 +31,8 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   #found: Found[] = [];
   /** The databases at URLs, as far as they were heard or asked for. */
   readonly #incs = new Map<string, string | null>();
+  /** Who the group is, is being changed, by one after the other: nothing is said of it before that is committed. */
+  #changing: Promise<void> = Promise.resolve();
 
   constructor(base: Base, edges: PostgresEdges) {
     const { scratch, clock, options } = base;
@@ -65,11 +67,13 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
       if (inc !== null) await this.#memories.look(this.#base.sessions, { inc, id: '' }, () => {});
       this.#incs.set(url, inc);
     }
+    await this.#changing;
     return this.#identity.introduction(inc);
   }
 
   async toSender(said: string): Promise<string | undefined> {
     const sender = readIntroduction(said);
+    await this.#changing;
     return sender && this.#identity.introduction(sender.inc);
   }
 
@@ -188,40 +192,70 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
     const found = this.#found;
     this.#found = [];
     for (const one of found) this.tell(one);
-    const before = this.#memories.own()?.inc;
-    const renewal = this.#identity.renew();
-    // Another process has given it another identity, and has told of that.
-    if (renewal === 'none' || renewal === 'elsewhere') return;
-    if (await this.#publish(before)) this.tell({ kind: 'restored' });
+    // What is here of who the group is may be from before its last attach: the store has the last word.
+    if (this.#identity.isInDoubt) await this.attach();
+    if (await this.#inTurn(() => this.#renew())) this.tell({ kind: 'restored' });
   }
 
   /** Takes the group's identity as it is; where the server is another one than it was attached to, attaches anew. */
-  async attach(): Promise<void> {
-    await this.#base.sessions.transaction(async (session) => {
-      const state = await lock(session);
-      const before = this.#memories.own()?.inc;
-      await this.#memories.loadOwn(session);
-      if (before !== undefined && this.#memories.own()?.inc !== before) this.#identity.follow();
-      if (state.isAttached && this.#memories.own()) return;
-      // Whatever was told of it before is not above this.
-      this.#memories.setTick(state.tick);
-      this.#identity.begin();
-      await this.#memories.saveOwn(session, undefined);
-      await session.run(`UPDATE rowcast.meta SET attached = ${EPOCH}`);
+  attach(): Promise<void> {
+    return this.#inTurn(() => this.#change((session) => this.#attach(session), this.#memories.line()));
+  }
+
+  async #attach(session: Session): Promise<void> {
+    const state = await lock(session);
+    const before = this.#memories.own()?.inc;
+    await this.#memories.loadOwn(session);
+    if (before !== undefined && this.#memories.own()?.inc !== before) this.#identity.follow();
+    if (state.isAttached && this.#memories.own()) return;
+    // Whatever was told of it before is not above this.
+    this.#memories.setTick(state.tick);
+    this.#identity.begin();
+    await this.#memories.saveOwn(session, undefined);
+    await session.run(`UPDATE rowcast.meta SET attached = ${EPOCH}`);
+  }
+
+  /** Whether it has become another database. */
+  async #renew(): Promise<boolean> {
+    const before = this.#memories.line();
+    const renewal = this.#identity.renew();
+    // Another process has given it another identity, and has told of that.
+    if (renewal === 'none' || renewal === 'elsewhere') return false;
+    return this.#change((session) => this.#publish(session, before?.inc), before).catch((error) => {
+      this.#identity.renewNext();
+      throw error;
     });
   }
 
   /** It has another identity here; false where another process has been faster. */
-  async #publish(before: string | undefined): Promise<boolean> {
-    return this.#base.sessions.transaction(async (session) => {
-      const state = await lock(session);
-      if (state.inc === before) {
-        await this.#memories.saveOwn(session, before);
-        return true;
-      }
-      await this.#memories.loadOwn(session);
-      return false;
-    });
+  async #publish(session: Session, before: string | undefined): Promise<boolean> {
+    const state = await lock(session);
+    if (state.inc === before) {
+      await this.#memories.saveOwn(session, before);
+      return true;
+    }
+    await this.#memories.loadOwn(session);
+    this.#identity.follow();
+    return false;
+  }
+
+  #inTurn<T>(change: () => Promise<T>): Promise<T> {
+    const turn = this.#changing.then(change);
+    this.#changing = turn.then(
+      () => {},
+      () => {},
+    );
+    return turn;
+  }
+
+  /** `before` is who it was: that it is again where the store does not take the change. */
+  async #change<T>(work: (session: Session) => Promise<T>, before: Node | undefined): Promise<T> {
+    try {
+      return await this.#base.sessions.transaction(work);
+    } catch (error) {
+      this.#memories.putBack(before);
+      throw error;
+    }
   }
 
   /** Who answers, where it is another one than is known to be at that URL. */

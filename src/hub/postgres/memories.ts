@@ -6,7 +6,7 @@ import { fromText, integerArray, type Param, textArray, toText } from './driver.
 import type { Session } from './sessions.ts';
 
 /** A line of `_nodes` in the scratch database. */
-interface Node extends Record<string, Value> {
+export interface Node extends Record<string, Value> {
   inc: string;
   id: string;
   boot: string;
@@ -112,18 +112,28 @@ export class Memories {
     return this.#db.all<{ url: string }>(sql, inc, id).map(({ url }) => url);
   }
 
+  /** All of it. */
+  line(): Node | undefined {
+    return this.#db.get<Node>(OWN);
+  }
+
+  /** It is again who it was. */
+  putBack(own: Node | undefined): void {
+    this.#db.run('DELETE FROM _nodes WHERE self = 1');
+    if (own) this.#insert(own);
+  }
+
   async loadOwn(session: Session): Promise<void> {
     const [own] = await session.query<Node>(`${NODES} WHERE self`);
     const here = this.#db.get<Pick<Node, 'boot' | 'tick'>>('SELECT boot, tick FROM _nodes WHERE self = 1');
     // What this process has counted in the attach before may be more than is left of it.
     const tick = here && here.boot === own?.boot ? here.tick : 0;
-    this.#db.run('DELETE FROM _nodes WHERE self = 1');
-    if (own) this.#insert({ ...own, id: fromText(own.id), self: 1, tick: Math.max(own.tick, tick) });
+    this.putBack(own && { ...own, id: fromText(own.id), self: 1, tick: Math.max(own.tick, tick) });
   }
 
   /** In the place of the one that it was before, where it was another. */
   async saveOwn(session: Session, before: string | undefined): Promise<void> {
-    const own = this.#db.get<Node>(`SELECT ${LIST} FROM _nodes WHERE self = 1`);
+    const own = this.line();
     if (!own) return;
     if (before !== undefined) await session.run('DELETE FROM rowcast.nodes WHERE inc = $1', before);
     await session.run(SAVE_NODE, ...paramsOf(own), false);
@@ -207,6 +217,8 @@ function paramsOf(node: Node): Param[] {
     return column === 'id' ? toText(node.id) : (node[column] as Param);
   });
 }
+
+const OWN = `SELECT ${LIST} FROM _nodes WHERE self = 1`;
 
 /** As a line that is not there is spelt. */
 const NOBODY = 'null';
