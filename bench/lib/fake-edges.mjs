@@ -75,7 +75,8 @@ function answer(edge, socket, head) {
     edge.asked += 1;
   }
   const id = `e${edge.number}`;
-  const inc = edge.number.toString(16).padStart(16, '0');
+  // As any others, they do not come in the order of their databases.
+  const inc = (2 ** 48 - edge.number).toString(16).padStart(16, '0');
   const body = isBatch ? `{"applied":0,"ack":${edge.acked}}` : `{"node_id":"${id}"}`;
   socket.write(
     `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nx-node-id: ${id}\r\n` +

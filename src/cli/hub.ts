@@ -14,7 +14,16 @@ import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
 import { type Log, logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
-import { begin, FLAGS_HELP, READ_METRICS, RUNNING_HELP, shutDown, stopSignal, warnOfOpenRoutes } from './program.ts';
+import {
+  begin,
+  FLAGS_HELP,
+  hangUpLater,
+  READ_METRICS,
+  RUNNING_HELP,
+  shutDown,
+  stopSignal,
+  warnOfOpenRoutes,
+} from './program.ts';
 import { type Configured, configured, HUB_PEERS, Reload } from './reload.ts';
 import {
   bindingFlag,
@@ -105,6 +114,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     hasKeys: auth !== undefined,
     tls: tls.server,
   });
+  const early = hangUpLater();
   let opened: Opened | undefined;
   let created: Hub | undefined;
   let door: AdminDoor;
@@ -124,6 +134,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     // A group has no file that a socket could be beside.
     door = await openAdminDoor(created, store === undefined ? admin : { ...admin, db: '' }, { log, recent });
   } catch (error) {
+    early.over();
     server.cut();
     await created?.stop();
     opened?.close();
@@ -154,6 +165,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     clock: systemClock,
   });
   const stop = stopSignal(log, () => void reload.reload());
+  const isAsked = early.over();
   log('info', 'started', {
     url: server.url,
     port: server.port,
@@ -166,6 +178,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     pid: process.pid,
   });
   logEvents(relay, log, systemClock);
+  if (isAsked) void reload.reload();
   if (auth && !tokens.inUse && metrics) warnOfOpenRoutes(log, flags.listen, tls.server, [READ_METRICS]);
   if ((await relay.edges.list()).length === 0) {
     log('warn', 'warning', { code: 'no-edges', message: 'no -edge is given: what is received goes nowhere' });

@@ -164,7 +164,7 @@ const EXIT_CODES = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
  * or, without one, somebody's wish to have it read its configuration again.
  */
 export function stopSignal(log: Log, reload: () => void): Promise<void> {
-  const hasTerminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
+  const hasTerminal = isInTerminal();
   return new Promise((resolve) => {
     let since: number | undefined;
     for (const [signal, code] of Object.entries(EXIT_CODES)) {
@@ -181,6 +181,28 @@ export function stopSignal(log: Log, reload: () => void): Promise<void> {
       });
     }
   });
+}
+
+/**
+ * While a program that is being started waits for something, SIGHUP does not end it either: what it asks for is done when the
+ * program runs. `over` ends that, and tells whether anybody has asked.
+ */
+export function hangUpLater(): { over(): boolean } {
+  let isAsked = false;
+  const hear = (): void => {
+    isAsked = true;
+  };
+  if (!isInTerminal()) process.on('SIGHUP', hear);
+  return {
+    over: () => {
+      process.off('SIGHUP', hear);
+      return isAsked;
+    },
+  };
+}
+
+function isInTerminal(): boolean {
+  return process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
 }
 
 /** Mistakes that a person can mend are told in a line; anything else is a bug, and then the stack is what helps. */

@@ -155,6 +155,22 @@ describe.skipIf(!hasPostgres)('a hub of a group', () => {
     await until('it is well', async () => (await fetch(`${url}/health`)).status === 200);
   });
 
+  test('SIGHUP while it waits for its store ends nothing: the files are read again when it runs', async () => {
+    const own = await ownServer();
+    await own.kill();
+    const file = join(scratchFolder(), 'urls');
+    writeFileSync(file, 'http://127.0.0.1:1\n');
+    const waiting = hub(own.url(), ['-edges-file', file]);
+    await until('it waits', () => waiting.stdout().includes('"store-away"'));
+    writeFileSync(file, 'http://127.0.0.1:1\nhttp://127.0.0.1:2\n');
+    waiting.child.kill('SIGHUP');
+    await own.start();
+    await started(waiting);
+    await until('it has read them', () => waiting.stdout().includes('"event":"reloaded"'));
+    expect(waiting.stdout()).toContain('"added":["http://127.0.0.1:2"]');
+    expect(await edges(own.url(), 'list')).toContain('http://127.0.0.1:2');
+  });
+
   test('is not well while the store cannot be reached, and then is again', async () => {
     const own = await ownServer();
     const { url } = await started(hub(own.url()));
