@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { systemClock } from '../src/clock.ts';
 import { ask } from './client.ts';
 import { type Comparison, compare, type OpenReader } from './compare.ts';
-import { LOOPBACK } from './link.ts';
+import { LOOPBACK, Wire } from './link.ts';
 import { ClusterNode } from './nodes.ts';
 import { freePorts } from './ports.ts';
 import { Postgres } from './postgres.ts';
@@ -25,12 +25,15 @@ export class Group {
   readonly postgres: Postgres;
   readonly hubs: ClusterNode[];
   readonly nodes: ClusterNode[];
+  /** By which each hub reaches the server. */
+  readonly wires: Wire[];
+  readonly #wirePorts: number[] = [];
   readonly #balancer: Balancer;
   readonly #open: OpenReader;
 
   static async create(options: GroupOptions): Promise<Group> {
     const postgres = await Postgres.start();
-    return new Group(options, postgres, await freePorts(2 * options.hubs + 2 * options.nodes + 1));
+    return new Group(options, postgres, await freePorts(3 * options.hubs + 2 * options.nodes + 1));
   }
 
   private constructor({ folder, hubs, nodes, open, say }: GroupOptions, postgres: Postgres, ports: number[]) {
@@ -48,16 +51,19 @@ export class Group {
       const file = join(folder, `n${n}.db`);
       return new ClusterNode({ id: `n${n}`, port: next(), consolePort: next(), file, peers, ...told(`n${n}`) });
     });
-    const edges = this.nodes.flatMap(({ port }) => ['-edge', `http://${LOOPBACK}:${port}`]);
+    const edges = this.nodes.flatMap((node) => ['-edge', this.edgeOf(node)]);
     this.hubs = numbered(hubs).map((n) => {
       const [port, consolePort] = [next(), next()];
       const name = ['-id', 'hub', '-instance', `h${n}`];
       const at = ['-listen', `${LOOPBACK}:${port}`, '-admin-listen', `${LOOPBACK}:${consolePort}`];
       // Behind one address, all that come are from one.
       const args = ['hub', ...name, ...at, '-max-connections-per-address', '0', ...(n === 1 ? edges : [])];
-      const program = { args, env: { ROWCAST_STORE: postgres.url() } };
+      const wire = next();
+      this.#wirePorts.push(wire);
+      const program = { args, env: { ROWCAST_STORE: postgres.url().replace(`:${postgres.port}/`, `:${wire}/`) } };
       return new ClusterNode({ id: `h${n}`, port, consolePort, file: '', peers: [], program, ...told(`h${n}`) });
     });
+    this.wires = this.hubs.map(() => new Wire(postgres.port));
     this.#balancer = new Balancer(
       address,
       this.hubs.map(({ port }) => port),
@@ -67,6 +73,7 @@ export class Group {
   /** One hub first: it makes the tables, and knows the edges. */
   async start(): Promise<void> {
     await this.#balancer.listen();
+    await Promise.all(this.wires.map((wire, i) => wire.listen(this.#wirePorts[i])));
     const [first, ...others] = this.hubs;
     await first?.start();
     await Promise.all([...others, ...this.nodes].map((one) => one.start()));
@@ -95,6 +102,16 @@ export class Group {
     }
   }
 
+  /** Whoever talks to a hub by the common address reaches the next one. */
+  flap(): void {
+    this.#balancer.cut();
+  }
+
+  /** By which an edge is named. */
+  edgeOf({ port }: ClusterNode): string {
+    return `http://${LOOPBACK}:${port}`;
+  }
+
   /** A process of the server that serves one of the hubs; undefined where this system does not tell. */
   backend(): number | undefined {
     const parent = this.postgres.pid;
@@ -106,6 +123,7 @@ export class Group {
     for (const one of [...this.hubs, ...this.nodes]) one.pause(false);
     await Promise.all([...this.hubs, ...this.nodes].map((one) => one.stop()));
     await this.#balancer.close();
+    await Promise.all(this.wires.map((wire) => wire.close()));
     await this.postgres.stop();
   }
 
@@ -163,8 +181,13 @@ class Balancer {
     });
   }
 
-  close(): Promise<void> {
+  /** Ends all connections. */
+  cut(): void {
     for (const socket of this.#sockets) socket.destroy();
+  }
+
+  close(): Promise<void> {
+    this.cut();
     return new Promise((resolve) => this.#server.close(() => resolve()));
   }
 

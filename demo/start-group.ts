@@ -1,16 +1,20 @@
 /**
  * `npm run start:group`: a real PostgreSQL, three hubs and six nodes. Writes on all of them, kills a hub and the server with
- * -9, heals, compares the files row by row, and exits 0 when they are equal. With --minutes faults go on for so long.
+ * -9, heals, compares the files row by row, and exits 0 when they are equal. With --faults there are so many of all kinds, with
+ * --minutes they go on for so long.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describeFlags, integer, parseFlags, UsageError } from '../src/cli/flags.ts';
 import { openDatabase } from '../src/cli/open.ts';
+import { loadDriver } from '../src/cli/store.ts';
 import { systemClock } from '../src/clock.ts';
 import { messageOf } from '../src/errors.ts';
+import { openEdgeList } from '../src/hub/postgres/edge-list.ts';
 import { ask } from './client.ts';
 import { Group } from './group.ts';
+import type { Wire } from './link.ts';
 import type { ClusterNode } from './nodes.ts';
 
 const FLAGS = {
@@ -19,6 +23,7 @@ const FLAGS = {
     min: 0,
     max: 1_440,
   }),
+  faults: integer('so many faults: each kind once, and then at random', { default: 0, min: 0, max: 1_000_000 }),
   seed: integer('which faults these are', { default: 1, min: 1, max: 2_147_483_646 }),
   settleMs: integer('how long all may take to become equal at the end', { default: 120_000, min: 0, max: 3_600_000 }),
 };
@@ -43,7 +48,14 @@ async function main(): Promise<number> {
   }
 }
 
-async function run({ minutes, seed, settleMs }: { minutes: number; seed: number; settleMs: number }): Promise<number> {
+interface Scenes {
+  minutes: number;
+  faults: number;
+  seed: number;
+  settleMs: number;
+}
+
+async function run(flags: Scenes): Promise<number> {
   const folder = mkdtempSync(join(tmpdir(), 'rowcast-group-'));
   const open = (file: string) => {
     const { db, close } = openDatabase(file);
@@ -56,28 +68,26 @@ async function run({ minutes, seed, settleMs }: { minutes: number; seed: number;
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => end(130));
   });
   try {
-    return await Promise.race([scenes(group, { minutes, seed, settleMs }), interrupted]);
+    return await Promise.race([scenes(group, flags), interrupted]);
   } finally {
     await group.close();
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-async function scenes(
-  group: Group,
-  { minutes, seed, settleMs }: { minutes: number; seed: number; settleMs: number },
-): Promise<number> {
+async function scenes(group: Group, flags: Scenes): Promise<number> {
   await group.start();
   say(`PostgreSQL: pid ${group.postgres.pid}, port ${group.postgres.port}`);
   for (const hub of group.hubs) say(`hub ${hub.id}: pid ${hub.pid}, console ${hub.console}`);
   for (const node of group.nodes) say(`node ${node.id}: pid ${node.pid}, http://127.0.0.1:${node.port}`);
   const writers = group.nodes.map((node) => new Writer(group, node));
-  const more = async (): Promise<void> => {
-    await Promise.all(writers.map((writer) => writer.more(ROWS)));
+  const more = async (rows = ROWS): Promise<void> => {
+    await Promise.all(writers.map((writer) => writer.more(rows)));
   };
   await more();
   say('writing on all six nodes without pause');
-  const faults = minutes === 0 ? [FAULTS.hub, FAULTS.server] : drawn(minutes, seed);
+  const isShort = flags.minutes === 0 && flags.faults === 0;
+  const faults = isShort ? [FAULTS.hub, FAULTS.server] : drawn(flags);
   let count = 0;
   for (const fault of faults) {
     await fault(group, more, count);
@@ -87,7 +97,7 @@ async function scenes(
   const acknowledged = new Set(writers.flatMap(({ written }) => written));
   for (const deleted of writers.flatMap((writer) => writer.deleted)) acknowledged.delete(deleted);
   const began = systemClock.now();
-  const { equal, missing, differences, fingerprint } = await group.settle(acknowledged, settleMs);
+  const { equal, missing, differences, fingerprint } = await group.settle(acknowledged, flags.settleMs);
   if (missing.length > 0) say(`FAILED: ${missing.length} acknowledged rows are missing, such as ${missing[0]}`);
   if (!equal) for (const difference of differences) say(`FAILED: ${difference}`);
   if (!equal || missing.length > 0) return 1;
@@ -98,7 +108,7 @@ async function scenes(
 }
 
 /** Does something to the group, lets all write meanwhile, and puts it right. */
-type Fault = (group: Group, more: () => Promise<void>, count: number) => Promise<void>;
+type Fault = (group: Group, more: (rows?: number) => Promise<void>, count: number) => Promise<void>;
 
 const FAULTS = {
   hub: async (group, more, count) => {
@@ -135,7 +145,50 @@ const FAULTS = {
     say(`hub ${hub.id} goes on`);
     await more();
   },
+  wire: async (group, more, count) => {
+    const hub = hubOf(group, count);
+    const wire = group.wires[count % group.wires.length] as Wire;
+    wire.cut();
+    say(`hub ${hub.id} is cut off from PostgreSQL`);
+    await more();
+    wire.heal();
+    say(`hub ${hub.id} reaches it again, and its connections break again and again`);
+    for (let i = 0; i < CUTS; i++) {
+      await more(FEW);
+      wire.cut();
+      wire.heal();
+    }
+  },
+  flap: async (group, more) => {
+    say('the balancer flaps: nodes reach another hub each time');
+    for (let i = 0; i < CUTS; i++) {
+      group.flap();
+      await more(FEW);
+    }
+  },
+  forget: async (group, more, count) => {
+    const node = group.nodes[count % group.nodes.length] as ClusterNode;
+    const url = group.edgeOf(node);
+    const list = await openEdgeList(loadDriver(), group.postgres.url());
+    try {
+      say(`edge ${node.id} is forgotten and named again while hubs are restarted one after the other`);
+      for (const hub of group.hubs) {
+        await list.forget([url]);
+        await hub.stop();
+        await more(FEW);
+        await list.add([url]);
+        await hub.start();
+        await more(FEW);
+      }
+    } finally {
+      await list.close();
+    }
+  },
 } satisfies Record<string, Fault>;
+
+/** How often connections are ended in the midst of what is under way, and the rows in between. */
+const CUTS = 4;
+const FEW = 3;
 
 /** Longer than a hub that is not seen belongs to its group. */
 const PAUSED_MS = 4_000;
@@ -144,12 +197,13 @@ function hubOf({ hubs }: Group, count: number): ClusterNode {
   return hubs[count % hubs.length] as ClusterNode;
 }
 
-/** Faults until the time is over: each of them once, and then by chance. */
-function* drawn(minutes: number, seed: number): Generator<Fault> {
+/** Each of them once, and then by chance, until there were so many and the time is over. */
+function* drawn({ minutes, faults, seed }: Scenes): Generator<Fault> {
   const all = Object.values(FAULTS);
   const end = systemClock.now() + minutes * 60_000;
   yield* all;
-  for (let state = seed; systemClock.now() < end; ) {
+  let state = seed;
+  for (let count = all.length; count < faults || systemClock.now() < end; count++) {
     // Lehmer's generator: the same faults for the same seed.
     state = (state * 48_271) % 2_147_483_647;
     yield all[state % all.length] as Fault;

@@ -10,8 +10,8 @@ import { plantedDriver, type Statement } from '../support/planted-driver.ts';
 import { hasPostgres, newDatabase, postgresServer, query } from '../support/postgres.ts';
 
 /** More than the strangers that are remembered. */
-const EDGES = 1_500;
-const DEAF = 150;
+const EDGES = 1_200;
+const DEAF = 120;
 const LIVE = EDGES - DEAF;
 const BATCHES = 5;
 /** Longer than any test: who waits for an edge that never answers waits for ever. */
