@@ -10,7 +10,7 @@ import { idForWire } from '../wire/values.ts';
 import { earlyIn } from './early.ts';
 import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
 import type { Columns, Entry, Ledger, Listed, Nodes, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
-import { atMost, firstThatFit, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
+import { atMost, firstThatFit, fittingAmong, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
 import {
   type Besides,
   type Choice,
@@ -141,7 +141,7 @@ export class SqliteLedger implements Ledger {
   look(name: string, columns: Columns, ids: Id[], other: string | undefined, portion: Portion): Sight {
     const table = this.#table(name);
     return this.#reading(() => {
-      const rest = new Set(this.#fitting(table, ids.slice(0, portion.rows), portion).rest);
+      const rest = new Set(firstThatFit(this.#sizes(table, ids.slice(0, portion.rows)), portion).rest);
       for (const id of ids.slice(portion.rows)) rest.add(id);
       const some = rest.size === 0 ? ids : ids.filter((id) => !rest.has(id));
       const choice = listed(some);
@@ -160,7 +160,7 @@ export class SqliteLedger implements Ledger {
 
   changes(name: string, ids: Id[], batchId: number, portion: Portion): Parcel {
     const table = this.#table(name);
-    const { fitting, rest } = this.#reading(() => this.#fitting(table, ids, portion));
+    const { fitting, rest } = this.#reading(() => fittingAmong(ids, portion, (some) => this.#sizes(table, some)));
     const choice = listed(fitting);
     // A write makes it a commit that is flushed, and with it every commit before it. Never send what could be lost.
     const found = this.#db.transaction(
@@ -328,17 +328,14 @@ export class SqliteLedger implements Ledger {
     return Math.max(1, Number(this.#db.get(fittingSql(sizes), ...params)?.n));
   }
 
-  /** Of these ids the first that are no more than a portion, as far as there is anything of them. */
-  #fitting(table: Table, ids: Id[], portion: Portion): { fitting: Id[]; rest: Id[] } {
+  /** Of these ids, as far as there is anything of them, in their order. */
+  #sizes(table: Table, ids: Id[]): { id: Id; bytes: number }[] {
     const choice = listed(ids);
     const sized = this.#db.all<{ id: Uint8Array; bytes: number }>(
       `SELECT ${idForWire('k')} AS id, bytes FROM (${sizesOf(table, choice)})`,
       ...threeTimes(choice),
     );
-    return firstThatFit(
-      sized.map(({ id, bytes }) => ({ id: exactString(id), bytes })),
-      portion,
-    );
+    return sized.map(({ id, bytes }) => ({ id: exactString(id), bytes }));
   }
 
   #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
