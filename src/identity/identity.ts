@@ -7,11 +7,14 @@ import type { Connection } from '../sqlite/connection.ts';
 import { type Introduction, introduce, numberOf, type Remembered, readIntroduction } from '../wire/introduction.ts';
 import { claimed } from './claim.ts';
 import { PeerClocks } from './clocks.ts';
-import { isBehind, isCopyOf, type Judgement, judge, type Memory } from './judge.ts';
+import { type Finding, type Hearing, isNews, type Other } from './finding.ts';
+import { isBehind, isCopyOf, judge, type Memory } from './judge.ts';
 import { Lineage } from './lineage.ts';
 import { boots, findNode, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
 import { drawn, isSealedBy, sealOf } from './seal.ts';
 import { noteAt, STRANGERS_KEPT } from './strangers.ts';
+
+export { type Finding, isNews, type Other } from './finding.ts';
 
 export interface IdentityOptions {
   /** The node id. */
@@ -37,45 +40,6 @@ export interface IdentityOptions {
  * process holds in memory of the one before is worth nothing.
  */
 export type Renewal = 'none' | 'renewed' | 'elsewhere' | 'another-file';
-
-/** Another database that holds an id, and what was heard of it since the start. */
-export interface Other {
-  id: string;
-  inc: string;
-  low: number | undefined;
-  heardAt: number | undefined;
-}
-
-/** How something was heard. */
-export interface Hearing {
-  /**
-   * It is the answer to a request of ours, from where we sent it. Anybody can send a request: what one says of a database
-   * that we can ask is a reason to ask it, and no more.
-   */
-  answer: boolean;
-  /** It has brought changes. */
-  brings: boolean;
-}
-
-/** Who has spoken, and what follows from it for whoever is to act on it. */
-export interface Finding {
-  id: string;
-  inc: string;
-  /** `self`: this very database. `copy`: another one under our identity. */
-  kind: Judgement['kind'] | 'self' | 'copy';
-  boot: string;
-  /** It was found out just now that it is an earlier state of itself: what it acknowledged it may not have. */
-  wentBack: boolean;
-  /** Only a request says so: the database itself has to be asked. */
-  doubtful: boolean;
-  /** What came under its id, from it or from the database that had the id before, may not be everywhere. */
-  compareAll: boolean;
-}
-
-/** More than that it goes on: whoever says so in a request is asked where it is, if it is at a URL of ours. */
-export function isNews({ kind }: Pick<Finding, 'kind'>): boolean {
-  return kind === 'new' || kind === 'restarted' || kind === 'went-back';
-}
 
 /** A message of a database whose id another one has taken over may come so late; after that, both are alive. */
 const LATE_MS = 60_000;
