@@ -235,6 +235,9 @@ export class DeadLetters {
     tables: { name: string; columns: string[] }[],
     page: { after: number; limit: number },
   ): { ids: number[]; upTo: number | null } {
+    // Mostly there is none at all, and every attach asks.
+    if (!this.#db.get('SELECT 1 AS n FROM main._dead_letter_info WHERE dead_id > ? LIMIT 1', page.after))
+      return { ids: [], upTo: null };
     const looked =
       'SELECT dead_id, code, lower(table_name) AS name, unknown_columns FROM main._dead_letter_info ' +
       "WHERE code IN ('unknown-table', 'unknown-column') AND direction = 'in' AND dead_id > ? ORDER BY dead_id LIMIT ?";

@@ -59,8 +59,9 @@ export class Convoy {
   }
 
   /** What comes after a change, where it is here, spelt like this, and within the limit. */
-  find(after: number, limit: BatchLimit, spelling: string): Page | undefined {
-    return spelling === this.#spelling ? this.#pages.find(after, limit) : undefined;
+  find(after: number, limit: BatchLimit, spelling: () => string): Page | undefined {
+    const page = this.#pages.find(after, limit);
+    return page && spelling() === this.#spelling ? page : undefined;
   }
 
   /** After the commit that has flushed it. What is spelt otherwise goes: a changed schema may have had it written anew. */

@@ -34,6 +34,7 @@ import {
   endSnapshot,
   enrolPeers,
   type PeerPosition,
+  type PeerState,
   pruneChanges,
   START,
   stateOf,
@@ -81,9 +82,10 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     const together = this.#isOneOfSeveral;
     if (acked && together) await this.ack(acked);
     const unnoted = together ? undefined : acked;
-    const shared = together ? this.#shared(limit, previous) : undefined;
+    const state = stateOf(this.#db, this.#peer);
+    const shared = together ? this.#shared(state, limit, previous) : undefined;
     if (shared) return shared;
-    if (!this.#hasMore(previous)) {
+    if (!this.#hasMore(state, previous)) {
       if (unnoted) await this.ack(unnoted);
       return undefined;
     }
@@ -153,11 +155,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   /** What another peer was sent a moment ago, from where this one is. */
-  #shared(limit: BatchLimit, previous: PeerShipment | undefined): PeerShipment | undefined {
-    const { tailFrom, stale, lastAcked, run } = stateOf(this.#db, this.#peer);
+  #shared(state: PeerState, limit: BatchLimit, previous: PeerShipment | undefined): PeerShipment | undefined {
+    const { tailFrom, stale, lastAcked, run } = state;
     if (stale || tailFrom !== null) return undefined;
     const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;
-    const page = this.#convoy.find(after, limit, this.#spelling);
+    const page = this.#convoy.find(after, limit, () => this.#spelling);
     if (!page || !this.#attachment.isEntered()) return undefined;
     const { last, count, body } = page;
     return { batchId: last, body, count, end: { kind: 'tail', run, changeId: last } };
@@ -191,8 +193,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
-  #hasMore(previous: PeerShipment | undefined): boolean {
-    const { tailFrom, lastAcked, asks, stale } = stateOf(this.#db, this.#peer);
+  #hasMore({ tailFrom, lastAcked, asks, stale }: PeerState, previous: PeerShipment | undefined): boolean {
     if (stale) return !previous;
     if (tailFrom !== null || (asks !== null && !previous)) return true;
     const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;

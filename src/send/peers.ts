@@ -132,15 +132,6 @@ export function beginRunsAnew(db: Connection, chance: number): void {
 
 const RUNS_APART = 2 ** 40;
 
-/** Begins with a seed that had to wait, where the peer has everything up to the end of the one before. */
-export function beginWaitingSeed(db: Connection, peer: string, now: number): void {
-  const { tailFrom, again, lastAcked, stale } = stateOf(db, peer);
-  if (again === null || tailFrom !== null || stale) return;
-  const pending = 'SELECT 1 AS n FROM main._changes WHERE change_id > ? AND change_id <= ? LIMIT 1';
-  if (db.get(pending, lastAcked, again)) return;
-  db.transaction(() => beginSeed(db, peer, now, 'restored'));
-}
-
 /**
  * What one has reaches all: what came from a database that is gone, or that has lost a part, may be here and nowhere else.
  * Every peer is given all that there is, and whoever else may have something of it does the same. A stale one is given
@@ -250,12 +241,6 @@ export function stateOf(db: Connection, peer: string): PeerState {
   const state = findState(db, peer);
   if (!state) throw new Error(`no state for peer ${peer}`);
   return state;
-}
-
-/** Is it being given the whole state? Asked before every look for something to send. */
-export function isBeingSeeded(db: Connection, peer: string): boolean {
-  const sql = 'SELECT 1 AS n FROM main._peer_state WHERE peer_url = ? AND tail_from IS NOT NULL AND stale IS NOT 1';
-  return db.get(sql, peer) !== undefined;
 }
 
 /** What is in `_changes` after it is on its way to the peer; -1 where all rows are, undefined where nothing is sent there. */

@@ -24,11 +24,12 @@ import type { Connection } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { BatchLimit } from '../wire/body.ts';
 import { madeByOthers } from '../wire/origins.ts';
-import { advancePeer, beginWaitingSeed, isBeingSeeded, type PeerPosition, type PeerState, stateOf } from './peers.ts';
+import { advancePeer, type PeerPosition, type PeerState, stateOf } from './peers.ts';
 import { inScope } from './resend.ts';
 import type { Outbox, Shipment } from './shipment.ts';
 import { COMPARED, inOrder, type SnapshotPosition, WALKED } from './snapshot.ts';
 import type { Forbidden } from './verdict.ts';
+import { isBeingSeeded } from './waiting-seed.ts';
 
 type PeerShipment = Shipment<PeerPosition>;
 
@@ -84,8 +85,8 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   }
 
   async next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
-    if (!previous) beginWaitingSeed(this.#db, this.#o.peer, this.#o.clock.now());
-    if (!isBeingSeeded(this.#db, this.#o.peer) || !this.#o.isRowcast()) {
+    const { peer, clock } = this.#o;
+    if (!isBeingSeeded(this.#db, peer, previous ? undefined : clock.now()) || !this.#o.isRowcast()) {
       return this.#inner.next(limit, previous, acked);
     }
     if (acked) await this.#inner.ack(acked);
