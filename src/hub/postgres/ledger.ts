@@ -8,7 +8,7 @@ import {
   type Columns,
   type Early,
   type Entry,
-  firstThatFit,
+  fittingAmong,
   type Listed,
   ORDINARY_ROW_BYTES,
   type Outline,
@@ -133,10 +133,12 @@ export class PostgresLedger implements HubLedger {
         `WHERE ${AMONG} ORDER BY r.row_id`,
       ...keysOf(table, ids),
     );
-    return firstThatFit(
-      sized.map(({ id, bytes }) => ({ id: fromText(id), bytes })),
-      portion,
-    );
+    const sizes = sized.map(({ id, bytes }) => ({ id: fromText(id), bytes }));
+    // One question is cheaper here than several, and chooses what one hub would.
+    return fittingAmong(ids, portion, (some) => {
+      const among = new Set(some);
+      return sizes.filter(({ id }) => among.has(id));
+    });
   }
 
   /** What the hub's own ledger says where there are these rows and no others. */
