@@ -28,6 +28,7 @@ export function collectAndRepeat(
   for (const text of repeated(bodies, random)) {
     if (random.chance(0.3)) deleteOne(machine, random, note);
     if (random.chance(0.2)) collectSome(machine, random);
+    if (random.chance(0.15)) collectAroundADeletion(machine, random, note);
     if (random.chance(0.1)) giveOldId(machine, random, deleted);
     const status = machine.process?.receive(text);
     if (status !== 200) return `${machine.name} answers ${status} to what it has accepted before`;
@@ -57,20 +58,32 @@ function livingOn({ disk }: Machine): Map<Key, number> {
   return new Map(rows.map(([key, row]) => [key, Number(row.updated_at)]));
 }
 
-function deleteOne(machine: Machine, random: Random, note: (key: Key, version: number) => void): void {
+/** The second time there is less to collect than the first time, and all of it is further down. */
+function collectAroundADeletion(machine: Machine, random: Random, note: (key: Key, version: number) => void): void {
+  collectSome(machine, random, true);
+  deleteOne(machine, random, note, true);
+  collectSome(machine, random, true);
+}
+
+function deleteOne(
+  machine: Machine,
+  random: Random,
+  note: (key: Key, version: number) => void,
+  theOldest = random.chance(0.5),
+): void {
   const rows = [...rowsOn(machine.disk)];
   if (rows.length === 0) return;
   // The older it is, the further below the floor.
   const oldest = rows.toSorted(([, a], [, b]) => Number(a.updated_at) - Number(b.updated_at))[0] as (typeof rows)[0];
-  const [key, row] = random.chance(0.5) ? oldest : random.pick(rows);
+  const [key, row] = theOldest ? oldest : random.pick(rows);
   const [table] = key.split('/');
   attempt(machine, `DELETE FROM ${table} WHERE id = '${String(row.id).replaceAll("'", "''")}'`);
   if (!rowsOn(machine.disk).has(key)) note(key, Number(row.updated_at));
 }
 
-function collectSome({ disk }: Machine, random: Random): void {
+function collectSome({ disk }: Machine, random: Random, toTheEnd = random.chance(0.75)): void {
   const walk = { tables: tablesOf(disk.kind), slice: random.pick([1, 7, 1_000]), sharesStatements: true };
-  collect(disk, walk, random.chance(0.75) ? undefined : 1 + random.below(12));
+  collect(disk, walk, toTheEnd ? undefined : 1 + random.below(12));
 }
 
 /** A new row under an id that was deleted, by an application that sets an old time. */
