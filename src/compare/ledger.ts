@@ -4,7 +4,7 @@
  */
 import type { Affinity } from '../sqlite/schema.ts';
 import type { Body } from '../wire/body.ts';
-import type { Id, Range } from './ids.ts';
+import { compareIds, type Id, type Range } from './ids.ts';
 
 export type Eventually<T> = T | Promise<T>;
 
@@ -157,7 +157,7 @@ export function fittingAmong(
   portion: Portion,
   measure: (some: Id[]) => { id: Id; bytes: number }[],
 ): { fitting: Id[]; rest: Id[] } {
-  for (let left = ids; left.length > 0; left = left.slice(portion.rows)) {
+  for (let left = [...ids].sort(compareIds); left.length > 0; left = left.slice(portion.rows)) {
     const { fitting, rest } = firstThatFit(measure(left.slice(0, portion.rows)), portion);
     if (fitting.length > 0) return { fitting, rest: [...rest, ...left.slice(portion.rows)] };
   }
