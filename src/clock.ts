@@ -15,14 +15,25 @@ export const systemClock: Clock = {
     new Promise((resolve) => {
       if (signal?.aborted) return resolve();
       const done = (): void => {
-        clearTimeout(timer);
+        stop();
         signal?.removeEventListener('abort', done);
         resolve();
       };
-      const timer = setTimeout(done, ms);
+      const stop = ms > 0 ? after(ms, done) : next(done);
       signal?.addEventListener('abort', done, { once: true });
     }),
 };
+
+function after(ms: number, done: () => void): () => void {
+  const timer = setTimeout(done, ms);
+  return () => clearTimeout(timer);
+}
+
+/** When everybody else has had a turn: a timer would wait for a millisecond, and waking up from that is not free. */
+function next(done: () => void): () => void {
+  const turn = setImmediate(done);
+  return () => clearImmediate(turn);
+}
 
 // Lengths of time as people write them: `90m`, `24h`, `7d`.
 

@@ -8,7 +8,7 @@ export const fanOut = {
   name: 'fan-out',
   title: 'Many peers',
   about: ({ rows }) =>
-    `A backlog of ${rows.toLocaleString('en')} rows, sent to 1, 4, 8 and 16 peers at once. One process stands for all of these, introduces itself as each of them, and acknowledges whatever comes: counted is the CPU time of the sender alone, by rows, not by rows times peers. The sender is a fresh process: half of what it takes at first is the compiler of its engine.`,
+    `A backlog of ${rows.toLocaleString('en')} rows, sent to 1, 4, 8 and 16 peers at once. One process stands for all of these, introduces itself as each of them, and acknowledges whatever comes: counted is the CPU time of the sender alone, by rows, not by rows times peers. The sender is a fresh process: a good part of what it takes at first is the compiler of its engine.`,
   metrics: () =>
     PEERS.flatMap((peers, i) => [
       {

@@ -62,7 +62,12 @@ function serve(edge, socket, isDeaf) {
 
 function answer(edge, socket, head) {
   edge.requests += 1;
-  const isBatch = head.startsWith('POST');
+  // Now and then a hub compares with an edge, which is a POST as well: that acknowledges nothing.
+  const isBatch = head.startsWith('POST /sync ');
+  if (head.startsWith('POST') && !isBatch) {
+    socket.write('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n');
+    return;
+  }
   if (isBatch) {
     edge.acked = Number(/"batch_id":(\d+)/.exec(head)?.[1]);
     edge.tick += 1;

@@ -26,8 +26,8 @@ export interface AnswerOptions {
   said?: string | undefined;
 }
 
-/** Entries in one answer; what is left is asked for again. */
-const ENTRIES_MAX = 2_000;
+/** Entries in one answer, so that to write it, and to read it, is soon done; what is left is asked for again. */
+const ENTRIES_MAX = 1_000;
 /** Of one fetch: what takes no longer than a turn. */
 const FETCHED: Portion = { rows: 100, bytes: 1024 * 1024 };
 

@@ -148,6 +148,22 @@ export function firstThatFit(rows: { id: Id; bytes: number }[], portion: Portion
   return { fitting: ids.slice(0, count), rest: ids.slice(count) };
 }
 
+/**
+ * The same of ids of which there may be anything or nothing, looked at so many at a time: to measure all of them for the
+ * first would take longer than the batch. `measure` says what there is of some.
+ */
+export function fittingAmong(
+  ids: Id[],
+  portion: Portion,
+  measure: (some: Id[]) => { id: Id; bytes: number }[],
+): { fitting: Id[]; rest: Id[] } {
+  for (let left = ids; left.length > 0; left = left.slice(portion.rows)) {
+    const { fitting, rest } = firstThatFit(measure(left.slice(0, portion.rows)), portion);
+    if (fitting.length > 0) return { fitting, rest: [...rest, ...left.slice(portion.rows)] };
+  }
+  return { fitting: [], rest: [] };
+}
+
 /** How many of the first of `sizes`, which has `k` and `bytes`, come to no more than the bytes that are bound last. */
 export function fittingSql(sizes: string): string {
   const sums = `SELECT sum(bytes) OVER (ORDER BY k ROWS UNBOUNDED PRECEDING) AS total FROM (${sizes})`;

@@ -7,7 +7,7 @@ import type { Pace } from './pace.ts';
 const TOGETHER = 64;
 
 /** Each row is hashed by itself. */
-const LISTED = 4;
+const LISTED = 8;
 
 /** What is in these ranges, in the order of the ids, as it is read; `upTo` is where a piece ends. */
 export async function* listInTurns(
@@ -29,7 +29,7 @@ export async function* listInTurns(
 }
 
 /** Each is looked up in several tables, by its id. */
-const LOOKED_UP = 8;
+const LOOKED_UP = 16;
 
 /** What is known of all these ids. */
 export async function lookInTurns(

@@ -10,18 +10,22 @@ import { idForWire } from '../wire/values.ts';
 import { earlyIn } from './early.ts';
 import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
 import type { Columns, Entry, Ledger, Listed, Nodes, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
-import { atMost, firstThatFit, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
-import { hashOf } from './lines.ts';
+import { atMost, firstThatFit, fittingAmong, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
 import {
+  type Besides,
   type Choice,
   changesOf,
+  entryOf,
+  haveLines,
   idOfRow,
   idsOf,
-  joinedRows,
-  linesOf,
+  type JoinedRows,
+  type ListedRow,
   linesParams,
   listed,
+  OF_LINES,
   presenceOf,
+  type SpeltPart,
   sharedColumns,
   sizesOf,
   sourcesOf,
@@ -54,7 +58,13 @@ interface Read<T> {
   isLarge?: boolean;
 }
 
-type ReadPart<T> = (part: Part, besides: boolean, left: Portion) => Read<T>;
+type ReadPart<T> = (part: Part, besides: Besides, left: Portion) => Read<T>;
+
+/** What there is of a choice at all. */
+interface Presence {
+  rows: number;
+  besides: Besides;
+}
 
 /** A piece of a range: what was read of it, part by part; `end` as in a piece. */
 interface Walked<T> extends Piece {
@@ -131,12 +141,13 @@ export class SqliteLedger implements Ledger {
   look(name: string, columns: Columns, ids: Id[], other: string | undefined, portion: Portion): Sight {
     const table = this.#table(name);
     return this.#reading(() => {
-      const rest = new Set(this.#fitting(table, ids.slice(0, portion.rows), portion).rest);
+      const rest = new Set(firstThatFit(this.#sizes(table, ids.slice(0, portion.rows)), portion).rest);
       for (const id of ids.slice(portion.rows)) rest.add(id);
       const some = rest.size === 0 ? ids : ids.filter((id) => !rest.has(id));
-      const all = { columns, most: Infinity, besides: true };
+      const choice = listed(some);
+      const all = { columns, most: Infinity, besides: this.#presence(table, choice).besides };
       return {
-        entries: this.#rows(table, listed(some), all, some.length).map(entryOf),
+        entries: this.#rows(table, choice, all, some.length).map(entryOf),
         undelivered: undeliveredOf(this.#db, table, some, this.#o.watermark(other)),
         parked: parkedOf(this.#db, table, some),
         early: earlyIn(this.#db, [table.name, table.wireName, ...table.was], some),
@@ -149,7 +160,7 @@ export class SqliteLedger implements Ledger {
 
   changes(name: string, ids: Id[], batchId: number, portion: Portion): Parcel {
     const table = this.#table(name);
-    const { fitting, rest } = this.#reading(() => this.#fitting(table, ids, portion));
+    const { fitting, rest } = this.#reading(() => fittingAmong(ids, portion, (some) => this.#sizes(table, some)));
     const choice = listed(fitting);
     // A write makes it a commit that is flushed, and with it every commit before it. Never send what could be lost.
     const found = this.#db.transaction(
@@ -225,7 +236,8 @@ export class SqliteLedger implements Ledger {
     let left = portion.rows;
     for (const { after: begin, upTo } of ranges) {
       for (let after = begin; ; ) {
-        if (pieces.length > 0 && left <= 0) return pieces;
+        // Less than that is not worth a piece of its own.
+        if (pieces.length > 0 && left <= PIECE_ROWS) return pieces;
         const size = smaller(each, { ...portion, rows: Math.max(1, left) });
         const piece = this.#walk(table, { after, upTo }, size, read, hasNothingElse);
         pieces.push(piece);
@@ -240,22 +252,25 @@ export class SqliteLedger implements Ledger {
   /** Is there anything but rows from the first of these ranges to the last? */
   #hasBesides(table: Table, ranges: Range[]): boolean {
     const all = { after: ranges[0]?.after ?? null, upTo: ranges.at(-1)?.upTo ?? null };
-    return partsOf(all).some((part) => this.#presence(table, part)?.besides !== 0);
+    return partsOf(all).some((part) => this.#presence(table, part).besides !== 'nothing');
   }
 
-  #presence(table: Table, part: Part): { rows: number; besides: number } | undefined {
-    const sql = this.#spelt(table, part.where('k'), () => presenceOf(table, part));
-    return this.#db.get(sql, ...threeTimes(part));
+  #presence(table: Table, choice: Choice): Presence {
+    const sql = this.#spelt(table, choice.where('k'), () => presenceOf(table, choice));
+    return this.#db.get<Presence>(sql, ...threeTimes(choice)) as Presence;
   }
 
   /** Reads a range part by part, until there is no room for more. */
   #walk<T>(table: Table, range: Range, portion: Portion, read: ReadPart<T>, hasNothingElse = false): Walked<T> {
     const found: T[] = [];
     let [rows, isLarge] = [0, false];
-    for (const part of partsOf(range)) {
-      const present = hasNothingElse ? { rows: 1, besides: 0 } : this.#presence(table, part);
-      if (!present?.rows && !present?.besides) continue;
-      const one = read(part, present.besides === 1, { ...portion, rows: portion.rows - rows });
+    const parts = partsOf(range);
+    for (const part of parts) {
+      // Of several parts most are empty, and what would read them is not worth preparing.
+      const isKnown = hasNothingElse && parts.length === 1;
+      const present: Presence = isKnown ? { rows: 1, besides: 'nothing' } : this.#presence(table, part);
+      if (!present.rows && present.besides === 'nothing') continue;
+      const one = read(part, present.besides, { ...portion, rows: portion.rows - rows });
       found.push(one.found);
       rows += one.rows;
       isLarge ||= one.isLarge === true;
@@ -267,7 +282,7 @@ export class SqliteLedger implements Ledger {
 
   /** The ordinary way is tried first; where there is a large row, so many are read as are not too much. */
   #spellPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Uint8Array | null> {
-    if (!wanted.besides) {
+    if (wanted.besides === 'nothing') {
       const ordinary = this.#spellRows(table, part, wanted, portion);
       if (ordinary) return ordinary;
     }
@@ -284,8 +299,8 @@ export class SqliteLedger implements Ledger {
   /** The same where there is nothing but rows, at two thirds of the cost; undefined where one of them is large. */
   #spellRows(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Uint8Array | null> | undefined {
     const sql = this.#lines('rows', table, part, { ...wanted, most: ORDINARY_ROW_BYTES });
-    const { rows, lines, found } = this.#db.get<SpeltPart>(sql, ...part.params, portion.rows) as SpeltPart;
-    if (lines !== rows) return undefined;
+    const { rows, found } = this.#db.get<JoinedRows>(sql, ...part.params, portion.rows) as JoinedRows;
+    if (!haveLines(found)) return undefined;
     const isFull = rows >= portion.rows;
     return { found, rows, last: isFull ? this.#idOfRow(table, part, rows - 1) : null, isFull };
   }
@@ -313,17 +328,14 @@ export class SqliteLedger implements Ledger {
     return Math.max(1, Number(this.#db.get(fittingSql(sizes), ...params)?.n));
   }
 
-  /** Of these ids the first that are no more than a portion, as far as there is anything of them. */
-  #fitting(table: Table, ids: Id[], portion: Portion): { fitting: Id[]; rest: Id[] } {
+  /** Of these ids, as far as there is anything of them, in their order. */
+  #sizes(table: Table, ids: Id[]): { id: Id; bytes: number }[] {
     const choice = listed(ids);
     const sized = this.#db.all<{ id: Uint8Array; bytes: number }>(
       `SELECT ${idForWire('k')} AS id, bytes FROM (${sizesOf(table, choice)})`,
       ...threeTimes(choice),
     );
-    return firstThatFit(
-      sized.map(({ id, bytes }) => ({ id: exactString(id), bytes })),
-      portion,
-    );
+    return sized.map(({ id, bytes }) => ({ id: exactString(id), bytes }));
   }
 
   #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
@@ -354,42 +366,8 @@ export class SqliteLedger implements Ledger {
   }
 }
 
-/** What is read of lines: all of them as one text, or each by itself. */
-const OF_LINES = {
-  rows: joinedRows,
-  joined: (...of: Parameters<typeof linesOf>) =>
-    `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
-    `CAST(group_concat(line, '') AS BLOB) AS found FROM (${linesOf(...of)})`,
-  listed: (...of: Parameters<typeof linesOf>) =>
-    `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line FROM (${linesOf(...of)})`,
-};
-
 /** What is asked for of a part. */
 type Asked = Pick<Wanted, 'columns' | 'besides' | 'floor'>;
-
-interface SpeltPart {
-  rows: number;
-  lines: number;
-  last: Uint8Array | null;
-  found: Uint8Array | null;
-}
-
-interface ListedRow {
-  id: Uint8Array;
-  version: number;
-  deleted: number;
-  line: Uint8Array | null;
-}
-
-function entryOf({ id, version, deleted, line }: ListedRow): Entry {
-  const isDeleted = deleted === 1;
-  return {
-    id: exactString(id),
-    version: Number(version),
-    deleted: isDeleted,
-    hash: isDeleted || line === null ? '' : hashOf(line),
-  };
-}
 
 /** Nothing is said of it where nothing was ever collected. */
 function floorOf({ floor }: Table): { floor?: number } {

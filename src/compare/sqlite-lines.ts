@@ -7,10 +7,11 @@ import type { Value } from '../sqlite/connection.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { changeSql } from '../wire/body.ts';
+import { exactString } from '../wire/exact-text.ts';
 import { affine, decode, encode, idForWire, rowJson } from '../wire/values.ts';
 import type { Id } from './ids.ts';
-import type { Columns } from './ledger.ts';
-import { columnsOf, jsonLines, rowLine, tombstoneLines } from './lines.ts';
+import type { Columns, Entry } from './ledger.ts';
+import { columnsOf, hashOf, jsonLines, rowLine, tombstoneLines } from './lines.ts';
 
 /** Where the ids of a statement come from: a part of the order, or a list that is bound. */
 export interface Choice {
@@ -66,12 +67,19 @@ export function sourcesOf(
   };
 }
 
+/**
+ * What there is besides rows. Hidden rows are JSON: to prepare what reads them takes several times as long as all the rest,
+ * and there hardly ever are any.
+ */
+export type Besides = 'nothing' | 'tombstones' | 'hidden rows';
+
 /** What there is of these at all, so that nothing is prepared, and put in order, for what is not there; binds three times. */
 export function presenceOf(table: Table, { where }: Choice): string {
   const own = (name: string): string =>
     `EXISTS (SELECT 1 FROM main.${name} AS o WHERE o.table_name = ${literal(table.name)} AND ${where('o.row_id')})`;
   const rows = `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${where(`t.${quote(table.id)} COLLATE BINARY`)})`;
-  return `SELECT ${rows} AS rows, ${own('_hidden')} OR ${own('_tombstones')} AS besides`;
+  const besides = `CASE WHEN ${own('_hidden')} THEN 'hidden rows' WHEN ${own('_tombstones')} THEN 'tombstones' ELSE 'nothing' END`;
+  return `SELECT ${rows} AS rows, ${besides} AS besides`;
 }
 
 /** What is spelt: `version` is that of a row `t` as SQL; a row with more than `most` bytes has no line. */
@@ -79,21 +87,30 @@ export interface Wanted {
   columns: Columns;
   version: string;
   most: number;
-  /** Whether there is anything but rows. */
-  besides: boolean;
+  /** What there is at the most. */
+  besides: Besides;
   /** Tombstones up to there are left out. */
   floor?: number | undefined;
 }
 
+/** In place of the line of a row that is too large for one. No line has it: JSON spells it out. */
+const NO_LINE = 0;
+
 /**
- * The lines of the first rows of a choice, as many as is bound, as one text, where there is nothing but rows: `rows`,
- * `lines`, which is how many of them have one, and `found`. Nothing but the line leaves the inner query: every further
- * column costs a tenth of it all, and the last id is looked up at less than that.
+ * The lines of the first rows of a choice, as many as is bound, as one text, where there is nothing but rows: `rows` and
+ * `found`. Nothing but the line leaves the inner query, and nothing else is counted: every further column costs a tenth of
+ * it all, and so does a further count. The last id is looked up at less than that.
  */
 export function joinedRows(table: Table, choice: Choice, wanted: Wanted): string {
   const { rows } = sourcesOf(table, choice);
-  const lines = `SELECT ${lineOf(table, wanted)} AS line ${rows.from} ORDER BY ${rows.k} ${LIMIT}`;
-  return `SELECT count(*) AS rows, count(line) AS lines, CAST(group_concat(line, '') AS BLOB) AS found FROM (${lines})`;
+  const line = `ifnull(${lineOf(table, wanted)}, char(${NO_LINE}))`;
+  const lines = `SELECT ${line} AS line ${rows.from} ORDER BY ${rows.k} ${LIMIT}`;
+  return `SELECT count(*) AS rows, CAST(group_concat(line, '') AS BLOB) AS found FROM (${lines})`;
+}
+
+/** Has each of the joined rows a line? */
+export function haveLines(found: Uint8Array | null): boolean {
+  return found === null || !Buffer.from(found.buffer, found.byteOffset, found.byteLength).includes(NO_LINE);
 }
 
 /** `id` of the row that has as many before it as is bound, as it travels. */
@@ -118,17 +135,56 @@ export function linesOf(table: Table, choice: Choice, all: Wanted): string {
   const { rows, hidden, tombstones } = sourcesOf(table, choice, floor);
   const line = lineOf(table, all);
   const live = `SELECT ${rows.k} AS k, ${version} AS version, 0 AS deleted, ${line} AS line ${rows.from}`;
-  if (!besides) return `${live} ORDER BY k ${LIMIT}`;
+  if (besides === 'nothing') return `${live} ORDER BY k ${LIMIT}`;
+  const dead = tombstoneLines(`SELECT ${tombstones.k} AS k, g.version AS version ${tombstones.from}`);
+  if (besides === 'tombstones') return `${live} UNION ALL ${dead} ORDER BY k ${LIMIT}`;
   const json = Object.fromEntries(wanted.map(({ asked }) => [asked.name, asked.affinity]));
   // They are sorted after they are spelt: without a limit of their own all would be spelt for the first of them.
   const first = `SELECT h.row_id AS k, h.version AS version, h.row_data AS r ${hidden.from} ORDER BY h.row_id ${LIMIT}`;
-  const dead = tombstoneLines(`SELECT ${tombstones.k} AS k, g.version AS version ${tombstones.from}`);
   return `${live} UNION ALL ${jsonLines(json, first, most)} UNION ALL ${dead} ORDER BY k ${LIMIT}`;
 }
 
 /** What that binds. */
-export function linesParams({ params }: Choice, besides: boolean, rows: number): Value[] {
-  return besides ? [...params, ...params, rows, ...params, rows] : [...params, rows];
+export function linesParams({ params }: Choice, besides: Besides, rows: number): Value[] {
+  if (besides === 'nothing') return [...params, rows];
+  return besides === 'tombstones' ? [...params, ...params, rows] : [...params, ...params, rows, ...params, rows];
+}
+
+/** What is read of lines: all of them as one text, or each by itself. */
+export const OF_LINES = {
+  rows: joinedRows,
+  joined: (...of: Parameters<typeof linesOf>) =>
+    `SELECT count(*) AS rows, count(line) AS lines, ${idForWire('max(k)')} AS last, ` +
+    `CAST(group_concat(line, '') AS BLOB) AS found FROM (${linesOf(...of)})`,
+  listed: (...of: Parameters<typeof linesOf>) =>
+    `SELECT ${idForWire('k')} AS id, version, deleted, CAST(line AS BLOB) AS line FROM (${linesOf(...of)})`,
+};
+
+export interface JoinedRows {
+  rows: number;
+  found: Uint8Array | null;
+}
+
+export interface SpeltPart extends JoinedRows {
+  lines: number;
+  last: Uint8Array | null;
+}
+
+export interface ListedRow {
+  id: Uint8Array;
+  version: number;
+  deleted: number;
+  line: Uint8Array | null;
+}
+
+export function entryOf({ id, version, deleted, line }: ListedRow): Entry {
+  const isDeleted = deleted === 1;
+  return {
+    id: exactString(id),
+    version: Number(version),
+    deleted: isDeleted,
+    hash: isDeleted || line === null ? '' : hashOf(line),
+  };
 }
 
 /** `k` alone, at a fraction of the cost. */

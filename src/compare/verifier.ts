@@ -85,14 +85,13 @@ export class Verifier {
     const { notes, isReady, everyMs, random, clock } = this.#o;
     const now = clock.now();
     this.#notes = await notes.read();
+    const known = this.#notes;
+    const unplanned = this.#o.peers().filter((peer) => isReady(peer) && !known.has(peer));
+    // Many nodes that were started together do not begin together.
+    await Promise.all(unplanned.map((peer) => notes.write(peer, { due: now + Math.ceil(everyMs * random()) })));
     for (const peer of this.#o.peers()) {
-      const note = this.#notes.get(peer);
-      if (!isReady(peer)) continue;
-      if (!note) {
-        // Many nodes that were started together do not begin together.
-        await notes.write(peer, { due: now + Math.ceil(everyMs * random()) });
-        continue;
-      }
+      const note = known.get(peer);
+      if (!note || !isReady(peer)) continue;
       // A clock that was set back would put it off for as long; a second or an hour does not matter.
       if (now < note.due && note.due - now <= 2 * everyMs) continue;
       await this.#compare(peer, DAILY, GENTLE, { repair: this.#o.repair });

@@ -15,6 +15,8 @@ export type Portion = Pick<Segment, 'end' | 'count' | 'body' | 'origins'>;
 interface Kept extends Segment, Page {
   /** The advance up to which it is known that its rows are at their places still. */
   currentAt: number;
+  /** That is being asked, as of that advance: however many edges come there meanwhile. */
+  asked?: { at: number; isCurrent: Promise<boolean> };
 }
 
 export class FanOut {
@@ -125,12 +127,21 @@ export class FanOut {
   /**
    * Rows leave their place only by advancing; an edge that is behind is not to be led through versions that are over.
    */
-  async #isCurrent(kept: Kept): Promise<boolean> {
+  #isCurrent(kept: Kept): boolean | Promise<boolean> {
     const at = this.#advances;
     if (kept.currentAt === at) return true;
-    if ((await this.#store.countBetween(kept.after, kept.end)) !== kept.count) return false;
-    kept.currentAt = at;
-    return true;
+    if (kept.asked?.at !== at) kept.asked = { at, isCurrent: this.#askIfCurrent(kept, at) };
+    return kept.asked.isCurrent;
+  }
+
+  async #askIfCurrent(kept: Kept, at: number): Promise<boolean> {
+    try {
+      if ((await this.#store.countBetween(kept.after, kept.end)) !== kept.count) return false;
+      kept.currentAt = Math.max(at, kept.currentAt);
+      return true;
+    } finally {
+      delete kept.asked;
+    }
   }
 
   async #read(after: Seq, limit: BatchLimit, except: string | undefined): Promise<Segment | undefined> {

@@ -7,6 +7,7 @@ import {
   type Early,
   type Entry,
   firstThatFit,
+  fittingAmong,
   fittingSql,
   type Listed,
   ORDINARY_ROW_BYTES,
@@ -77,7 +78,7 @@ export class SqliteHubLedger implements HubLedger {
     ids: Id[],
     portion: Portion,
   ): Promise<{ entries: Entry[]; rest: Id[] }> {
-    const { rest } = this.#fitting(table, ids.slice(0, portion.rows), portion);
+    const { rest } = firstThatFit(this.#sizes(table, ids.slice(0, portion.rows)), portion);
     const left = new Set([...rest, ...ids.slice(portion.rows)]);
     const some = ids.filter((id) => !left.has(id));
     return { entries: this.#rows(lines(columns, among(table, some), Infinity)).map(entryOf), rest: [...left] };
@@ -98,7 +99,7 @@ export class SqliteHubLedger implements HubLedger {
   }
 
   async changes(table: string, ids: Id[], batchId: number, portion: Portion): Promise<Parcel> {
-    const { fitting, rest } = this.#fitting(table, ids, portion);
+    const { fitting, rest } = fittingAmong(ids, portion, (some) => this.#sizes(table, some));
     const found = this.#db.get<{ body: Body | null; n: number }>(
       `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n ` +
         `FROM (SELECT ${CHANGE} AS change FROM _hub_rows ${AMONG} ORDER BY row_id)`,
@@ -158,14 +159,13 @@ export class SqliteHubLedger implements HubLedger {
     return Math.max(1, Number(this.#db.get(fittingSql(sizes), ...params, atMost(portion))?.n));
   }
 
-  /** Of these ids the first that are no more than a portion, as far as there is anything of them. */
-  #fitting(table: string, ids: Id[], portion: Portion): { fitting: Id[]; rest: Id[] } {
-    const sized = this.#db.all<{ id: Id; bytes: number }>(
+  /** Of these ids, as far as there is anything of them, in their order. */
+  #sizes(table: string, ids: Id[]): { id: Id; bytes: number }[] {
+    return this.#db.all<{ id: Id; bytes: number }>(
       `SELECT row_id AS id, octet_length(row_data) + 100 AS bytes FROM _hub_rows ${AMONG} ORDER BY row_id`,
       table,
       JSON.stringify(ids),
     );
-    return firstThatFit(sized, portion);
   }
 
   #rows({ sql, params }: Choice): ListedRow[] {

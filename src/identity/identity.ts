@@ -26,6 +26,8 @@ export interface IdentityOptions {
    * Everything that was captured before has reached every peer: what is said of that to a database. Undefined: nothing.
    */
   low(to: string | null | undefined): number | undefined;
+  /** How many others are remembered; whoever brings them here each time may want more, and forgets them himself. */
+  strangersKept?: number;
   /** Another state was put under this process. In the transaction in which that takes an identity of its own. */
   anotherFile?(): void;
 }
@@ -102,11 +104,12 @@ export class Identity {
   /** The attach for which what a database brought was last passed on: once for a request that says so, and its answer. */
   readonly #passedOn = new Map<string, string>();
   /** No more than so many are at no URL of ours; before the first count there may be any number. */
-  #strangersMax = STRANGERS_KEPT;
+  #strangersMax: number;
 
   constructor(db: Connection, options: IdentityOptions) {
     this.#db = db;
     this.#o = options;
+    this.#strangersMax = this.#strangersKept;
     this.#began = options.clock.now();
     this.#clocks = new PeerClocks(options.maxAheadMs);
   }
@@ -187,7 +190,7 @@ export class Identity {
     const doubtful = isOdd && !hearing.answer && this.#isAtUrl(inc);
     if (kind !== 'late' && !doubtful) {
       rememberNode(this.#db, said, judgement.remember, known, own);
-      if (!known && ++this.#strangersMax > STRANGERS_KEPT) this.#forgetStrangers();
+      if (!known && ++this.#strangersMax > this.#strangersKept) this.#forgetStrangers();
     } else if (known && kind === 'restarted') noteClaim(this.#db, said, known);
     if (kind !== 'late' && (hearing.answer || !this.#isAtUrl(inc))) this.#noteLow(said);
     // Anybody can make a request that says so: it counts where we have asked.
@@ -294,6 +297,11 @@ export class Identity {
     this.#heard.set(inc, { id, low: low ?? this.saidBy(inc), at: this.#o.clock.now() });
   }
 
+  /** What was heard since the start is over; it will be heard again. */
+  forgetHeard(): void {
+    this.#heard.clear();
+  }
+
   /** What a database last said of what it still has to send; undefined where it has not, since the start. */
   saidBy(inc: string): number | undefined {
     return this.#heard.get(inc)?.low;
@@ -334,12 +342,16 @@ export class Identity {
   #forgetStrangers(): void {
     const strangers = `self IS NULL AND inc NOT IN (${this.#o.atUrls})`;
     const known = Number(this.#db.get(`SELECT count(*) AS n FROM main._nodes WHERE ${strangers}`)?.n);
-    this.#strangersMax = Math.min(known, STRANGERS_KEPT);
-    if (known <= STRANGERS_KEPT) return;
-    const oldest = `SELECT inc FROM main._nodes WHERE ${strangers} ORDER BY heard LIMIT ${known - STRANGERS_KEPT}`;
+    this.#strangersMax = Math.min(known, this.#strangersKept);
+    if (known <= this.#strangersKept) return;
+    const oldest = `SELECT inc FROM main._nodes WHERE ${strangers} ORDER BY heard LIMIT ${known - this.#strangersKept}`;
     const forgotten = this.#db.all<{ inc: string }>(`DELETE FROM main._nodes WHERE inc IN (${oldest}) RETURNING inc`);
     for (const { inc } of forgotten) this.#heard.delete(inc);
     this.#db.run('DELETE FROM main._names WHERE inc NOT IN (SELECT inc FROM main._nodes)');
+  }
+
+  get #strangersKept(): number {
+    return this.#o.strangersKept ?? STRANGERS_KEPT;
   }
 
   #isAtUrl(inc: string): boolean {

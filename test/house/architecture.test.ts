@@ -231,7 +231,7 @@ describe('the seams', () => {
     ['process.hrtime', /\bhrtime\b/, ['clock.ts']],
     ['setTimeout', /\bsetTimeout\b/, ['clock.ts']],
     ['setInterval', /\bsetInterval\b/, ['clock.ts']],
-    ['setImmediate', /\bsetImmediate\b/, ['send/transport.ts']],
+    ['setImmediate', /\bsetImmediate\b/, ['clock.ts', 'send/transport.ts']],
     ['timers', /['"](node:)?timers/, []],
     ['AbortSignal.timeout', /\bAbortSignal\.timeout\b/, []],
     ['Math.random', /\bMath\.random\b/, []],

@@ -149,7 +149,10 @@ describe.skipIf(!hasPostgres)('a group of hubs', () => {
     const columns = `SELECT table_name, column_name, data_type FROM information_schema.columns
       WHERE table_schema = 'rowcast' ORDER BY table_name, ordinal_position`;
     const made = await query(url, columns);
-    await query(url, 'ALTER TABLE rowcast.nodes DROP COLUMN claim; UPDATE rowcast.meta SET schema_version = 1');
+    await query(
+      url,
+      'ALTER TABLE rowcast.nodes DROP COLUMN claim; DROP INDEX rowcast.edges_node; DROP INDEX rowcast.nodes_id; UPDATE rowcast.meta SET schema_version = 1',
+    );
     const stores = await Promise.all([openGroupStore(url), openGroupStore(url)]);
     for (const store of stores) expect(await store.read(0, LIMIT)).toMatchObject({ count: 1 });
     expect(await query(url, columns)).toEqual(made);

@@ -1,33 +1,54 @@
 /**
- * What edges have answered. Most say nothing but that they go on, and how far they are: those are noted together, by as many
- * statements as one of them would take. Whatever else one says is heard by itself, one after the other.
+ * What edges have answered. Most say nothing but that they go on, and how far they are, or for the first time who they are: those
+ * are noted together, by as many statements as one of them would take. Whatever else one says is heard by itself, one after the other.
  */
 import type { EdgeAnswer, EdgeRow, Noted } from '../store.ts';
 import type { PostgresCompany } from './company.ts';
 import type { Move, PostgresEdges } from './edges.ts';
 import { Gathered } from './gathered.ts';
-import { byDatabase } from './parts.ts';
+import { type Base, byDatabase } from './parts.ts';
 import type { Session, Sessions } from './sessions.ts';
+
+/** Who says no more than who it is, is waited for by nobody: a few are noted together. A crowd is, as soon as it is one. */
+const UNHURRIED = { ms: 200, crowd: 16 };
 
 export class PostgresAnswers {
   readonly #sessions: Sessions;
   readonly #edges: PostgresEdges;
   readonly #company: PostgresCompany;
-  readonly #goingOn: Gathered<EdgeAnswer, Noted | undefined>;
+  readonly #acknowledged: Gathered<EdgeAnswer, Noted | undefined>;
+  readonly #said: Gathered<EdgeAnswer, Noted | undefined>;
   readonly #others: Gathered<EdgeAnswer, Noted>;
   readonly #moves: Gathered<Move, Move>;
 
-  constructor(sessions: Sessions, edges: PostgresEdges, company: PostgresCompany) {
+  constructor({ sessions, clock }: Pick<Base, 'sessions' | 'clock'>, edges: PostgresEdges, company: PostgresCompany) {
     this.#sessions = sessions;
     this.#edges = edges;
     this.#company = company;
-    this.#goingOn = new Gathered((all) => this.#inTransaction((session) => this.#noteGoingOn(session, all)));
+    const note = (all: EdgeAnswer[]) => this.#inTransaction((session) => this.#noteTogether(session, all));
+    this.#acknowledged = new Gathered(note);
+    this.#said = new Gathered(note, { ...UNHURRIED, clock });
     this.#others = new Gathered((all) => this.#inTransaction((session) => this.#noteEach(session, all)));
     this.#moves = new Gathered((all) => this.#inTransaction((session) => this.#move(session, all)));
   }
 
   async note(answers: EdgeAnswer[]): Promise<Noted[]> {
-    const noted = await this.#goingOn.do(answers);
+    const isSaid = answers.map(({ position }) => position === undefined);
+    const [acknowledged, said] = await Promise.all([
+      this.#note(this.#acknowledged, answers, (i) => !isSaid[i]),
+      this.#note(this.#said, answers, (i) => isSaid[i] === true),
+    ]);
+    return isSaid.map((one) => (one ? said.shift() : acknowledged.shift()) as Noted);
+  }
+
+  async #note(
+    together: Gathered<EdgeAnswer, Noted | undefined>,
+    all: EdgeAnswer[],
+    isMeant: (i: number) => boolean,
+  ): Promise<Noted[]> {
+    const answers = all.filter((_, i) => isMeant(i));
+    if (answers.length === 0) return [];
+    const noted = await together.do(answers);
     const others = await this.#noteOthers(answers.filter((_, i) => noted[i] === undefined));
     return noted.map((one) => one ?? (others.shift() as Noted));
   }
@@ -47,9 +68,9 @@ export class PostgresAnswers {
   }
 
   /** Undefined where there is more to it. */
-  async #noteGoingOn(session: Session, answers: EdgeAnswer[]): Promise<(Noted | undefined)[]> {
+  async #noteTogether(session: Session, answers: EdgeAnswer[]): Promise<(Noted | undefined)[]> {
     const rows = await this.#rowsOf(session, answers);
-    const heard = await this.#company.goOn(session, answers, rows);
+    const heard = await this.#company.hearAll(session, answers, rows);
     const noted = answers.map(({ url, generation, said }, i): Noted | undefined => {
       const row = rows.get(url);
       return said === undefined || heard[i] ? { counts: row?.generation === generation, row } : undefined;

@@ -11,8 +11,9 @@ import { type Introduction, readIntroduction } from '../../wire/introduction.ts'
 import type { EdgeAnswer, EdgeRow, Found, HubCompany } from '../store.ts';
 import type { PostgresEdges } from './edges.ts';
 import { EPOCH } from './epoch.ts';
+import { Gathered } from './gathered.ts';
 import { GroupLow } from './low.ts';
-import { Memories, type Node } from './memories.ts';
+import { Memories, type Node, REMEMBERED } from './memories.ts';
 import { type Base, type CompanyInTransaction, Detached, type Tick } from './parts.ts';
 import type { Session } from './sessions.ts';
 
@@ -31,6 +32,7 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   #found: Found[] = [];
   /** The databases at URLs, as far as they were heard or asked for. */
   readonly #incs = new Map<string, string | null>();
+  readonly #asked = new Gathered<string, string>((urls) => this.#learn(urls));
   /** Who the group is, is being changed, by one after the other: nothing is said of it before that is committed. */
   #changing: Promise<void> = Promise.resolve();
 
@@ -39,10 +41,12 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
     const { id, random, maxAheadMs } = options;
     this.#base = base;
     this.#edges = edges;
-    this.#memories = new Memories(scratch);
+    this.#memories = new Memories(scratch, () => this.#identity.forgetHeard());
     this.#low = new GroupLow(base);
+    // Of those that are at edges the scratch database has but a few: who is a stranger is for the store to say.
+    const strangersKept = 2 * REMEMBERED;
     const low = (to: string | null | undefined): number | undefined => this.#low.toldTo(to);
-    this.#identity = new Identity(scratch, { id, random, clock, maxAheadMs, atUrls: AT_URLS, low });
+    this.#identity = new Identity(scratch, { id, random, clock, maxAheadMs, atUrls: AT_URLS, strangersKept, low });
   }
 
   /** A process of the group has been started. */
@@ -61,14 +65,22 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   }
 
   async toEdge(url: string): Promise<string> {
-    let inc = this.#incs.get(url);
-    if (inc === undefined) {
-      inc = (await this.#edges.find(url))?.inc ?? null;
-      if (inc !== null) await this.#memories.look(this.#base.sessions, { inc, id: '' }, () => {});
-      this.#incs.set(url, inc);
-    }
+    if (!this.#incs.has(url)) await this.#asked.do([url]);
     await this.#changing;
-    return this.#identity.introduction(inc);
+    return this.#identity.introduction(this.#incs.get(url) ?? null);
+  }
+
+  /** Who is at these, and what is known of that. */
+  async #learn(urls: string[]): Promise<string[]> {
+    const rows = await this.#edges.among(this.#base.sessions, urls);
+    const incs = urls.map((url) => rows.get(url)?.inc ?? null);
+    await this.#memories.load(
+      this.#base.sessions,
+      incs.filter((inc) => inc !== null),
+    );
+    // Meanwhile somebody may have answered there.
+    for (const [i, url] of urls.entries()) if (!this.#incs.has(url)) this.#incs.set(url, incs[i] as string | null);
+    return urls;
   }
 
   async toSender(said: string): Promise<string | undefined> {
@@ -147,33 +159,39 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   }
 
   /**
-   * Those of these answers of which the edge's own database says that it goes on, and nothing else, are heard: which they
-   * are. The others are for `answered`.
+   * Those of these answers of which the edge's own database says that it goes on, or where one that is new to everybody is
+   * the first at its edge, and which say nothing else, are heard: which they are. The others are for `answered`.
    */
-  async goOn(session: Session, answers: EdgeAnswer[], rows: Map<string, EdgeRow>): Promise<boolean[]> {
-    const speaking = new Map<string, { at: number; url: string; said: string; intro: Introduction }>();
-    for (const [at, { url, generation, said }] of answers.entries()) {
-      const row = rows.get(url);
-      const intro = said === undefined ? undefined : readIntroduction(said);
-      if (!said || !intro || row?.generation !== generation || row.inc !== intro.inc) continue;
-      // What one says twice is heard one after the other.
-      if (!speaking.has(intro.inc)) speaking.set(intro.inc, { at, url, said, intro });
-    }
+  async hearAll(session: Session, answers: EdgeAnswer[], rows: Map<string, EdgeRow>): Promise<boolean[]> {
     const heard = answers.map(() => false);
-    const intros = [...speaking.values()].map(({ intro }) => intro);
-    await this.#memories.noteGoingOn(session, intros, ({ inc }) => {
-      const { at, url, said, intro } = speaking.get(inc) as {
-        at: number;
-        url: string;
-        said: string;
-        intro: Introduction;
-      };
-      if (this.#identity.look(said)?.kind !== 'same') return false;
-      this.#noteLow(intro, this.#identity.hear(said, { answer: true, brings: false }));
-      this.#incs.set(url, inc);
-      heard[at] = true;
+    const [known, first] = speakersOf(answers, rows);
+    const hear = (
+      speakers: Map<string, Speaker>,
+      kind: Finding['kind'],
+      { inc }: Introduction,
+    ): Speaker | undefined => {
+      const speaker = speakers.get(inc) as Speaker;
+      if (this.#identity.look(speaker.said)?.kind !== kind) return undefined;
+      this.#noteLow(speaker.intro, this.#identity.hear(speaker.said, { answer: true, brings: false }));
+      return speaker;
+    };
+    await this.#memories.noteGoingOn(session, introsOf(known), (intro) => {
+      const speaker = hear(known, 'same', intro);
+      if (!speaker) return false;
+      this.#incs.set(speaker.url, intro.inc);
+      heard[speaker.at] = true;
       return true;
     });
+    const added = await this.#memories.noteNew(session, introsOf(first), (intro) => !!hear(first, 'new', intro));
+    const begun = await this.#edges.beginAt(
+      session,
+      [...added].map((inc) => first.get(inc) as Speaker),
+    );
+    for (const { at, url, intro } of begun) {
+      (rows.get(url) as EdgeRow).inc = intro.inc;
+      this.#incs.set(url, intro.inc);
+      heard[at] = true;
+    }
     return heard;
   }
 
@@ -300,6 +318,39 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   #noteLow({ inc, low }: Introduction, finding: Finding | undefined): void {
     if (low !== undefined && finding !== undefined && finding.kind !== 'late') this.#low.note(inc, low);
   }
+}
+
+/** Who says something of its own at an edge. */
+interface Speaker {
+  /** Among the answers. */
+  at: number;
+  url: string;
+  said: string;
+  intro: Introduction;
+}
+
+/** By their databases: those that are known at their edges, and those at edges where nobody is. */
+function speakersOf(answers: EdgeAnswer[], rows: Map<string, EdgeRow>): [Map<string, Speaker>, Map<string, Speaker>] {
+  const [known, first] = [new Map<string, Speaker>(), new Map<string, Speaker>()];
+  const ids = new Set<string>();
+  const urls = new Set<string>();
+  for (const [at, { url, generation, said }] of answers.entries()) {
+    const row = rows.get(url);
+    const intro = said === undefined ? undefined : readIntroduction(said);
+    if (!said || !intro || row?.generation !== generation) continue;
+    const speaker = { at, url, said, intro };
+    // What one says twice, or two say of one id or at one edge, is heard one after the other.
+    if (known.has(intro.inc) || first.has(intro.inc)) continue;
+    if (row.inc === intro.inc) known.set(intro.inc, speaker);
+    else if (row.inc === undefined && !ids.has(intro.id) && !urls.has(url)) first.set(intro.inc, speaker);
+    ids.add(intro.id);
+    urls.add(url);
+  }
+  return [known, first];
+}
+
+function introsOf(speakers: Map<string, Speaker>): Introduction[] {
+  return [...speakers.values()].map(({ intro }) => intro);
 }
 
 /** What it said before, of what it still has to send, was another's word. */

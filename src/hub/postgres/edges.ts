@@ -3,6 +3,7 @@ import { RowcastError } from '../../errors.ts';
 import type { EdgeRow, Seq } from '../store.ts';
 import { integerArray, textArray } from './driver.ts';
 import { EPOCH, type Epoch } from './epoch.ts';
+import { Gathered } from './gathered.ts';
 import type { Session, Sessions } from './sessions.ts';
 
 /** Generations are numbers of the store, and of the state of it that this process has seen: see epoch.ts. */
@@ -11,6 +12,7 @@ const PER_EPOCH = 2 ** 40;
 export class PostgresEdges {
   readonly #sessions: Sessions;
   readonly #epoch: Epoch;
+  readonly #identified = new Gathered<Identified, EdgeRow | undefined>((all) => this.#identify(all));
 
   constructor(sessions: Sessions, epoch: Epoch) {
     this.#sessions = sessions;
@@ -86,15 +88,49 @@ export class PostgresEdges {
   }
 
   async identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow> {
+    const [row] = await this.#identified.do([{ url, generation, nodeId, isPlain }]);
+    return row ?? this.get(url);
+  }
+
+  async #identify(all: Identified[]): Promise<(EdgeRow | undefined)[]> {
     return this.#sessions.transaction(async (session) => {
-      await session.query('SELECT 1 FROM rowcast.edges WHERE url = $1 FOR UPDATE', url);
-      const row = await this.get(url, session);
-      if (row.nodeId === nodeId || generation !== row.generation) return row;
+      const urls = [...new Set(all.map(({ url }) => url))];
+      const list = textArray(urls);
+      await session.query('SELECT 1 FROM rowcast.edges WHERE url = ANY ($1::text[]) ORDER BY url FOR UPDATE', list);
+      const before = await this.among(session, urls);
+      const others = all.filter(({ url, generation, nodeId }) => {
+        const row = before.get(url);
+        return row && row.nodeId !== nodeId && row.generation === generation;
+      });
+      if (others.length === 0) return all.map(({ url }) => before.get(url));
+      await session.run(
+        'UPDATE rowcast.edges AS e SET node_id = i.node_id FROM unnest($1::text[], $2::text[]) AS i (url, node_id) ' +
+          'WHERE e.url = i.url',
+        textArray(others.map(({ url }) => url)),
+        textArray(others.map(({ nodeId }) => nodeId)),
+      );
       // Another node has nothing of what the one before it had.
-      const anew = row.nodeId !== undefined && isPlain ? `, ${ANEW}, inc = NULL` : '';
-      await session.run(`UPDATE rowcast.edges SET node_id = $2${anew} WHERE url = $1`, url, nodeId);
-      return this.get(url, session);
+      const replaced = others.filter(({ url, isPlain }) => isPlain && before.get(url)?.nodeId !== undefined);
+      if (replaced.length > 0) {
+        const anew = `UPDATE rowcast.edges SET ${ANEW}, inc = NULL WHERE url = ANY ($1::text[])`;
+        await session.run(anew, textArray(replaced.map(({ url }) => url)));
+      }
+      const rows = await this.among(session, urls);
+      return all.map(({ url }) => rows.get(url));
     });
+  }
+
+  /** In a transaction: these databases are the first at edges where nobody was known. Those of them that are. */
+  async beginAt<T extends { url: string; intro: { inc: string } }>(session: Session, all: T[]): Promise<T[]> {
+    if (all.length === 0) return [];
+    const begun = await session.query<{ url: string }>(
+      'UPDATE rowcast.edges AS e SET inc = b.inc FROM unnest($1::text[], $2::text[]) AS b (url, inc) ' +
+        'WHERE e.url = b.url AND e.inc IS NULL RETURNING e.url',
+      textArray(all.map(({ url }) => url)),
+      textArray(all.map(({ intro }) => intro.inc)),
+    );
+    const urls = new Set(begun.map(({ url }) => url));
+    return all.filter(({ url }) => urls.has(url));
   }
 
   /** In a transaction. Forward, and of the generations named alone. */
@@ -134,6 +170,15 @@ export interface Move {
   url: string;
   generation: number;
   position: Seq;
+}
+
+/** The node that answers at an edge. */
+interface Identified {
+  url: string;
+  generation: number;
+  nodeId: string;
+  /** It does not introduce itself. */
+  isPlain: boolean;
 }
 
 interface StoredEdge {

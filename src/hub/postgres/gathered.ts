@@ -1,4 +1,5 @@
 /** What comes while the server is busy with the same is done together after it: one at a time, however many there are. */
+import type { Clock } from '../../clock.ts';
 
 interface Asked<T, R> {
   all: T[];
@@ -6,24 +7,43 @@ interface Asked<T, R> {
   reject(error: unknown): void;
 }
 
+/** How long it is waited for more after each time, unless so many have come. */
+export interface Rest {
+  clock: Clock;
+  ms: number;
+  crowd: number;
+}
+
 /** In one transaction: no longer than a moment, and no parameter of megabytes. */
 const TOGETHER = 1_000;
 
 export class Gathered<T, R> {
   readonly #act: (all: T[]) => Promise<R[]>;
+  readonly #rest: Rest | undefined;
   readonly #asked: Asked<T, R>[] = [];
   #isActing = false;
+  /** Ends the rest. */
+  #crowded = new AbortController();
 
-  /** `act` does all of them or none, and has a result for each. */
-  constructor(act: (all: T[]) => Promise<R[]>) {
+  /**
+   * `act` does all of them or none, and has a result for each. With `rest` it is done less often where that makes little
+   * difference to anybody: what comes in a moment is done together as well.
+   */
+  constructor(act: (all: T[]) => Promise<R[]>, rest?: Rest) {
     this.#act = act;
+    this.#rest = rest;
   }
 
   do(all: T[]): Promise<R[]> {
     return new Promise((resolve, reject) => {
       this.#asked.push({ all, resolve, reject });
+      if (this.#isCrowd) this.#crowded.abort();
       if (!this.#isActing) void this.#actOn();
     });
+  }
+
+  get #isCrowd(): boolean {
+    return this.#rest !== undefined && this.#asked.length >= this.#rest.crowd;
   }
 
   async #actOn(): Promise<void> {
@@ -39,6 +59,10 @@ export class Gathered<T, R> {
         }
       } catch (error) {
         for (const { reject } of taken) reject(error);
+      }
+      if (this.#rest && !this.#isCrowd) {
+        this.#crowded = new AbortController();
+        await this.#rest.clock.sleep(this.#rest.ms, this.#crowded.signal);
       }
     }
     this.#isActing = false;

@@ -24,16 +24,19 @@ const COLUMNS = ['inc', 'id', 'boot', 'before', 't0', 'tick', 'back', 'self', 's
 const LIST = COLUMNS.join(', ');
 
 /** Databases that are remembered here, of those that the store knows: it is asked again for the others. */
-const REMEMBERED = 20_000;
+export const REMEMBERED = 20_000;
 
 export class Memories {
   readonly #db: Connection;
+  readonly #onForgotten: () => void;
   #count = 0;
   /** Databases that were new to the group since strangers were last forgotten; before the first time there may be many. */
   newcomers = Number.POSITIVE_INFINITY;
 
-  constructor(scratch: Connection) {
+  /** `onForgotten`: what was in the scratch database is there no more. */
+  constructor(scratch: Connection, onForgotten: () => void) {
     this.#db = scratch;
+    this.#onForgotten = onForgotten;
   }
 
   /**
@@ -99,6 +102,56 @@ export class Memories {
       integerArray(changed.map(({ heard }) => heard)),
       textArray(changed.map(({ claim }) => claim)),
     );
+  }
+
+  /**
+   * Several at once that nobody has heard of, each with an id that nobody has. Where `hear` finds that it is new, it is
+   * written down with the others; the databases that were.
+   */
+  async noteNew(session: Session, all: Introduction[], hear: (said: Introduction) => boolean): Promise<Set<string>> {
+    if (all.length === 0) return new Set();
+    const [incs, ids] = [all.map(({ inc }) => inc), all.map(({ id }) => id)];
+    const found = await session.query<{ inc: string }>(TAKEN, textArray(incs), textArray(ids.map(toText)));
+    const taken = new Set(found.map(({ inc }) => inc));
+    const heard = all.flatMap((said): Node[] => {
+      if (taken.has(said.inc)) return [];
+      this.#place(said, undefined, undefined, []);
+      if (!hear(said)) return [];
+      const node = this.#db.get<Node>(`SELECT ${LIST} FROM _nodes WHERE inc = ? AND self IS NULL`, said.inc);
+      return node && this.#holder(said.id) === said.inc ? [node] : [];
+    });
+    if (heard.length === 0) return new Set();
+    const texts = (of: (node: Node) => string | null): Uint8Array => textArray(heard.map(of));
+    const integers = (of: (node: Node) => number | null): Uint8Array => integerArray(heard.map(of));
+    // Where another process has heard one first, what that has noted counts.
+    const added = await session.query<{ inc: string }>(
+      ADD_NODES,
+      texts(({ inc }) => inc),
+      texts(({ id }) => toText(id)),
+      texts(({ boot }) => boot),
+      texts(({ before }) => before),
+      integers(({ t0 }) => t0),
+      integers(({ tick }) => tick),
+      texts(({ back }) => back),
+      texts(({ seal }) => seal),
+      integers((node) => node.heard),
+      texts(({ claim }) => claim),
+    );
+    this.newcomers += added.length;
+    const isAdded = new Set(added.map(({ inc }) => inc));
+    const names = heard.filter(({ inc }) => isAdded.has(inc));
+    await session.run(SAVE_NAMES, textArray(names.map(({ id }) => toText(id))), textArray(names.map(({ inc }) => inc)));
+    return isAdded;
+  }
+
+  /** What is known of these is in the scratch database. */
+  async load(session: Session, incs: string[]): Promise<void> {
+    if (incs.length === 0) return;
+    const nodes = await session.query<Node>(
+      `${NODES} WHERE inc = ANY ($1::text[]) AND self IS NOT TRUE`,
+      textArray(incs),
+    );
+    for (const node of nodes) this.#place({ inc: node.inc, id: '' }, node, undefined, []);
   }
 
   /** The group itself. */
@@ -179,7 +232,8 @@ export class Memories {
     holder: string | undefined,
     edges: { url: string; inc: string | null; nodeId: string | null }[],
   ): void {
-    if (++this.#count > REMEMBERED) this.#forget();
+    const isThere = this.#db.get('SELECT 1 AS n FROM _nodes WHERE inc = ?', inc) !== undefined;
+    if (!isThere && ++this.#count > REMEMBERED) this.#forget();
     this.#db.run('DELETE FROM _nodes WHERE inc = ? AND self IS NULL', inc);
     // Nobody knows which of the group's processes have told it what was heard of it: it is told again.
     if (node) this.#insert({ ...node, id: fromText(node.id), self: null, heard: null });
@@ -195,6 +249,7 @@ export class Memories {
     this.#count = 0;
     this.#db.run('DELETE FROM _nodes WHERE self IS NULL');
     this.#db.run('DELETE FROM _names');
+    this.#onForgotten();
   }
 
   #insert(node: Node): void {
@@ -244,10 +299,32 @@ const GO_ON =
 
 const NAMES = 'SELECT inc FROM rowcast.names WHERE id = $1';
 
-/** Those where it is, or was, or where its id is. */
-const EDGES =
-  'SELECT url, inc, node_id AS "nodeId" FROM rowcast.edges WHERE inc = $1 OR node_id = $2 ' +
-  'OR inc IN (SELECT n.inc FROM rowcast.nodes AS n WHERE n.id = $2)';
+/** Those where it is, or was, or where its id is: each by an index, since there may be thousands of others. */
+const EDGES = [
+  'e.inc = $1',
+  'e.node_id = $2',
+  'e.inc = ANY (ARRAY(SELECT n.inc FROM rowcast.nodes AS n WHERE n.id = $2))',
+]
+  .map((where) => `SELECT e.url, e.inc, e.node_id AS "nodeId" FROM rowcast.edges AS e WHERE ${where}`)
+  .join(' UNION ');
+
+/** Those of these databases that somebody has heard of, or whose id somebody has. */
+const TAKEN =
+  'SELECT g.inc FROM unnest($1::text[], $2::text[]) AS g (inc, id) WHERE ' +
+  ['nodes AS t WHERE t.inc = g.inc', 'nodes AS t WHERE t.id = g.id', 'names AS t WHERE t.id = g.id']
+    .concat('edges AS t WHERE t.inc = g.inc', 'edges AS t WHERE t.node_id = g.id')
+    .map((rest) => `EXISTS (SELECT 1 FROM rowcast.${rest})`)
+    .join(' OR ');
+
+/** In one order, in which all take their locks. */
+const ADD_NODES =
+  'INSERT INTO rowcast.nodes (inc, id, boot, before, t0, tick, back, seal, heard, claim) SELECT * FROM unnest(' +
+  '$1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], ' +
+  '$10::text[]) AS g (inc) ORDER BY g.inc ON CONFLICT (inc) DO NOTHING RETURNING inc';
+
+const SAVE_NAMES =
+  'INSERT INTO rowcast.names (id, inc) SELECT * FROM unnest($1::text[], $2::text[]) AS g (id) ORDER BY g.id ' +
+  'ON CONFLICT (id) DO UPDATE SET inc = excluded.inc';
 
 const INSERT_NODE =
   `INSERT INTO rowcast.nodes AS n (${LIST}) ` +

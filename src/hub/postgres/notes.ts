@@ -1,6 +1,8 @@
 /** What a group notes beside its rows: comparisons of edges, the time, and changes that were early. */
 import { batchText } from '../../wire/body.ts';
 import type { HubStore } from '../store.ts';
+import { textArray } from './driver.ts';
+import { Gathered } from './gathered.ts';
 import type { PostgresLetters } from './letters.ts';
 import type { Base } from './parts.ts';
 
@@ -10,6 +12,7 @@ const RELEASED = { limit: 200, characters: 256 * 1024 };
 export class PostgresNotes {
   readonly #base: Base;
   readonly #letters: PostgresLetters;
+  readonly #verified = new Gathered<Verified, Verified>((all) => this.#noteVerified(all));
 
   constructor(base: Base, letters: PostgresLetters) {
     this.#base = base;
@@ -23,11 +26,15 @@ export class PostgresNotes {
   }
 
   async noteVerified(url: string, note: string): Promise<void> {
-    // Of an edge that was forgotten meanwhile, by another process, nothing is noted.
-    const sql =
-      'INSERT INTO rowcast.verified (url, note) SELECT e.url, $2 FROM rowcast.edges AS e WHERE e.url = $1 ' +
-      'ON CONFLICT (url) DO UPDATE SET note = excluded.note';
-    await this.#base.sessions.transaction((session) => session.run(sql, url, note));
+    await this.#verified.do([{ url, note }]);
+  }
+
+  async #noteVerified(all: Verified[]): Promise<Verified[]> {
+    // The last word of each.
+    const notes = new Map(all.map(({ url, note }) => [url, note]));
+    const lists = [textArray([...notes.keys()]), textArray([...notes.values()])];
+    await this.#base.sessions.transaction((session) => session.run(NOTE, ...lists));
+    return all;
   }
 
   async clock(): Promise<number | undefined> {
@@ -63,3 +70,13 @@ export class PostgresNotes {
     return true;
   }
 }
+
+interface Verified {
+  url: string;
+  note: string;
+}
+
+/** Of an edge that was forgotten meanwhile, by another process, nothing is noted. In one order, in which all take their locks. */
+const NOTE =
+  'INSERT INTO rowcast.verified (url, note) SELECT e.url, v.note FROM unnest($1::text[], $2::text[]) AS v (url, note) ' +
+  'JOIN rowcast.edges AS e ON e.url = v.url ORDER BY e.url ON CONFLICT (url) DO UPDATE SET note = excluded.note';

@@ -1,7 +1,7 @@
 /** The tables of a group of hubs, in a schema of their own; and what a server has to be for them. */
 
 /** Another number, another format: an older hub refuses it. */
-export const SCHEMA_VERSION = 2;
+export const SCHEMA_VERSION = 3;
 
 /** Everything is in here, and nothing else is. */
 export const SCHEMA = 'rowcast';
@@ -39,6 +39,8 @@ export const TABLES: string[] = [
 
 export const INDEXES: string[] = [
   'edges_inc ON edges (inc)',
+  'edges_node ON edges (node_id)',
+  'nodes_id ON nodes (id)',
   "letters_due ON letters (version, dead_id) WHERE code = 'future-stamp'",
   'letters_row ON letters (row_id)',
   'letters_code ON letters (code, dead_id)',
@@ -48,7 +50,10 @@ export const INDEXES: string[] = [
  * What leads from each version to the one after it, the first being 1. Processes of the version before may still be running
  * while it is done, and go on.
  */
-export const UPGRADES: string[] = [`ALTER TABLE ${SCHEMA}.nodes ADD COLUMN claim text`];
+export const UPGRADES: string[] = [
+  `ALTER TABLE ${SCHEMA}.nodes ADD COLUMN claim text`,
+  `CREATE INDEX edges_node ON ${SCHEMA}.edges (node_id); CREATE INDEX nodes_id ON ${SCHEMA}.nodes (id)`,
+];
 
 /**
  * Generations of edges: a number never comes again. Ticks: what the group says of itself only grows. How far it has come is

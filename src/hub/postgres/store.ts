@@ -59,7 +59,7 @@ export class PostgresStore implements HubStore {
     this.#edges = new PostgresEdges(sessions, this.#epoch);
     this.letters = new PostgresLetters(base);
     this.company = new PostgresCompany(base, this.#edges);
-    this.#answers = new PostgresAnswers(sessions, this.#edges, this.company);
+    this.#answers = new PostgresAnswers(base, this.#edges, this.company);
     this.ledger = new PostgresLedger(base, this.letters, () => this.tables());
     this.#facts = new PostgresFacts(base, this.letters);
     this.#notes = new PostgresNotes(base, this.letters);
