@@ -70,9 +70,9 @@ async function many() {
   const queues = new Map(runtimes.map((runtime) => [runtime, kept.map((seed) => [seed, seed + 1])]));
   const shared = [];
   for (let from = first, i = 0; from < first + total; from += CHUNK, i++) {
-    const chunk = [from, Math.min(from + CHUNK, first + total)];
-    if (runtimes.length > 1 && i % compared === 0) for (const queue of queues.values()) queue.push(chunk);
-    else shared.push(chunk);
+    const chunk = without(kept, from, Math.min(from + CHUNK, first + total));
+    if (runtimes.length > 1 && i % compared === 0) for (const queue of queues.values()) queue.push(...chunk);
+    else shared.push(...chunk);
   }
   const workers = Math.max(runtimes.length, availableParallelism());
   await Promise.all(
@@ -142,6 +142,12 @@ async function explain({ runtime, seed, violation }) {
       .map((line) => `         | ${line.slice(0, 180)}`)
       .join('\n'),
   );
+}
+
+/** The seeds from `from` to before `to`, as such pairs, but for those that have run first. */
+function without(kept, from, to) {
+  const cuts = [from - 1, ...kept.filter((seed) => seed >= from && seed < to), to];
+  return cuts.slice(1).flatMap((end, i) => (cuts[i] + 1 < end ? [[cuts[i] + 1, end]] : []));
 }
 
 /** So that they are run first from now on. */
