@@ -53,7 +53,7 @@ function quickParts() {
     { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] },
     { name: 'lint', command: bin('biome'), args: ['ci', '--error-on-warnings', '.'] },
     { name: 'types', command: bin('tsc'), args: ['-p', 'tsconfig.json'] },
-    simulation(1_000, 1, 25),
+    simulation(1_000),
     { name: 'package', command: bin('publint'), args: ['--strict'], env: PACKED, after: ['build'] },
     {
       name: 'package types',
@@ -74,7 +74,7 @@ function deepParts() {
   return [
     build,
     // Those before have run in `npm test`.
-    simulation(DEEP_SCHEDULES, 1_001, 10),
+    simulation(DEEP_SCHEDULES, 1_001),
     ...laneParts,
     ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),
     {
@@ -122,13 +122,9 @@ function lanePart(lane, { files, only, also, without, hand, inFull }, share) {
   }
 }
 
-/**
- * Whole clusters, each from one seed, on what the lanes leave of the cores. One seed of so many `compared` runs on both
- * runtimes: what makes their traces differ does so in most schedules, so forty tell as much as a hundred.
- */
-function simulation(seeds, from, compared) {
-  const counts = ['--seeds', String(seeds), '--from', String(from), '--compared', String(compared)];
-  const args = [inTest('sim', 'run.mjs'), ...counts, '--low-priority'];
+/** Whole clusters, each from one seed, on what the lanes leave of the cores. A tenth of the seeds runs on both runtimes. */
+function simulation(seeds, from = 1) {
+  const args = [inTest('sim', 'run.mjs'), '--seeds', String(seeds), '--from', String(from), '--low-priority'];
   return { name: 'simulation', command: process.execPath, args, weight: 0, shows: true };
 }
 

@@ -9,7 +9,6 @@
  *   npm run sim -- --focus lives             of these seeds, those of one theme only (focus.ts has them)
  *   npm run sim -- --runtime bun             on one runtime only
  *   npm run sim -- --low-priority            leave the processor to others
- *   npm run sim -- --compared 25             of 25 chunks of ten seeds one runs on both runtimes, and not of ten
  *
  * A part of the seeds runs on both runtimes, and the hashes of their traces are compared.
  */
@@ -25,7 +24,7 @@ process.on('uncaughtException', ({ message }) => {
 });
 
 const SEEDS = 2_000;
-/** Every n-th chunk runs on both runtimes, where nobody has said otherwise. */
+/** Every n-th chunk runs on both runtimes. */
 const COMPARED = 10;
 /** Few, so that in the end no worker waits long for another. */
 const CHUNK = 10;
@@ -41,7 +40,6 @@ const { values } = parseArgs({
     focus: { type: 'string' },
     runtime: { type: 'string' },
     'low-priority': { type: 'boolean' },
-    compared: { type: 'string' },
   },
 });
 if (values['low-priority']) setPriority(constants.priority.PRIORITY_LOW);
@@ -61,7 +59,6 @@ async function many() {
   const runtimes = values.runtime === undefined ? RUNTIMES : [values.runtime];
   const total = values.seeds === undefined ? SEEDS : count('seeds');
   const first = values.from === undefined ? 1 : count('from');
-  const compared = values.compared === undefined ? COMPARED : count('compared');
   const kept = JSON.parse(readFileSync(failingFile, 'utf8'));
   const started = Date.now();
   const state = { schedules: 0, events: 0, virtualMs: 0, compared: 0, failures: [], differing: [] };
@@ -71,7 +68,7 @@ async function many() {
   const shared = [];
   for (let from = first, i = 0; from < first + total; from += CHUNK, i++) {
     const chunk = without(kept, from, Math.min(from + CHUNK, first + total));
-    if (runtimes.length > 1 && i % compared === 0) for (const queue of queues.values()) queue.push(...chunk);
+    if (runtimes.length > 1 && i % COMPARED === 0) for (const queue of queues.values()) queue.push(...chunk);
     else shared.push(...chunk);
   }
   const workers = Math.max(runtimes.length, availableParallelism());
