@@ -1,6 +1,15 @@
 /** Every command and snippet that README and docs/ print is run as printed, but for the ports. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -65,7 +74,7 @@ describe.runIf(onNode20)('the README, on a machine that has cloned and installed
       .trim()
       .split('\n');
     const [one, two, write, read] = lines.map((line) => withPorts(line, ports)) as [string, string, string, string];
-    const servers = [one, two].map((line) => run(inFolder(line, folder), root));
+    const servers = [one, two].map((line) => run(line, folder));
     await until('both have started', () => servers.every(({ output }) => output.includes('"started"')));
     const written = run(write, folder);
     await until('curl has written', () => written.output.includes('"first"'));
@@ -105,7 +114,7 @@ describe.runIf(onNode20)('docs/hub.md and the README, on the hub', () => {
   async function relays(lines: string[], ports: [number, number], hubPort: number, folder: string): Promise<void> {
     const programs = lines.map((line) => {
       const local = withPorts(line, ports).replaceAll('9100', String(hubPort));
-      return run(inFolder(local, folder), root);
+      return run(local, folder);
     });
     await until('all have started', () => programs.every(({ output }) => output.includes('"started"')));
     const headers = { 'content-type': 'application/json' };
@@ -275,9 +284,16 @@ async function isHealthy(url: string): Promise<void> {
   expect(await (await fetch(`${url}/health`)).json()).toMatchObject({ ok: true, node_id: 'node' });
 }
 
-/** Inside the repository, so that the packages resolve as they would for a user who has installed them. */
+/**
+ * A project where the package is installed; inside the repository, so that the others resolve as well. In the clone itself
+ * npm would make of `npx rowcast` an installation, which builds anew, below programs that other tests are just starting.
+ */
 function scratchInside(): string {
   const folder = mkdtempSync(join(root, 'test', '.scratch-'));
+  writeFileSync(join(folder, 'package.json'), '{}');
+  mkdirSync(join(folder, 'node_modules', '.bin'), { recursive: true });
+  symlinkSync(root, join(folder, 'node_modules', 'rowcast'));
+  symlinkSync(join('..', 'rowcast', 'dist', 'src', 'cli', 'main.js'), join(folder, 'node_modules', '.bin', 'rowcast'));
   cleanUp(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
@@ -286,10 +302,6 @@ const twoPorts = async (): Promise<[number, number]> => (await freePorts(2)) as 
 
 function withPorts(line: string, [first, second]: [number, number]): string {
   return line.replaceAll('9001', String(first)).replaceAll('9002', String(second));
-}
-
-function inFolder(line: string, folder: string): string {
-  return line.replace(/-db (\S+)/, (_, file) => `-db ${join(folder, file)}`);
 }
 
 interface Run {
