@@ -146,9 +146,9 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   const alsoInHealth = certificatesInHealth(tls, systemClock);
   const answer: Answer = (incoming) => respond(relay, { metrics, readers: tokens, alsoInHealth }, incoming);
   answerWith(store === undefined ? answer : elsewhereMeanwhile(answer));
-  tls.onChange((next) => {
-    if (next.server) server.secure(next.server);
+  tls.onChange(async (next) => {
     if (next.sending) relay.configure({ tls: next.sending });
+    if (next.server) await server.secure(next.server);
   });
   const reload = new Reload({
     first,

@@ -16,6 +16,8 @@ import type { ServerTls } from './tls-files.ts';
 const KEEP_ALIVE_MS = 65_000;
 /** How long the headers of a request may take, and a handshake. */
 export const HEADERS_TIMEOUT_MS = 10_000;
+/** Until a port is tried again that somebody else has taken. */
+const AGAIN_MS = 1_000;
 
 /** The program cannot run, for a reason outside of it: told without a stack, with exit code 1. */
 export class StartError extends Error {}
@@ -27,8 +29,8 @@ export interface Server {
   stop(): Promise<true>;
   /** Ends what is still open. */
   cut(): void;
-  /** From the next connection on, these certificates count; for a server that was started with some. */
-  secure(tls: ServerTls): void;
+  /** Resolves when these certificates count for whoever connects; for a server that was started with some. */
+  secure(tls: ServerTls): Promise<void>;
 }
 
 /** What clients may take of the program. */
@@ -51,7 +53,7 @@ export async function listen(
   try {
     const open: Open = (port, certificates) => started({ ...at, port }, limits, answer, log, certificates);
     const first = await open(at.port, tls);
-    const server = tls && !first.secure ? changingHands(first, open, log) : { secure: () => {}, ...first };
+    const server = tls && !first.secure ? changingHands(first, open, log) : { secure: async () => {}, ...first };
     const host = at.host ?? '127.0.0.1';
     return { ...server, url: `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${server.port}` };
   } catch (error) {
@@ -67,29 +69,40 @@ function changingHands(first: Listening, open: Open, log: Log): Omit<Server, 'ur
   const { port } = first;
   let server = first;
   let change = Promise.resolve();
+  const stopped = new AbortController();
   /** Those before, as long as requests to them are under way. */
   const before = new Map<Listening, Promise<true>>();
   return {
     port,
     stop: async () => {
+      stopped.abort();
       await change;
       await Promise.all([server.stop(), ...before.values()]);
       return true;
     },
     cut: () => {
+      stopped.abort();
       for (const one of [server, ...before.keys()]) one.cut();
     },
     secure: (next) => {
-      const old = server;
-      const stopped = old.stop().finally(() => before.delete(old));
-      before.set(old, stopped);
       change = change.then(async () => {
-        try {
-          server = await open(port, next);
-        } catch (error) {
-          log('error', 'error', { code: 'LISTENER_FAILED', message: explainListen({ host: undefined, port }, error) });
+        const old = server;
+        before.set(
+          old,
+          old.stop().finally(() => before.delete(old)),
+        );
+        while (server === old && !stopped.signal.aborted) {
+          try {
+            server = await open(port, next);
+          } catch (error) {
+            // Somebody else may have taken the port in between.
+            const message = explainListen({ host: undefined, port }, error);
+            log('error', 'error', { code: 'LISTENER_FAILED', message });
+            await systemClock.sleep(AGAIN_MS, stopped.signal);
+          }
         }
       });
+      return change;
     },
   };
 }
@@ -191,7 +204,7 @@ async function started(
       for (const socket of handshakes.values()) socket.destroy();
     },
     ...(canChange(server) && {
-      secure: (next: ServerTls) => {
+      secure: async (next: ServerTls) => {
         // With the old keys a client whom the new authorities do not know could resume its session.
         server.setSecureContext({ ...secureContext(next), ticketKeys: randomBytes(48) });
         endConnections();

@@ -70,7 +70,7 @@ export interface Held {
    * Reads the files again, and throws a UsageError where they are wrong. What it returns makes the new content count, and
    * is called when everything else could be read as well; undefined where nothing has changed.
    */
-  reread(): (() => void) | undefined;
+  reread(): (() => void | Promise<void>) | undefined;
 }
 
 export interface ReloadOptions<F extends Flags> {
@@ -91,7 +91,7 @@ export interface ReloadOptions<F extends Flags> {
 /** What has changed in its files, read and not yet in force. */
 interface Renewed {
   held: Held;
-  become(): void;
+  become(): void | Promise<void>;
 }
 
 export class Reload<F extends Flags> {
@@ -191,7 +191,7 @@ export class Reload<F extends Flags> {
     const added = next.peers.filter((url) => !were.has(url));
     const removed = before.peers.filter((url) => !are.has(url));
     for (const { held, become } of renewed) {
-      become();
+      await become();
       for (const warning of held.warnings) log('warn', 'warning', warning);
     }
     // Whether there are keys at all is said at the start.

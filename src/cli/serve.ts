@@ -140,9 +140,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   answerWith(
     withChanges(running, flags, tokens, closing.signal, compose(running, store, tokens, { metrics, alsoInHealth })),
   );
-  tls.onChange((next) => {
-    if (next.server) server.secure(next.server);
+  tls.onChange(async (next) => {
     if (next.sending) running.configure({ tls: next.sending });
+    if (next.server) await server.secure(next.server);
   });
   const reload = new Reload({
     first,

@@ -40,7 +40,7 @@ export class TlsFiles implements Held {
   readonly name = 'certificates';
   readonly #paths: Paths;
   #now: Contents;
-  #use: ((contents: Contents) => void) | undefined;
+  #use: ((contents: Contents) => Promise<void>) | undefined;
 
   constructor(flags: Values<typeof tlsFlags>) {
     const { tlsCert, tlsKey, tlsClientCa, tlsCa, tlsClientCert, tlsClientKey } = flags;
@@ -76,15 +76,15 @@ export class TlsFiles implements Held {
   }
 
   /** Called with what the files hold whenever that has changed. */
-  onChange(use: (contents: Contents) => void): void {
+  onChange(use: (contents: Contents) => Promise<void>): void {
     this.#use = use;
   }
 
-  reread(): (() => void) | undefined {
+  reread(): (() => Promise<void>) | undefined {
     const next = readAll(this.#paths);
     if (JSON.stringify(next) === JSON.stringify(this.#now)) return undefined;
-    return () => {
-      this.#use?.(next);
+    return async () => {
+      await this.#use?.(next);
       this.#now = next;
     };
   }

@@ -74,20 +74,20 @@ describe.skipIf(!hasOpenssl)('the files', () => {
     expect(tls.warnings).toMatchObject([{ code: 'secret-readable', message: expect.stringContaining('chmod 600') }]);
   });
 
-  test('count anew only when they are right, and only when asked to', () => {
+  test('count anew only when they are right, and only when asked to', async () => {
     const ca = authority();
     const [a, b] = [ca.issue('a'), ca.issue('b')];
     const [cert, key] = [scratch('cert', a.cert), scratch('key', a.key)];
     const tls = new TlsFiles({ ...NONE, tlsCert: cert, tlsKey: key });
     const used: unknown[] = [];
-    tls.onChange((contents) => used.push(contents.server?.cert));
+    tls.onChange(async (contents) => void used.push(contents.server?.cert));
     expect(tls.reread()).toBeUndefined();
     writeFileSync(cert, b.cert);
     expect(() => tls.reread()).toThrow(/is not the key of the certificate/);
     writeFileSync(key, b.key);
     const become = tls.reread();
     expect([tls.server?.cert, used]).toEqual([a.cert, []]);
-    become?.();
+    await become?.();
     expect([tls.server?.cert, used]).toEqual([b.cert, [b.cert]]);
   });
 });

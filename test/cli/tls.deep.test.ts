@@ -219,8 +219,10 @@ describe.skipIf(!hasOpenssl)('certificates that are renewed', () => {
     };
     give('a', ca, ca.issue('a'));
     give('b', ca, ca.issue('b'));
-    const nodeA = await startNode('a', mutual(trusted('a'), files('a')));
-    const nodeB = await startNode('b', [...mutual(trusted('b'), files('b')), '-peer', nodeA.url]);
+    // On Bun another server takes over the port: none that somebody is given in between.
+    const [portA, portB] = (await freePorts(2)) as [number, number];
+    const nodeA = await startNode('a', [...mutual(trusted('a'), files('a')), ...listenOn(portA)]);
+    const nodeB = await startNode('b', [...mutual(trusted('b'), files('b')), ...listenOn(portB), '-peer', nodeA.url]);
     const old = ca.issue('old');
     const before = { ca: ca.cert, cert: old.cert, key: old.key };
     await write(nodeB.url, 'first', before);
