@@ -1,11 +1,9 @@
 /** A group with more than a thousand edges that have sockets of their own, some of which never answer. */
-import { spawn } from 'node:child_process';
-import readline from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { fakeEdges } from '../support/fake-edges.ts';
 import { groupHub } from '../support/groups.ts';
 import { deliver, live } from '../support/hubs.ts';
-import { cleanUp, until } from '../support/nodes.ts';
+import { until } from '../support/nodes.ts';
 import { plantedDriver, type Statement } from '../support/planted-driver.ts';
 import { hasPostgres, newDatabase, postgresServer, query } from '../support/postgres.ts';
 
@@ -16,21 +14,6 @@ const LIVE = EDGES - DEAF;
 const BATCHES = 5;
 /** Longer than any test: who waits for an edge that never answers waits for ever. */
 const NEVER_MS = 3_600_000;
-
-const STUB = fileURLToPath(new URL('../../bench/lib/fake-edges.mjs', import.meta.url));
-
-/** All edges in one process, which is asked by lines. */
-function fakeEdges() {
-  const child = spawn('node', [STUB], { stdio: ['pipe', 'pipe', 'inherit'] });
-  cleanUp(() => void child.kill('SIGKILL'));
-  const answers = readline.createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  return async (command: string, args: object): Promise<never> => {
-    child.stdin.write(`${JSON.stringify({ command, args })}\n`);
-    const { result, error } = JSON.parse((await answers.next()).value);
-    if (error !== undefined) throw new Error(error);
-    return result as never;
-  };
-}
 
 /** What a hub does again and again, however many edges there are, says nothing of one, of some, or of a place. */
 const OF_EDGES = /\burl = |\binc = (ANY|g\.inc|\$1)|AS m \(url|seq > \$1/;

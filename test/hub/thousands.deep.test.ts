@@ -1,33 +1,16 @@
 /** A hub as a program, with hundreds of edges that have sockets of their own, some of which never answer. */
-import { spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import readline from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { fakeEdges } from '../support/fake-edges.ts';
 import { live } from '../support/hubs.ts';
-import { cleanUp, scratchFolder, until } from '../support/nodes.ts';
+import { scratchFolder, until } from '../support/nodes.ts';
 import { hangUp, MAIN, runProgram, started } from '../support/programs.ts';
 
 /** A listener and a connection for each: within a thousand open files. */
 const EDGES = 300;
 const DEAF = 40;
 const FIRST = 250;
-
-const STUB = fileURLToPath(new URL('../../bench/lib/fake-edges.mjs', import.meta.url));
-
-/** All edges in one process, which is asked by lines. */
-function fakeEdges() {
-  const child = spawn('node', [STUB], { stdio: ['pipe', 'pipe', 'inherit'] });
-  cleanUp(() => void child.kill('SIGKILL'));
-  const answers = readline.createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  return async (command: string, args: object): Promise<never> => {
-    child.stdin.write(`${JSON.stringify({ command, args })}\n`);
-    const { result, error } = JSON.parse((await answers.next()).value);
-    if (error !== undefined) throw new Error(error);
-    return result as never;
-  };
-}
 
 test('hundreds of edges from a file, more of them after SIGHUP, and all that answer have everything', async () => {
   const ask = fakeEdges();
