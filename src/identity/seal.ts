@@ -9,11 +9,17 @@ interface Sealing {
 }
 
 export function sealOf({ inc, seal: secret }: Sealing, { boot, tick }: Pick<Self, 'boot' | 'tick'>): string {
-  return createHmac('sha256', secret ?? '')
-    .update(`${inc} ${boot} ${tick}`)
-    .digest('hex')
-    .slice(0, 16);
+  const key = secret ?? '';
+  const text = `${inc} ${boot} ${tick}`;
+  if (latest?.text !== text || latest.key !== key) {
+    const seal = createHmac('sha256', key).update(text).digest('hex').slice(0, 16);
+    latest = { key, text, seal };
+  }
+  return latest.seal;
 }
+
+/** All peers are told the same tick, until the next. */
+let latest: { key: string; text: string; seal: string } | undefined;
 
 export function isSealedBy(own: Sealing, said: Pick<Self, 'boot' | 'tick' | 'seal'>): boolean {
   return own.seal !== null && said.seal === sealOf(own, said);

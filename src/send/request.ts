@@ -2,7 +2,7 @@
  * The only place where a request to a peer is made and its answer taken, be it a batch for `/sync` or a question to
  * `/health`. Whatever every request must carry, and whatever every answer must prove, belongs here.
  */
-import type { Clock } from '../clock.ts';
+import { alarm, type Clock } from '../clock.ts';
 import type { Body } from '../wire/body.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
@@ -133,9 +133,6 @@ function nodeIdIn(body: string): string | undefined {
   }
 }
 
-/** Why a timer is not needed any more. Without a reason, Node would make an error with a stack for each request. */
-const OVER = 'over';
-
 async function exchange(
   { clock, timeoutMs, stopped, withdrawn, silence }: RequestOptions,
   answerBytes: number,
@@ -143,27 +140,30 @@ async function exchange(
 ): Promise<RawAnswer> {
   if (stopped.aborted || withdrawn?.aborted) throw new NoAnswer('stopped', true);
   const request = new AbortController();
-  const cancel = (): void => request.abort();
-  for (const signal of [stopped, withdrawn]) signal?.addEventListener('abort', cancel, { once: true });
+  let giveUp = (_: Error): void => {};
   // A transport that does not heed the signal must not hold up the loop, or its end.
   const aborted = new Promise<never>((_, reject) => {
-    request.signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
+    giveUp = reject;
   });
   aborted.catch(() => {});
-  const timer = new AbortController();
-  let timedOut = false;
-  const patience = async (): Promise<void> => {
-    const before = silence && silence.afterMs < timeoutMs ? silence.afterMs : 0;
-    if (silence && before > 0) {
-      await clock.sleep(before, timer.signal);
-      if (!timer.signal.aborted) silence.tell();
-    }
-    await clock.sleep(timeoutMs - before, timer.signal);
-    if (timer.signal.aborted) return;
-    timedOut = true;
+  const cancel = (): void => {
     request.abort();
+    giveUp(new Error('aborted'));
   };
-  void patience();
+  for (const signal of [stopped, withdrawn]) signal?.addEventListener('abort', cancel, { once: true });
+  let timedOut = false;
+  const before = silence && silence.afterMs < timeoutMs ? silence.afterMs : 0;
+  const untilTimeOut = (): (() => void) =>
+    alarm(clock, timeoutMs - before, () => {
+      timedOut = true;
+      cancel();
+    });
+  const untilSilent = (): (() => void) =>
+    alarm(clock, before, () => {
+      turnOff = untilTimeOut();
+      silence?.tell();
+    });
+  let turnOff = before > 0 ? untilSilent() : untilTimeOut();
   try {
     const answering = send(request.signal).then(async (response) => {
       const bytes = await response.bytes(answerBytes);
@@ -174,7 +174,7 @@ async function exchange(
     if (timedOut) throw new NoAnswer(`no answer within ${timeoutMs} ms`, false);
     throw new NoAnswer(explainFailure(error), request.signal.aborted);
   } finally {
-    timer.abort(OVER);
+    turnOff();
     for (const signal of [stopped, withdrawn]) signal?.removeEventListener('abort', cancel);
   }
 }

@@ -4,6 +4,7 @@
  */
 import http from 'node:http';
 import https from 'node:https';
+import { urlToHttpOptions } from 'node:url';
 import { RowcastError } from '../errors.ts';
 import { TLS_MIN_VERSION, type TlsOptions } from './tls.ts';
 
@@ -99,9 +100,10 @@ function bunTransport(first: TlsOptions | undefined): Transport {
 
 function nodeTransport(tls: TlsOptions | undefined): Transport {
   const agents = { 'http:': new http.Agent({ keepAlive: true }), 'https:': secureAgent(tls) };
+  const targets = new Map<string, Target>();
   return {
-    fetch: (url, init) => request(new URL(url), init, agents),
-    get: (url, { headers, signal }) => request(new URL(url), { method: 'GET', headers, signal }, agents),
+    fetch: (url, init) => request(targetOf(url, targets), init, agents),
+    get: (url, { headers, signal }) => request(targetOf(url, targets), { method: 'GET', headers, signal }, agents),
     untilSent,
     secure: (next) => {
       const before = agents['https:'];
@@ -122,20 +124,40 @@ function secureAgent(tls: TlsOptions = {}): https.Agent {
   return new https.Agent({ keepAlive: true, minVersion: TLS_MIN_VERSION, ...tls, rejectUnauthorized: true });
 }
 
+/** Where a URL leads. */
+type Target = ReturnType<typeof urlToHttpOptions>;
+
+/** The same few URLs are asked again and again; of thousands, each less often. */
+const TARGETS_MAX = 1_000;
+
+function targetOf(url: string, targets: Map<string, Target>): Target {
+  const known = targets.get(url);
+  if (known) return known;
+  const target = urlToHttpOptions(new URL(url));
+  if (targets.size >= TARGETS_MAX) targets.clear();
+  targets.set(url, target);
+  return target;
+}
+
 function request(
-  url: URL,
+  target: Target,
   init: { method: string; headers: Record<string, string>; body?: Uint8Array; signal: AbortSignal },
   agents: { 'http:': http.Agent; 'https:': https.Agent },
 ): Promise<BoundedResponse> {
   return new Promise((resolve, reject) => {
-    const secure = url.protocol === 'https:';
-    const outgoing = (secure ? https : http).request(url, {
+    const secure = target.protocol === 'https:';
+    const outgoing = (secure ? https : http).request({
+      ...target,
       method: init.method,
       headers: { ...init.headers, ...(init.body && { 'content-length': init.body.byteLength }) },
       agent: agents[secure ? 'https:' : 'http:'],
-      signal: init.signal,
     });
     outgoing.on('error', reject);
+    // As the option `signal` does, which watches the request by a dozen listeners besides, to let go of a signal in time that
+    // lives longer than the request. This one does not.
+    const abort = (): void => void outgoing.destroy(new Error('aborted'));
+    if (init.signal.aborted) abort();
+    else init.signal.addEventListener('abort', abort, { once: true });
     // Without a listener Node drops the connection and says nothing more, not even when the request is aborted.
     outgoing.on('upgrade', (response, socket) => {
       socket.destroy();

@@ -60,12 +60,17 @@ function spelt({ inc, tick, boot, seal }: Remembered): string {
 /** Undefined where it says no more than an id, or what no build of ours would say: then it is a plain peer's. */
 export function readIntroduction(header: string | null | undefined): Readonly<Introduction> | undefined {
   if (!header || header.length > LENGTH_MAX) return undefined;
-  if (header !== latest?.header) latest = { header, said: parse(header) };
-  return latest.said;
+  const known = read.get(header);
+  if (known) return known.said;
+  const one = { said: parse(header) };
+  if (read.size >= READ_MAX) read.clear();
+  read.set(header, one);
+  return one.said;
 }
 
-/** One is read when it comes, when it is taken note of and when it is answered: mostly it is the one that was read last. */
-let latest: { header: string; said: Readonly<Introduction> | undefined } | undefined;
+/** One is read when it comes, when it is taken note of and when it is answered; those of other peers may come in between. */
+const read = new Map<string, { said: Readonly<Introduction> | undefined }>();
+const READ_MAX = 64;
 
 function parse(header: string): Introduction | undefined {
   const said = new Map<string, string>();
