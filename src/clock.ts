@@ -25,11 +25,11 @@ export const systemClock: Clock = {
 };
 
 /**
- * Rings once after `ms`, unless what it returns is called before. For what hardly ever comes to that: sleeping until a signal
- * aborts costs several times as much, and a request has such an alarm, or two.
+ * Rings once after `ms`, unless what it returns is called before. Sleeping until a signal aborts costs several times as much,
+ * and there are two of these to a batch: what ends a pause, and what ends a request.
  */
 export function alarm(clock: Clock, ms: number, ring: () => void): () => void {
-  if (clock === systemClock) return after(ms, ring);
+  if (clock === systemClock) return ms > 0 ? after(ms, ring) : next(ring);
   const off = new AbortController();
   void clock.sleep(ms, off.signal).then(() => {
     if (!off.signal.aborted) ring();
