@@ -16,15 +16,13 @@
  * `x >= '$' AND x < '%'` means "is text that begins with $", and text from `%` on is neither.
  */
 
-import type { Affinity, Column, Table } from '../sqlite/schema.ts';
-import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
+import type { Affinity, Column } from '../sqlite/schema.ts';
+import { fold, shallow } from '../sqlite/sql.ts';
 import { PREFIXES } from './exact-text.ts';
 
-const SAFE = Number.MAX_SAFE_INTEGER;
+/** The greatest integer that every reader of JSON takes for what it is. */
+export const SAFE = Number.MAX_SAFE_INTEGER;
 const REAL_MAX = '1.7976931348623157e308';
-
-/** Pairs per json_object call: SQLite before 3.48 allows 127 arguments. */
-const PAIRS_MAX = 60;
 
 export function encode(x: string, affinity: Affinity): string {
   switch (affinity) {
@@ -86,29 +84,6 @@ export function idForWire(x: string): string {
 /** The content of text on the wire that is bytes: the text itself, as a node has it. */
 export function wireTextContent(x: string): string {
   return `json_quote(CASE WHEN ${isBytes(x)} THEN ${encode(ofBytes(x), 'TEXT')} ELSE ${x} || '' END)`;
-}
-
-/**
- * The row as JSON text. `source` is NEW, OLD or a table alias; `replace` puts another expression in a column's place.
- * Wide tables are written as several objects joined into one, because of the limit on arguments.
- */
-export function rowJson(table: Table, source: string, replace?: { column: string; by: string }): string {
-  const pairs = table.columns.map((column) => {
-    const value =
-      replace?.column === column.name ? replace.by : encode(`${source}.${quote(column.name)}`, column.affinity);
-    return `${literal(column.wireName)}, ${value}`;
-  });
-  const objects: string[] = [];
-  for (let i = 0; i < pairs.length; i += PAIRS_MAX)
-    objects.push(`json_object(${pairs.slice(i, i + PAIRS_MAX).join(', ')})`);
-  if (objects.length === 1) return objects[0] as string;
-  // No value ends in a brace (they are scalars), so trimming takes exactly the object's own.
-  return objects
-    .map((object, i) => {
-      const opened = i === 0 ? object : `substr(${object}, 2)`;
-      return i === objects.length - 1 ? opened : `rtrim(${opened}, '}')`;
-    })
-    .join(" || ',' || ");
 }
 
 /**
@@ -183,7 +158,7 @@ export function finite(x: string): string {
   return `${x} BETWEEN -${REAL_MAX} AND ${REAL_MAX}`;
 }
 
-function isPrintedExactly(x: string): string {
+export function isPrintedExactly(x: string): string {
   return `CAST(CAST(${x} AS TEXT) AS REAL) = ${x}`;
 }
 
@@ -221,7 +196,7 @@ function escaped(x: string): string {
 }
 
 /** The concatenation drops the JSON subtype that json() leaves on a value: without it json_object would nest the value. */
-function plainText(x: string): string {
+export function plainText(x: string): string {
   return `${x} || ''`;
 }
 
