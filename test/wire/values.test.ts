@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { attach } from '../../src/index.ts';
 import type { Fetch } from '../../src/send/transport.ts';
 import type { Column } from '../../src/sqlite/schema.ts';
-import { content } from '../../src/wire/values.ts';
+import { content } from '../../src/wire/content.ts';
 import { draws, shared } from '../support/draws.ts';
 import { PEER, standstill } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
@@ -346,7 +346,7 @@ test('in the content of a row a REAL is the same text whatever SQLite prints: tw
     ['1', '1'],
   ];
   for (const [x, text] of texts) {
-    const line = content([{ name: 'x', affinity: 'BLOB' } as Column], () => 's.x');
+    const line = content([{ name: 'x', wireName: 'x', affinity: 'BLOB' } as Column], () => 's.x');
     expect(rowsOf(db, `SELECT ${line} AS line FROM (SELECT ${x} AS x) AS s`), x).toEqual([{ line: `${text}\n` }]);
   }
 });
