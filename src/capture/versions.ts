@@ -6,7 +6,7 @@
 import type { Table } from '../sqlite/schema.ts';
 import { literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
-import { rareRowJson } from '../wire/row-json.ts';
+import { rareRowJson, rowJson } from '../wire/row-json.ts';
 
 /** A missing flag row means capture: losing a change is worse than sending one too many. */
 export const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
@@ -105,7 +105,7 @@ export function recordStampedUpdate(table: Table, old: string, row: Stamped): st
   return [
     'INSERT INTO _changes (op, table_name, row_id, row_data, base) ' +
       `SELECT 'UPDATE', ${literal(table.wireName)}, ${id}, ` +
-      `${rareRowJson(table, 't', { column: table.updatedAt, by: version })}, ${base} ` +
+      `${rowJson(table, 't', { column: table.updatedAt, by: version })}, ${base} ` +
       `FROM ${quote(table.name)} AS t WHERE ${row.where} AND (${id} IS NULL OR ${isBehind(table, row)})`,
     noteStampOf(table, row),
   ];

@@ -336,45 +336,29 @@ WHEN (
 )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _changes (op, table_name, row_id, row_data, base)
-    SELECT 'UPDATE', 'items', t."id", (
-      SELECT json_group_object(
-        k,
-        CASE
-          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(v) = 'integer' THEN v
-          ELSE CASE
-            typeof(v)
-            WHEN 'integer' THEN CAST(v AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN v > 1.7976931348623157e308 THEN '9e999'
-              WHEN v < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(v)
-            WHEN 'text' THEN CASE
-              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
-                WHEN v GLOB '$blob:*'
-                  OR v GLOB '$text:*'
-                  OR v GLOB '$int:*'
-                  OR v GLOB '$real:*'
-                  OR v GLOB '$bytes:*' THEN '$text:' || v
-                ELSE v || ''
-              END
-              ELSE v || ''
-            END
-          END
-        END
-      )
-      FROM (
-        SELECT 'id' AS k, +t."id" AS v
-        UNION ALL
-        SELECT 'name' AS k, +t."name" AS v
-        UNION ALL
-        SELECT 'value' AS k, +t."value" AS v
-        UNION ALL
-        SELECT 'created_at' AS k, +t."created_at" AS v
-        UNION ALL
-        SELECT 'updated_at' AS k, +iif(
+    SELECT 'UPDATE', 'items', t."id", CASE
+      WHEN (
+        (t."id" COLLATE BINARY >= '%' AND t."id" < x'' OR t."id" COLLATE BINARY < '$')
+          AND (t."name" COLLATE BINARY >= '%' AND t."name" < x'' OR t."name" COLLATE BINARY < '$')
+          AND (
+            t."value" BETWEEN -9007199254740991 AND 9007199254740991
+              AND t."value" = CAST(t."value" AS INTEGER)
+          )
+          AND (
+            t."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+              AND t."created_at" = CAST(t."created_at" AS INTEGER)
+          )
+      ) IS NOT 0 THEN json_object(
+        'id',
+        t."id" || '',
+        'name',
+        t."name" || '',
+        'value',
+        t."value",
+        'created_at',
+        t."created_at",
+        'updated_at',
+        iif(
           t."id" IS NULL,
           iif(
             (
@@ -421,9 +405,97 @@ WHEN (
               ) + 1
             )
           )
-        ) AS v
+        )
       )
-    ), iif(
+      ELSE (
+        SELECT json_group_object(
+          k,
+          CASE
+            WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+              AND typeof(v) = 'integer' THEN v
+            ELSE CASE
+              typeof(v)
+              WHEN 'integer' THEN CAST(v AS TEXT)
+              WHEN 'real' THEN CASE
+                WHEN v > 1.7976931348623157e308 THEN '9e999'
+                WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+              END
+              WHEN 'blob' THEN '$blob:' || hex(v)
+              WHEN 'text' THEN CASE
+                WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                  WHEN v GLOB '$blob:*'
+                    OR v GLOB '$text:*'
+                    OR v GLOB '$int:*'
+                    OR v GLOB '$real:*'
+                    OR v GLOB '$bytes:*' THEN '$text:' || v
+                  ELSE v || ''
+                END
+                ELSE v || ''
+              END
+            END
+          END
+        )
+        FROM (
+          SELECT 'id' AS k, +t."id" AS v
+          UNION ALL
+          SELECT 'name' AS k, +t."name" AS v
+          UNION ALL
+          SELECT 'value' AS k, +t."value" AS v
+          UNION ALL
+          SELECT 'created_at' AS k, +t."created_at" AS v
+          UNION ALL
+          SELECT 'updated_at' AS k, +iif(
+            t."id" IS NULL,
+            iif(
+              (
+                (
+                  t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              t."updated_at",
+              CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+            ),
+            min(
+              7258118400000,
+              max(
+                iif(
+                  (
+                    (
+                      t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                    ) IS TRUE
+                  )
+                    AND t."updated_at" IS NOT OLD."updated_at",
+                  t."updated_at",
+                  CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+                ),
+                max(
+                  coalesce(
+                    (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                    -8640000000000000
+                  ),
+                  coalesce(
+                    iif(
+                      (
+                        (
+                          OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                            AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                        ) IS TRUE
+                      ),
+                      OLD."updated_at",
+                      NULL
+                    ),
+                    -8640000000000000
+                  )
+                ) + 1
+              )
+            )
+          ) AS v
+        )
+      )
+    END, iif(
       t."id" IS OLD."id",
       nullif(
         max(
