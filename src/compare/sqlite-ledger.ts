@@ -306,9 +306,9 @@ export class SqliteLedger implements Ledger {
   }
 
   /** The id of the row of a part that has so many before it. */
-  #idOfRow(table: Table, part: Part, before: number): Uint8Array | null {
-    const sql = this.#spelt(table, `id ${part.where('k')}`, () => idOfRow(table, part));
-    return this.#db.get<{ id: Uint8Array }>(sql, ...part.params, before)?.id ?? null;
+  #idOfRow(table: Table, { open }: Part, before: number): Uint8Array | null {
+    const sql = this.#spelt(table, `id ${open.where('k')}`, () => idOfRow(table, open));
+    return this.#db.get<{ id: Uint8Array }>(sql, ...open.params, before)?.id ?? null;
   }
 
   #listPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Entry[]> {
