@@ -48,7 +48,7 @@ test('a number that is still being counted is said to be one, and nothing is rec
   expect(text).toContain('dead letters: at least 50,001 (at least 1,001 unique in)');
   expect(text).toContain('edits that were lost: at least 1,001 (');
   expect(text).toContain('up, being given everything  ');
-  const hub = shown({}, 5_001, { tables: undefined, at_least: ['item_count'] });
+  const hub = shown({ pending: 0 }, 5_001, { tables: undefined, at_least: ['item_count'] });
   expect(hub).toContain('  at least 5,001 rows; file');
 });
 
