@@ -14,7 +14,7 @@ import type { SeedCause } from './send/seed-causes.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
 import { readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';
-import type { RowCounter } from './sqlite/row-counter.ts';
+import { atLeastOf, type Counted, type RowCounter } from './sqlite/row-counter.ts';
 
 export interface PeerHealth {
   url: string;
@@ -46,7 +46,7 @@ export interface Health {
   /** False where `problems` says why: capture, the database or the clock is broken. A peer that is down does not do so. */
   ok: boolean;
   node_id: string;
-  /** Rows of all synced tables: exact up to 50,000 rows a table, and beyond unless it is being written to. */
+  /** Rows of all synced tables: exact up to 50,000, and beyond unless they are being written to. */
   item_count: number;
   /** What the peer that is furthest behind lacks; without peers, what is kept for the first one. */
   pending_changes: number;
@@ -59,6 +59,8 @@ export interface Health {
   problems: string[];
   /** The nodes because of which no tombstones are collected; absent where there are none. */
   tombstones_held_by?: string[];
+  /** The numbers of which there are more: they have not been counted to the end since the process began. Absent otherwise. */
+  at_least?: string[];
 }
 
 /** What health() looks at. */
@@ -98,7 +100,7 @@ export function health(subject: Subject): Health {
   } catch (error) {
     problems.push(`the database cannot be read: ${messageOf(error)}`);
   }
-  const { item_count, pending_changes, dead_letter, peer_states, lag_ms } = figures;
+  const { item_count, pending_changes, dead_letter, peer_states, lag_ms, at_least } = figures;
   return {
     ok: problems.length === 0,
     node_id: nodeId,
@@ -110,6 +112,7 @@ export function health(subject: Subject): Health {
     lag_ms,
     problems,
     ...(subject.heldBy.length > 0 && { tombstones_held_by: subject.heldBy }),
+    ...(at_least && { at_least }),
   };
 }
 
@@ -121,7 +124,7 @@ function keptBack(shippers: Shipper[]): string[] {
   return [`${what}: it is dated far ahead of their clocks`];
 }
 
-type Figures = Pick<Health, 'item_count' | 'pending_changes' | 'dead_letter' | 'peer_states' | 'lag_ms'>;
+type Figures = Pick<Health, 'item_count' | 'pending_changes' | 'dead_letter' | 'peer_states' | 'lag_ms' | 'at_least'>;
 
 /** True where the application has a transaction open; that proves as much as a write lock of our own. */
 function probe(db: Connection, problems: string[]): boolean {
@@ -152,15 +155,27 @@ function look(subject: Subject, isOpen: boolean, problems: string[]): Figures {
     age.note();
     return shippers.map((shipper) => peerHealth(subject, shipper, problems));
   });
+  counter.beginLook();
+  // The letters first: there are few of them, and they are exact then.
+  const dead = read('_dead_letter', NONE, () => letters.count(counter, isOpen));
+  const rows = read('a synced table', NONE, () => sumOf(tables.map((table) => counter.count(table, isOpen))));
   const kept = shippers.length > 0 ? undefined : read('_changes', 0, () => changesAfter(db, 0));
   return {
-    item_count: read('a synced table', 0, () =>
-      tables.reduce((sum, table) => sum + counter.count(table.name, table.id, isOpen), 0),
-    ),
+    item_count: rows.rows,
     pending_changes: kept ?? Math.max(0, ...states.map(({ pending }) => pending)),
-    dead_letter: read('_dead_letter', 0, () => letters.count(counter, isOpen)),
+    dead_letter: dead.rows,
     peer_states: states,
     lag_ms: kept ? elapsed(age.sinceAfter(0), now) : Math.max(0, ...states.map(({ lag_ms }) => lag_ms)),
+    ...atLeastOf({ item_count: rows, dead_letter: dead }),
+  };
+}
+
+const NONE: Counted = { rows: 0, atLeast: false };
+
+function sumOf(counted: Counted[]): Counted {
+  return {
+    rows: counted.reduce((sum, { rows }) => sum + rows, 0),
+    atLeast: counted.some(({ atLeast }) => atLeast),
   };
 }
 

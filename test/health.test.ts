@@ -1,8 +1,9 @@
-/** Health tells the truth: exact numbers at the first call, no waiting for others, ages from the time of capture. */
+/** Health tells the truth: exact numbers, or that they are not, no waiting for others, ages from the time of capture. */
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { createHub } from '../src/hub/hub.ts';
 import type { Config, Manager } from '../src/index.ts';
+import { collectMetrics } from '../src/observe/metrics.ts';
 import { openDatabase, type TestDatabase } from './support/lane.ts';
 import {
   attached,
@@ -30,10 +31,72 @@ function fill(db: TestDatabase, first: number, last: number): void {
 }
 
 describe('item_count', () => {
-  test('is exact at the first call, however large the table', async () => {
+  test('is exact at the first call up to 50,000 rows', async () => {
+    const db = await database();
+    fill(db, 1, 50_000);
+    const health = attached(db).health();
+    expect(health.item_count).toBe(50_000);
+    expect(health).not.toHaveProperty('at_least');
+  });
+
+  test('is said to be at least so many until a larger table has been counted, and is exact then', async () => {
+    const clock = new VirtualClock();
     const db = await database();
     fill(db, 1, 60_000);
-    expect(attached(db).health().item_count).toBe(60_000);
+    const manager = attached(db, { clock });
+    expect(manager.health()).toMatchObject({ ok: true, item_count: 50_001, at_least: ['item_count'] });
+    expect(manager.status().tables).toEqual([{ name: 'items', rows: 50_001, tombstones: 0, at_least: ['rows'] }]);
+    const metrics = collectMetrics(manager);
+    expect(await metrics.text()).not.toMatch(/^rowcast_rows\{/m);
+    await clock.advance(100);
+    const { item_count, at_least, tables } = manager.status();
+    expect({ item_count, at_least, tables }).toEqual({
+      item_count: 60_000,
+      at_least: undefined,
+      tables: [{ name: 'items', rows: 60_000, tombstones: 0 }],
+    });
+    expect(await metrics.text()).toMatch(/^rowcast_rows\{table="items"\} 60000$/m);
+  });
+
+  test('letters and lost edits are said to be more in the same way, and stay in what is scraped where that may alarm', async () => {
+    const clock = new VirtualClock();
+    const { db, manager } = await node({ clock });
+    const many = 'WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 60000) ';
+    db.exec(`${many} INSERT INTO _dead_letter (op, row_id, row_data, failed_at) SELECT 'INSERT', n, '{}', 1 FROM s`);
+    db.exec(`${many} INSERT INTO _dead_letter_info (dead_id, direction, code) SELECT n, 'in', 'refused' FROM s`);
+    db.exec(
+      `${many} INSERT INTO _conflicts (conflict_id, at, table_name, row_id, lost_version, won_version, base) SELECT n, ${clock.now()}, 'items', n, 1, 2, 0 FROM s`,
+    );
+    const first = manager.status();
+    expect(first).toMatchObject({ at_least: ['dead_letter', 'conflicts'], dead_letter: 50_001, conflicts: 1_001 });
+    expect(first.letters).toEqual([{ direction: 'out', code: 'refused', count: 1_001, at_least: ['count'] }]);
+    const text = await collectMetrics(manager).text();
+    expect(text).toMatch(/^rowcast_dead_letters\{.*\} \d+$/m);
+    expect(text).not.toMatch(/^rowcast_conflict_journal_entries /m);
+    await clock.advance(2_000);
+    const later = manager.status();
+    expect(later).not.toHaveProperty('at_least');
+    expect(later).toMatchObject({ dead_letter: 60_000, conflicts: 60_000 });
+    expect(later.letters).toEqual([{ direction: 'out', code: 'refused', count: 60_000 }]);
+  });
+
+  test('of a hub is said to be at least so many in the same way', async () => {
+    const clock = new VirtualClock();
+    const db = await database('SELECT 1');
+    const hub = await createHub(db, { id: 'hub', edges: [], clock });
+    cleanUp(() => hub.stop());
+    db.exec(
+      'WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 20000) INSERT INTO _hub_rows ' +
+        "(seq, op, table_name, row_id, updated_at, row_data) SELECT n, iif(n % 4, 'INSERT', 'DELETE'), 'items', n, 1, '{}' FROM s",
+    );
+    const { item_count, at_least } = await hub.health();
+    expect({ item_count, at_least }).toEqual({ item_count: 3_751, at_least: ['item_count'] });
+    expect(await collectMetrics(hub).text()).not.toMatch(/^rowcast_rows /m);
+    await clock.advance(1_000);
+    const later = await hub.health();
+    expect(later.item_count).toBe(15_000);
+    expect(later).not.toHaveProperty('at_least');
+    expect(await collectMetrics(hub).text()).toMatch(/^rowcast_rows 15000$/m);
   });
 
   test('follows every write where the table is not large', async () => {
@@ -54,20 +117,21 @@ describe('item_count', () => {
     expect(manager.health().item_count).toBe(0);
   });
 
-  test('of a large table is never counted in one go again, and arrives at what is there', async () => {
+  test('of a large table is never counted in one go, and arrives at what is there', async () => {
     const db = await database();
     fill(db, 1, 123_456);
     db.exec('CREATE TABLE _spare (x)');
     const { handle, sql } = recording(db);
     const manager = attached(handle);
+    sql.length = 0;
     fill(db, 123_457, 123_460);
     db.exec(
       'WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 60000) ' +
         "INSERT INTO _dead_letter (op, row_id, row_data, failed_at) SELECT 'INSERT', n, '{}', 1 FROM s",
     );
+    await until('it is counted', () => manager.health().at_least === undefined);
     expect(manager.health()).toMatchObject({ item_count: 123_460, dead_letter: 60_000 });
     db.exec("DELETE FROM items WHERE id <= '00000100'; DELETE FROM _dead_letter WHERE dead_id <= 10");
-    sql.length = 0;
     await until('it is counted again', () => {
       const { item_count, dead_letter } = manager.health();
       return item_count === 123_360 && dead_letter === 59_990;

@@ -18,7 +18,9 @@ export function statusText(status: ShownStatus, now: number): string {
     ...status.problems.map((problem) => `  problem: ${problem}`),
     `  ${rowsText(status)}; file ${bytes(status.file.bytes)}, log ${bytes(status.file.wal_bytes)}; database ${status.inc}`,
     `  dead letters: ${lettersText(status)}`,
-    ...(status.conflicts ? [`  edits that were lost: ${count(status.conflicts)} (rowcast conflicts)`] : []),
+    ...(status.conflicts
+      ? [`  edits that were lost: ${counted(status, 'conflicts', status.conflicts)} (rowcast conflicts)`]
+      : []),
     ...(status.peer_states.length === 0 ? [`  no ${role === 'node' ? 'peers' : 'edges'}`] : []),
   ];
   const peers = status.peer_states.map((peer) => [
@@ -32,14 +34,22 @@ export function statusText(status: ShownStatus, now: number): string {
   return `${[...lines, ...aligned(peers)].join('\n')}\n`;
 }
 
-function rowsText({ tables, item_count: rows }: ShownStatus): string {
-  if (!tables) return `${count(rows)} rows`;
-  return tables.map((t) => `${t.name}: ${count(t.rows)} rows, ${count(t.tombstones)} tombstones`).join('; ');
+function rowsText(status: ShownStatus): string {
+  if (!status.tables) return `${counted(status, 'item_count', status.item_count)} rows`;
+  const one = (t: NonNullable<ShownStatus['tables']>[number]): string =>
+    `${t.name}: ${counted(t, 'rows', t.rows)} rows, ${counted(t, 'tombstones', t.tombstones)} tombstones`;
+  return status.tables.map(one).join('; ');
 }
 
-function lettersText({ letters, dead_letter: all }: ShownStatus): string {
-  if (all === 0) return 'none';
-  return `${count(all)} (${letters.map((one) => `${count(one.count)} ${one.code} ${one.direction}`).join(', ')})`;
+function lettersText(status: ShownStatus): string {
+  if (status.dead_letter === 0) return 'none';
+  const letters = status.letters.map((one) => `${counted(one, 'count', one.count)} ${one.code} ${one.direction}`);
+  return `${counted(status, 'dead_letter', status.dead_letter)} (${letters.join(', ')})`;
+}
+
+/** A number that may not have been counted to the end yet. */
+function counted({ at_least = [] }: { at_least?: string[] }, name: string, value: number): string {
+  return at_least.includes(name) ? `at least ${count(value)}` : count(value);
 }
 
 function peerWord(peer: ShownStatus['peer_states'][number], { tables = [] }: ShownStatus): string {
@@ -47,7 +57,8 @@ function peerWord(peer: ShownStatus['peer_states'][number], { tables = [] }: Sho
   if (peer.stale) return 'stale';
   if (!peer.snapshot) return conditionOf(peer);
   const all = tables.reduce((sum, table) => sum + table.rows + table.tombstones, 0);
-  const done = all === 0 ? '' : `, ${Math.floor(100 * Math.max(0, 1 - peer.pending / all))} % done`;
+  const isCounted = tables.every(({ at_least }) => at_least === undefined);
+  const done = all === 0 || !isCounted ? '' : `, ${Math.floor(100 * Math.max(0, 1 - peer.pending / all))} % done`;
   return `${peer.state}, being given everything${done}`;
 }
 

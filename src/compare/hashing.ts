@@ -1,5 +1,5 @@
 /** The hashes of ranges, made piece by piece so that however much is in them, nobody else waits for long. */
-import { createHash, type Hash } from 'node:crypto';
+import { createHash, type Hash, hash } from 'node:crypto';
 import type { Range } from './ids.ts';
 import { type Columns, type Ledger, type Portion, smaller } from './ledger.ts';
 import type { Pace } from './pace.ts';
@@ -95,19 +95,28 @@ export async function* hashPieces(
 
 /** What is hashed of a range. */
 class Lines {
-  readonly #hash: Hash = createHash('sha1');
+  /** What was added, as long as it is one text: that is hashed in one call, which costs half as much. */
+  #only: Uint8Array | undefined;
+  #hash: Hash | undefined;
   rows = 0;
   bytes = 0;
 
   add({ rows, texts }: { rows: number; texts: Uint8Array[] }): void {
     for (const text of texts) {
-      this.#hash.update(text);
+      if (this.bytes > 0) this.#more().update(text);
+      else this.#only = text;
       this.bytes += text.byteLength;
     }
     this.rows += rows;
   }
 
   hash(): string {
-    return `${this.rows}:${this.#hash.digest('hex').slice(0, 16)}`;
+    const found = this.#hash?.digest('hex') ?? hash('sha1', this.#only ?? '', 'hex');
+    return `${this.rows}:${found.slice(0, 16)}`;
+  }
+
+  #more(): Hash {
+    this.#hash ??= createHash('sha1').update(this.#only as Uint8Array);
+    return this.#hash;
   }
 }

@@ -27,6 +27,8 @@ export const EVERYTHING: Range = { after: null, upTo: null };
 export interface Part {
   where(column: string): string;
   params: Value[];
+  /** The same without an end, which costs a comparison for each row: for whoever knows that what it wants is within. */
+  open: { where(column: string): string; params: Value[] };
 }
 
 const BLOB = '$blob:';
@@ -133,14 +135,16 @@ export function partsOf(range: Range): Part[] {
     if (isBefore || isBehind) continue;
     const low = after !== null && after >= from ? bind(after) : undefined;
     const high = upTo !== null && (to === undefined || upTo < to) ? bind(upTo) : undefined;
+    const beginning = (column: string): string => (low === undefined ? begins(column) : `${column} > ${bound}`);
+    const end = (column: string): string => (high === undefined ? ends(column) : `${column} <= ${bound}`);
+    const rest = (column: string): string[] => (also ? [also(column)] : []);
     parts.push({
-      where: (column) =>
-        [
-          low === undefined ? begins(column) : `${column} > ${bound}`,
-          high === undefined ? ends(column) : `${column} <= ${bound}`,
-          ...(also ? [also(column)] : []),
-        ].join(' AND '),
+      where: (column) => [beginning(column), end(column), ...rest(column)].join(' AND '),
       params: [low, high].filter((one) => one !== undefined),
+      open: {
+        where: (column) => [beginning(column), ...rest(column)].join(' AND '),
+        params: low === undefined ? [] : [low],
+      },
     });
   }
   return parts;

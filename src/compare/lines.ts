@@ -28,12 +28,13 @@ export function rowLine(columns: Column[], expression: (column: Column) => strin
   const terms = columns
     .toSorted(byWireName)
     .map((column): Term => ({ x: expression(column), affinity: column.affinity }));
-  const isOrdinary = `(${shallow([...terms.map(isOdd), ...isLarge(terms, most)], ' OR ')}) IS NOT TRUE`;
+  // As what a WHEN asks, each of these is a jump; made a value of, as by IS NOT TRUE, all of them are worked out.
+  const isUnusual = shallow([...terms.map(isOdd), ...isLarge(terms, most)], ' OR ');
   const fits = most === Infinity ? 'true' : `${bytes(terms)} <= ${most}`;
   return (
-    `CASE WHEN ${isOrdinary} THEN ` +
-    `${arrays(terms, (some) => `json_array(${some.map(({ x }) => x).join(', ')})`)} WHEN ${fits} THEN ` +
-    `${arrays(terms, (some) => `'[' || ${shallow(some.map(spelt), " || ',' || ")} || ']'`)} END`
+    `CASE WHEN ${isUnusual} THEN CASE WHEN ${fits} THEN ` +
+    `${arrays(terms, (some) => `'[' || ${shallow(some.map(spelt), " || ',' || ")} || ']'`)} END ` +
+    `ELSE ${arrays(terms, (some) => `json_array(${some.map(({ x }) => x).join(', ')})`)} END`
   );
 }
 

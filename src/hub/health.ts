@@ -33,7 +33,7 @@ export interface EdgeHealth {
 export interface HubHealth {
   ok: boolean;
   node_id: string;
-  /** Live rows; exact up to 10,000, as of the last count beyond. */
+  /** Live rows; exact where there are up to 5,000 rows and tombstones, as of the last count beyond. */
   item_count: number;
   /** For the edge that is furthest behind. */
   pending_changes: number;
@@ -42,6 +42,8 @@ export interface HubHealth {
   peer_states: EdgeHealth[];
   lag_ms: number;
   problems: string[];
+  /** The numbers of which there are more: they have not been counted to the end since the process began. Absent otherwise. */
+  at_least?: string[];
 }
 
 /** What it looks at. */
@@ -95,6 +97,7 @@ export async function hubHealth({ id, store, links, faults, now, verified, bonde
     peer_states: states,
     lag_ms: greatest(states.map(({ lag_ms }) => lag_ms)),
     problems,
+    ...(counts.at_least && { at_least: counts.at_least }),
   };
 }
 

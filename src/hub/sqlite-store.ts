@@ -8,7 +8,7 @@ import { type Facts, factsOf } from '../observe/facts.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
-import { RowCounter } from '../sqlite/row-counter.ts';
+import { atLeastOf, RowCounter } from '../sqlite/row-counter.ts';
 import { type BatchLimit, batchText } from '../wire/body.ts';
 import { SqliteHubCompany } from './sqlite-company.ts';
 import { SqliteEdges } from './sqlite-edges.ts';
@@ -281,9 +281,13 @@ export class SqliteHubStore implements HubStore {
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
     const problems = [...this.#writeProblems(), ...this.company.problems()];
     if (this.#letters.room.problem !== undefined) problems.push(this.#letters.room.problem);
+    this.#counter.beginLook();
+    const dead_letter = this.#letters.count(this.#counter);
+    const item_count = this.#counter.count({ name: '_hub_rows', id: 'seq', only: "op <> 'DELETE'" });
     return {
-      rows: this.#counter.count('_hub_live', 'seq'),
-      letters: this.#letters.count(this.#counter),
+      rows: item_count.rows,
+      letters: dead_letter.rows,
+      ...atLeastOf({ item_count, dead_letter }),
       edges: pendingOf(this.#db, edges),
       problems,
     };
@@ -294,7 +298,7 @@ export class SqliteHubStore implements HubStore {
   }
 
   async facts(): Promise<Facts> {
-    return factsOf(this.#db);
+    return factsOf(this.#db, this.#counter);
   }
 
   #advanced(): void {

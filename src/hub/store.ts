@@ -300,4 +300,6 @@ export interface Counts {
   edges: { pending: number; oldest: number | undefined }[];
   /** What keeps the store from being written. */
   problems: string[];
+  /** The numbers that health is to say are not counted to the end yet. */
+  at_least?: string[];
 }

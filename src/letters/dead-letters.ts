@@ -7,7 +7,7 @@
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
-import type { RowCounter } from '../sqlite/row-counter.ts';
+import type { Counted, RowCounter } from '../sqlite/row-counter.ts';
 import type { RejectionCode } from '../wire/protocol.ts';
 import { countLetters, LetterRoom, REASON_MAX } from './letter-room.ts';
 import { LETTER_CHANGE, type LetterContent, spelling } from './spelling.ts';
@@ -113,8 +113,8 @@ export class DeadLetters {
     return id > 0 && id <= (last?.seq ?? 0) && !this.has(id);
   }
 
-  count(counter: RowCounter, uncommitted = false): number {
-    return counter.count('_dead_letter', 'dead_id', uncommitted);
+  count(counter: RowCounter, uncommitted = false): Counted {
+    return counter.count({ name: '_dead_letter', id: 'dead_id' }, uncommitted);
   }
 
   discard(id: number): void {

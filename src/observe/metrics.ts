@@ -42,12 +42,14 @@ export interface Observed {
   build: { version: string; runtime: string; sqlite: string };
   item_count: number;
   /** Of a node alone. */
-  tables?: { name: string; rows: number; tombstones: number }[];
+  tables?: { name: string; rows: number; tombstones: number; at_least?: string[] }[];
   captured?: number;
   conflicts?: number;
   pending_changes: number;
   lag_ms: number;
-  letters: { direction: string; code: string; count: number }[];
+  letters: { direction: string; code: string; count: number; at_least?: string[] }[];
+  /** The numbers that are not counted to the end yet. */
+  at_least?: string[];
   file: { bytes: number; wal_bytes: number };
   peer_states: {
     url: string;
@@ -196,6 +198,13 @@ function lookedUp(status: Observed): Family[] {
       const found = value(peer);
       return found === undefined ? [] : [{ labels: { peer: peer.url }, value: found }];
     });
+  // A number that is still being counted would look as if rows had been lost: it is left out until it is known.
+  const isKnown = (name: string, { at_least = [] }: { at_least?: string[] } = status): boolean =>
+    !at_least.includes(name);
+  const ofTables = (what: 'rows' | 'tombstones'): Sample[] | undefined =>
+    status.tables
+      ?.filter((table) => isKnown(what, table))
+      .map((table) => ({ labels: { table: table.name }, value: table[what] }));
   const { version, runtime, sqlite } = status.build;
   const role = status.tables ? 'node' : 'hub';
   return [
@@ -212,13 +221,9 @@ function lookedUp(status: Observed): Family[] {
     gauge(
       'rowcast_rows',
       'Rows of a synced table; of a hub, of all.',
-      status.tables?.map(({ name, rows }) => ({ labels: { table: name }, value: rows })) ?? one(status.item_count),
+      ofTables('rows') ?? (isKnown('item_count') ? one(status.item_count) : []),
     ),
-    gauge(
-      'rowcast_tombstones',
-      'Deletions that are remembered.',
-      status.tables?.map(({ name, tombstones }) => ({ labels: { table: name }, value: tombstones })) ?? [],
-    ),
+    gauge('rowcast_tombstones', 'Deletions that are remembered.', ofTables('tombstones') ?? []),
     gauge('rowcast_database_size_bytes', 'The database file.', one(status.file.bytes)),
     gauge('rowcast_wal_size_bytes', 'Its write-ahead log.', one(status.file.wal_bytes)),
     gauge('rowcast_pending_changes', 'What the peer lacks that is furthest behind.', one(status.pending_changes)),
@@ -231,7 +236,7 @@ function lookedUp(status: Observed): Family[] {
     gauge(
       'rowcast_conflict_journal_entries',
       'Of these, how many the journal holds.',
-      status.conflicts === undefined ? [] : one(status.conflicts),
+      status.conflicts === undefined || !isKnown('conflicts') ? [] : one(status.conflicts),
     ),
     gauge(
       'rowcast_peer_up',

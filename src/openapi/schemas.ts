@@ -77,6 +77,7 @@ const health = {
   lag_ms: whole,
   problems: list(text),
   'tombstones_held_by?': list(text),
+  'at_least?': list(text),
   'certificates?': any,
 };
 
@@ -124,11 +125,11 @@ export const SCHEMAS = {
     ...health,
     inc: text,
     build: object({ version: text, runtime: text, sqlite: text }),
-    letters: list(object({ direction: oneOf('in', 'out'), code: text, count: whole })),
+    letters: list(object({ direction: oneOf('in', 'out'), code: text, count: whole, 'at_least?': list(text) })),
     file: object({ bytes: whole, wal_bytes: whole }),
     'captured?': whole,
     'conflicts?': whole,
-    'tables?': list(object({ name: text, rows: whole, tombstones: whole })),
+    'tables?': list(object({ name: text, rows: whole, tombstones: whole, 'at_least?': list(text) })),
   }),
   Rates: object({
     began: whole,

@@ -84,8 +84,11 @@ export class BacklogBound {
     if (most !== 'auto') return most !== 'unlimited' && changes > most;
     if (changes <= AUTO_LEAST) return false;
     const { db, registry, counter } = this.#o;
-    const rows = registry.list().reduce((sum, { name, id }) => sum + counter.count(name, id), 0);
-    if (rows >= changes) return false;
+    counter.beginLook();
+    const counted = registry.list().map((table) => counter.count(table));
+    const rows = counted.reduce((sum, one) => sum + one.rows, 0);
+    // Of what is still being counted there may be enough: that is known when it is looked at again.
+    if (rows >= changes || counted.some(({ atLeast }) => atLeast)) return false;
     // No more are counted than decide it.
     const enough = `SELECT 1 FROM main._tombstones LIMIT ${changes - rows}`;
     return rows + Number(db.get(`SELECT count(*) AS n FROM (${enough})`)?.n) < changes;

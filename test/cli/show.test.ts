@@ -4,7 +4,7 @@ import { harmless, type ShownStatus, statusText } from '../../src/cli/show.ts';
 
 const seeding = (pending: number, rows: number): string => shown({ pending, snapshot: true }, rows);
 
-const shown = (peer: Record<string, unknown>, rows = 0): string =>
+const shown = (peer: Record<string, unknown>, rows = 0, more: Record<string, unknown> = {}): string =>
   statusText(
     {
       node_id: 'a',
@@ -20,6 +20,7 @@ const shown = (peer: Record<string, unknown>, rows = 0): string =>
       peer_states: [
         { url: 'http://b', state: 'up', lag_ms: 0, snapshot: false, paused: false, last_error: null, ...peer },
       ],
+      ...more,
     } as unknown as ShownStatus,
     0,
   );
@@ -32,6 +33,23 @@ test.each([
   [0, 0, 'up, being given everything  '],
 ])('a peer that lacks %i of %i rows', (pending, rows, words) => {
   expect(seeding(pending, rows)).toContain(words);
+});
+
+test('a number that is still being counted is said to be one, and nothing is reckoned with it', () => {
+  const table = { name: 'items', rows: 50_001, tombstones: 7, at_least: ['rows'] };
+  const text = shown({ pending: 10_000, snapshot: true }, 50_001, {
+    tables: [table],
+    dead_letter: 50_001,
+    letters: [{ direction: 'in', code: 'unique', count: 1_001, at_least: ['count'] }],
+    conflicts: 1_001,
+    at_least: ['item_count', 'dead_letter', 'conflicts'],
+  });
+  expect(text).toContain('items: at least 50,001 rows, 7 tombstones;');
+  expect(text).toContain('dead letters: at least 50,001 (at least 1,001 unique in)');
+  expect(text).toContain('edits that were lost: at least 1,001 (');
+  expect(text).toContain('up, being given everything  ');
+  const hub = shown({ pending: 0 }, 5_001, { tables: undefined, at_least: ['item_count'] });
+  expect(hub).toContain('  at least 5,001 rows; file');
 });
 
 const TIMEOUT = 'no answer within 30000 ms';

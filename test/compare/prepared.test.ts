@@ -79,3 +79,41 @@ test('a row that is too large to be read among others is noticed, and a NUL char
   const { ask: other } = await watched(row('a') + row('b', "printf('%.*c', 5000, 'y')") + row('c'));
   expect((await other(whole)).answer.hashes[0]).not.toBe(large.answer.hashes[0]);
 });
+
+test('in one turn no more than one statement is prepared, and what is found is the same', async () => {
+  const db = await database(ITEMS);
+  /** How many were prepared in each look at the rows. */
+  const prepared: number[] = [];
+  let since = 0;
+  const handle = {
+    get inTransaction() {
+      return (db as { inTransaction?: boolean }).inTransaction;
+    },
+    exec: (sql: string) => {
+      if (sql === 'BEGIN') since = 0;
+      if (sql === 'ROLLBACK') prepared.push(since);
+      return db.exec(sql);
+    },
+    prepare: (sql: string) => {
+      since += 1;
+      return db.prepare(sql);
+    },
+    transaction: (fn: () => unknown) => db.transaction(fn),
+  };
+  const manager = attached(handle, { clock: new VirtualClock(() => true) });
+  silently([db], () => db.exec(row('a') + row('b') + tombstone('c') + hidden('d')));
+  prepared.length = 0;
+  const ask = async (question: object): Promise<{ hashes: string[]; rows: unknown[][] }> => {
+    const all = { table: 'items', columns: COLUMNS, ...question };
+    return JSON.parse((await manager.answer('/sync/compare', JSON.stringify(all))).body);
+  };
+  expect((await ask({ want: 'hash', ranges: [[null, null]] })).hashes[0]).toMatch(/^4:/);
+  const spelling = prepared.splice(0);
+  const ids = (rows: unknown[][]): unknown[] => rows.map(([id]) => id);
+  expect(ids((await ask({ want: 'rows', ranges: HALVES })).rows)).toEqual(['a', 'b', 'c', 'd']);
+  expect(ids((await ask({ want: 'rows', ids: ['a', 'b', 'c', 'd'] })).rows)).toEqual(['a', 'b', 'c', 'd']);
+  for (const looks of [spelling, prepared]) {
+    expect(looks.filter((n) => n > 0).length).toBeGreaterThan(4);
+    expect(Math.max(...looks)).toBe(1);
+  }
+});

@@ -392,10 +392,10 @@ describe('the database', () => {
     const { hub: made, db } = await hub({ edges: ['http://127.0.0.1:9'] });
     await deliver(made, [live('x', T)]);
     expect((await made.health()).ok).toBe(true);
-    db.exec('DROP VIEW _hub_live');
+    db.exec('DROP TABLE _dead_letter');
     const health = await made.health();
     expect(health).toMatchObject({ ok: false, peers: ['http://127.0.0.1:9'] });
-    expect(health.problems.join()).toMatch(/cannot be read.*_hub_live/);
+    expect(health.problems.join()).toMatch(/cannot be read.*_dead_letter/);
   });
 
   test('many edges are asked at once, none of them through one signal: a runtime warns of ten listeners', async () => {

@@ -19,7 +19,9 @@ test('auto: as many changes as there are rows and tombstones, and at least 100,0
   const { db, minute, told } = await away(undefined, {}, [B]);
   writeMany(db, 1, 60_000);
   db.exec("UPDATE items SET updated_at = 2000 WHERE id LIKE 'row-%'");
-  // 120,000 changes of 60,001 rows.
+  // 120,000 changes of 60,001 rows. At the first look it is not known yet that there are not more.
+  await minute();
+  expect(told).toEqual([]);
   await minute();
   expect(told).toMatchObject([{ peer: B, changes: 120_000 }]);
 });
@@ -27,6 +29,7 @@ test('auto: as many changes as there are rows and tombstones, and at least 100,0
 test('auto is not exceeded by new rows, nor by the deletion of old ones', async () => {
   const { db, minute, told } = await away(undefined, {}, [B]);
   writeMany(db, 1, 110_000);
+  await minute();
   await minute();
   expect(told).toEqual([]);
   expect(changeIds(db)).toHaveLength(110_000);

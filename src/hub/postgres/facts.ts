@@ -3,6 +3,7 @@ import { RowcastError } from '../../errors.ts';
 import type { Row } from '../../journal/rows.ts';
 import type { Why } from '../../journal/why.ts';
 import { type Facts, factsOf } from '../../observe/facts.ts';
+import { atLeastOf, type Counted } from '../../sqlite/row-counter.ts';
 import { fold } from '../../sqlite/sql.ts';
 import { exactJson } from '../../wire/exact-text.ts';
 import { canonicalId } from '../../wire/values.ts';
@@ -76,10 +77,13 @@ export class PostgresFacts {
 
   async counts(edges: { position: Seq; except: string | undefined }[], problems: string[]): Promise<Counts> {
     const letters = 'SELECT count(*) AS n FROM rowcast.letters';
-    const [[kept], rows] = [await this.#base.sessions.query<{ n: number }>(letters), await this.#liveRows()];
-    const pending = await this.#pending(edges, rows);
+    const [[kept], live] = [await this.#base.sessions.query<{ n: number }>(letters), await this.#liveRows()];
+    const pending = await this.#pending(edges, live.rows);
     if (this.#letters.problem !== undefined) problems.push(this.#letters.problem);
-    return { rows, letters: kept?.n ?? 0, edges: pending, problems };
+    // What an edge lacks is measured by how many rows there are, where that is more than can be counted.
+    const pending_changes = { rows: 0, atLeast: live.atLeast && pending.some((one) => one.pending > COUNTED_EXACTLY) };
+    const unknown = atLeastOf({ item_count: live, pending_changes });
+    return { rows: live.rows, letters: kept?.n ?? 0, edges: pending, problems, ...unknown };
   }
 
   async facts(): Promise<Facts> {
@@ -95,15 +99,16 @@ export class PostgresFacts {
     };
   }
 
-  /** Exact up to COUNTED_EXACTLY; beyond that as of the last count. */
-  async #liveRows(): Promise<number> {
+  /** Exact up to COUNTED_EXACTLY; beyond that as of the last count, and until there is one, at least that many. */
+  async #liveRows(): Promise<Counted> {
     const live = "SELECT 1 FROM rowcast.rows WHERE op <> 'DELETE'";
     const few = `SELECT count(*) AS n FROM (${live} LIMIT ${COUNTED_EXACTLY + 1}) AS r`;
     if (!this.#rows) {
       const [found] = await this.#base.sessions.query<{ n: number }>(few);
-      if ((found?.n ?? 0) <= COUNTED_EXACTLY) return found?.n ?? 0;
-      await this.#countAll(live);
-    } else if (this.#base.clock.now() >= this.#rows.again) {
+      const rows = found?.n ?? 0;
+      if (rows <= COUNTED_EXACTLY) return { rows, atLeast: false };
+    }
+    if (!this.#rows || this.#base.clock.now() >= this.#rows.again) {
       this.#counting ??= this.#countAll(live)
         .catch(() => {
           // Health says by itself that the store cannot be read.
@@ -112,7 +117,7 @@ export class PostgresFacts {
           this.#counting = undefined;
         });
     }
-    return this.#rows?.count ?? 0;
+    return { rows: this.#rows?.count ?? COUNTED_EXACTLY + 1, atLeast: this.#rows === undefined };
   }
 
   async #countAll(live: string): Promise<void> {
