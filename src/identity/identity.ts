@@ -4,14 +4,15 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { type Introduction, introduce, numberOf, type Remembered, readIntroduction } from '../wire/introduction.ts';
+import { type Introduction, introduce, numberOf, readIntroduction } from '../wire/introduction.ts';
 import { claimed } from './claim.ts';
 import { PeerClocks } from './clocks.ts';
 import { type Finding, type Hearing, isNews, type Other } from './finding.ts';
-import { isBehind, isCopyOf, judge, type Memory } from './judge.ts';
+import { judge, type Memory } from './judge.ts';
+import { speaksOfLater } from './later.ts';
 import { Lineage } from './lineage.ts';
-import { boots, findNode, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
-import { drawn, isSealedBy, sealOf } from './seal.ts';
+import { boots, findNode, type GoneOn, goneOn, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
+import { drawn, sealOf } from './seal.ts';
 import { noteAt, STRANGERS_KEPT } from './strangers.ts';
 
 export { type Finding, isNews, type Other } from './finding.ts';
@@ -162,6 +163,21 @@ export class Identity {
     const passOn = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
     const compareAll = passOn && !(wentBack && this.#passedOn.get(inc) === said.boot);
     return { id, inc, boot: said.boot, kind, wentBack, doubtful, compareAll };
+  }
+
+  /**
+   * The same for the answer of one of which all that is known is given, by whoever keeps that: what has changed, where it goes
+   * on and says nothing else. Undefined where there is more to it: then it is for `hear`.
+   */
+  goesOn(said: Introduction, known: Known): { changed: GoneOn | undefined } | undefined {
+    const own = this.#own();
+    const judgement = judge(said, known);
+    const isOther = said.id !== known.id || said.inc === own.inc || said.id === this.#o.id;
+    if (isOther || judgement.kind !== 'same') return undefined;
+    this.#hearOfSelf(said, own);
+    this.#noteLow(said);
+    if (said.low !== undefined) this.#clocks.note(said.inc, said.low, this.#o.clock.now());
+    return { changed: goneOn(said, judgement.remember, known, own) };
   }
 
   /** What a database brought is on its way to all: that need not be found twice of one attach. After the commit. */
@@ -378,15 +394,4 @@ export class Identity {
 
   readonly #secret = (): string => drawn('secret', 32, this.#o);
   readonly #boot = (number: number): string => `${number}-${drawn(`boot ${number}`, 8, this.#o)}`;
-}
-
-/** Only a later state of this database, or a copy, has the secret: what is not sealed with it was made up. */
-function speaksOfLater(said: Introduction, own: Known): boolean {
-  const isOurs = (you: Remembered | undefined): boolean =>
-    you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you);
-  return (
-    isOurs(said.you) ||
-    said.claims?.some(isOurs) === true ||
-    (said.inc === own.inc && isCopyOf(own, said) && isSealedBy(own, said))
-  );
 }

@@ -165,24 +165,21 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   async hearAll(session: Session, answers: EdgeAnswer[], rows: Map<string, EdgeRow>): Promise<boolean[]> {
     const heard = answers.map(() => false);
     const [known, first] = speakersOf(answers, rows);
-    const hear = (
-      speakers: Map<string, Speaker>,
-      kind: Finding['kind'],
-      { inc }: Introduction,
-    ): Speaker | undefined => {
-      const speaker = speakers.get(inc) as Speaker;
-      if (this.#identity.look(speaker.said)?.kind !== kind) return undefined;
-      this.#noteLow(speaker.intro, this.#identity.hear(speaker.said, { answer: true, brings: false }));
-      return speaker;
-    };
-    await this.#memories.noteGoingOn(session, introsOf(known), (intro) => {
-      const speaker = hear(known, 'same', intro);
-      if (!speaker) return false;
-      this.#incs.set(speaker.url, intro.inc);
-      heard[speaker.at] = true;
+    await this.#memories.noteGoingOn(session, introsOf(known), (intro, node) => {
+      const goesOn = this.#identity.goesOn(intro, node);
+      if (!goesOn) return undefined;
+      const { at, url } = known.get(intro.inc) as Speaker;
+      if (intro.low !== undefined) this.#low.note(intro.inc, intro.low);
+      this.#incs.set(url, intro.inc);
+      heard[at] = true;
+      return goesOn;
+    });
+    const added = await this.#memories.noteNew(session, introsOf(first), (intro) => {
+      const { said } = first.get(intro.inc) as Speaker;
+      if (this.#identity.look(said)?.kind !== 'new') return false;
+      this.#noteLow(intro, this.#identity.hear(said, { answer: true, brings: false }));
       return true;
     });
-    const added = await this.#memories.noteNew(session, introsOf(first), (intro) => !!hear(first, 'new', intro));
     const begun = await this.#edges.beginAt(
       session,
       [...added].map((inc) => first.get(inc) as Speaker),
