@@ -135,7 +135,7 @@ export class Courier<P> {
   async begin(shipment: Shipment<P>, attempt: number, place: 'first' | 'second'): Promise<Sent<P>> {
     const packed = await this.#pack(shipment, attempt);
     const request = new AbortController();
-    const verdict = this.#inTurn(() => this.#post(shipment, packed, request.signal, place));
+    const verdict = this.#inTurn(() => this.#post(shipment, packed, request, place));
     if (attempt === 0) await this.#o.untilSent();
     return { shipment, packed, verdict, withdraw: () => request.abort() };
   }
@@ -189,7 +189,7 @@ export class Courier<P> {
   async #post(
     shipment: Shipment<P>,
     packed: Packed,
-    withdrawn: AbortSignal | undefined,
+    request: AbortController | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
     const { nodeId, peer, company, fetch, clock, stopped, bond, silence } = this.#o;
@@ -207,8 +207,8 @@ export class Courier<P> {
         timeoutMs,
         stopped,
         bond,
+        request,
         silence: silence && { afterMs: this.#untilSilent(silence.ms), tell: silence.tell },
-        ...(withdrawn && { withdrawn }),
       });
       verdict = await this.#weighed(
         judge({ ...answer, applyMs: answer.header(APPLY_MS_HEADER) }, shipment.batchId),

@@ -7,6 +7,7 @@ import type { Body } from '../wire/body.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
 import { type Bond, NotProven, type RawAnswer, type Unsigned } from './bond.ts';
+import { deadlinesOf } from './deadlines.ts';
 import { explainFailure } from './tls.ts';
 import type { Ask, BoundedResponse, Post } from './transport.ts';
 
@@ -24,6 +25,8 @@ export interface RequestOptions {
   stopped: AbortSignal;
   /** Aborted to take this one request back. */
   withdrawn?: AbortSignal;
+  /** The request itself, where somebody may want to take it back: without another signal for that. */
+  request?: AbortController | undefined;
   /** Where there are keys: it signs the request, and has the answer prove what it must. */
   bond?: Bond | undefined;
   /** Told once where there is no answer after so long; the request goes on. */
@@ -133,48 +136,41 @@ function nodeIdIn(body: string): string | undefined {
   }
 }
 
-/** Why a timer is not needed any more. Without a reason, Node would make an error with a stack for each request. */
-const OVER = 'over';
-
 async function exchange(
-  { clock, timeoutMs, stopped, withdrawn, silence }: RequestOptions,
+  { clock, timeoutMs, stopped, withdrawn, request = new AbortController(), silence }: RequestOptions,
   answerBytes: number,
   send: (signal: AbortSignal) => Promise<BoundedResponse>,
 ): Promise<RawAnswer> {
-  if (stopped.aborted || withdrawn?.aborted) throw new NoAnswer('stopped', true);
-  const request = new AbortController();
+  const { signal } = request;
+  if (stopped.aborted || withdrawn?.aborted || signal.aborted) throw new NoAnswer('stopped', true);
   const cancel = (): void => request.abort();
-  for (const signal of [stopped, withdrawn]) signal?.addEventListener('abort', cancel, { once: true });
-  // A transport that does not heed the signal must not hold up the loop, or its end.
-  const aborted = new Promise<never>((_, reject) => {
-    request.signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
-  });
-  aborted.catch(() => {});
-  const timer = new AbortController();
+  stopped.addEventListener('abort', cancel, { once: true });
+  withdrawn?.addEventListener('abort', cancel, { once: true });
+  const deadlines = deadlinesOf(clock);
   let timedOut = false;
-  const patience = async (): Promise<void> => {
-    const before = silence && silence.afterMs < timeoutMs ? silence.afterMs : 0;
-    if (silence && before > 0) {
-      await clock.sleep(before, timer.signal);
-      if (!timer.signal.aborted) silence.tell();
-    }
-    await clock.sleep(timeoutMs - before, timer.signal);
-    if (timer.signal.aborted) return;
+  const isOver = deadlines.after(timeoutMs, () => {
     timedOut = true;
     request.abort();
-  };
-  void patience();
+  });
+  const isHeard = silence && silence.afterMs < timeoutMs ? deadlines.after(silence.afterMs, silence.tell) : undefined;
   try {
-    const answering = send(request.signal).then(async (response) => {
-      const bytes = await response.bytes(answerBytes);
-      return { status: response.status, bytes, header: (name: string) => response.headers?.get(name) ?? null };
+    // A transport that does not heed the signal must not hold up the loop, or its end.
+    return await new Promise<RawAnswer>((resolve, reject) => {
+      signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
+      answered(send(signal), answerBytes).then(resolve, reject);
     });
-    return await Promise.race([answering, aborted]);
   } catch (error) {
     if (timedOut) throw new NoAnswer(`no answer within ${timeoutMs} ms`, false);
-    throw new NoAnswer(explainFailure(error), request.signal.aborted);
+    throw new NoAnswer(explainFailure(error), signal.aborted);
   } finally {
-    timer.abort(OVER);
-    for (const signal of [stopped, withdrawn]) signal?.removeEventListener('abort', cancel);
+    isOver();
+    isHeard?.();
+    stopped.removeEventListener('abort', cancel);
+    withdrawn?.removeEventListener('abort', cancel);
   }
+}
+
+async function answered(answering: Promise<BoundedResponse>, answerBytes: number): Promise<RawAnswer> {
+  const { status, headers, bytes } = await answering;
+  return { status, bytes: await bytes(answerBytes), header: (name) => headers?.get(name) ?? null };
 }
