@@ -32,6 +32,8 @@ export interface IdentityOptions {
   low(to: string | null | undefined): number | undefined;
   /** How many others are remembered; whoever brings them here each time may want more, and forgets them himself. */
   strangersKept?: number;
+  /** What is known of one that goes on, where somebody keeps that elsewhere: see `goesOn`. */
+  goingOn?(inc: string): Known | undefined;
   /** Another state was put under this process. In the transaction in which that takes an identity of its own. */
   anotherFile?(): void;
 }
@@ -103,7 +105,7 @@ export class Identity {
 
   /** Counts a transaction that others can know of. Only in one that is flushed. */
   tick(): void {
-    const was = tickNode(this.#db, this.#inc) ?? tickNode(this.#db, this.#own().inc);
+    const was = tickNode(this.#db, this.#inc) ?? tickNode(this.#db, this.self().inc);
     if (was && !this.#lineage.goesOn(was)) this.#isAnotherFile = true;
   }
 
@@ -115,9 +117,9 @@ export class Identity {
 
   /** What a message says of this database, and of what is remembered of the one that it goes to. */
   introduction(to: string | null | undefined, reads?: Introduction['reads']): string {
-    const own = this.#own();
+    const own = this.self();
     const { inc, boot, t0, tick } = own;
-    const you = to == null || to === inc ? undefined : findNode(this.#db, to);
+    const you = to == null || to === inc ? undefined : (this.#o.goingOn?.(to) ?? findNode(this.#db, to));
     return introduce({
       id: this.#o.id,
       inc,
@@ -139,7 +141,7 @@ export class Identity {
   hear(header: string | null | undefined, hearing: Hearing): Finding | undefined {
     const said = readIntroduction(header);
     if (!said) return undefined;
-    const own = this.#own();
+    const own = this.self();
     const { id, inc } = said;
     this.#hearOfSelf(said, own);
     if (inc === own.inc) {
@@ -169,8 +171,7 @@ export class Identity {
    * The same for the answer of one of which all that is known is given, by whoever keeps that: what has changed, where it goes
    * on and says nothing else. Undefined where there is more to it: then it is for `hear`.
    */
-  goesOn(said: Introduction, known: Known): { changed: GoneOn | undefined } | undefined {
-    const own = this.#own();
+  goesOn(said: Introduction, known: Known, own = this.self()): { changed: GoneOn | undefined } | undefined {
     const judgement = judge(said, known);
     const isOther = said.id !== known.id || said.inc === own.inc || said.id === this.#o.id;
     if (isOther || judgement.kind !== 'same') return undefined;
@@ -189,7 +190,7 @@ export class Identity {
   /** Somebody asks who we are. What it says of itself is noted when it answers us; what it says of us has our own seal. */
   greet(header: string): Pick<Finding, 'id' | 'inc' | 'kind'> | undefined {
     const said = readIntroduction(header);
-    if (said) this.#hearOfSelf(said, this.#own());
+    if (said) this.#hearOfSelf(said, this.self());
     return this.look(header);
   }
 
@@ -204,7 +205,7 @@ export class Identity {
   look(header: string): Pick<Finding, 'id' | 'inc' | 'kind'> | undefined {
     const said = readIntroduction(header);
     if (!said) return undefined;
-    const own = this.#own();
+    const own = this.self();
     const { id, inc } = said;
     if (inc === own.inc) return { id, inc, kind: said.boot === own.boot ? 'self' : 'copy' };
     return { id, inc, kind: judge(said, findNode(this.#db, inc)).kind };
@@ -223,7 +224,7 @@ export class Identity {
     if (given === undefined) return seen === 'renewed' ? 'elsewhere' : 'none';
     const renewed = this.#db.transaction(
       () => {
-        const own = this.#own();
+        const own = this.self();
         // Another process on the same file may have done it.
         if (own.inc !== given) return false;
         this.#db.run('DELETE FROM main._nodes WHERE inc = ?', given);
@@ -362,7 +363,8 @@ export class Identity {
     return false;
   }
 
-  #own(): Known {
+  /** As it is. */
+  self(): Known {
     const own = this.#findOwn();
     if (own) return own;
     // Somebody has taken it away: then this is a new database to everybody else.

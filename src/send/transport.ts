@@ -4,6 +4,7 @@
  */
 import http from 'node:http';
 import https from 'node:https';
+import { urlToHttpOptions } from 'node:url';
 import { RowcastError } from '../errors.ts';
 import { TLS_MIN_VERSION, type TlsOptions } from './tls.ts';
 
@@ -100,8 +101,8 @@ function bunTransport(first: TlsOptions | undefined): Transport {
 function nodeTransport(tls: TlsOptions | undefined): Transport {
   const agents = { 'http:': new http.Agent({ keepAlive: true }), 'https:': secureAgent(tls) };
   return {
-    fetch: (url, init) => request(new URL(url), init, agents),
-    get: (url, { headers, signal }) => request(new URL(url), { method: 'GET', headers, signal }, agents),
+    fetch: (url, init) => request(addressOf(url), init, agents),
+    get: (url, { headers, signal }) => request(addressOf(url), { method: 'GET', headers, signal }, agents),
     untilSent,
     secure: (next) => {
       const before = agents['https:'];
@@ -122,16 +123,31 @@ function secureAgent(tls: TlsOptions = {}): https.Agent {
   return new https.Agent({ keepAlive: true, minVersion: TLS_MIN_VERSION, ...tls, rejectUnauthorized: true });
 }
 
+/** A peer is asked again and again at the same two addresses: they are taken apart once. */
+const addresses = new Map<string, http.RequestOptions>();
+const ADDRESSES_MAX = 20_000;
+
+function addressOf(url: string): http.RequestOptions {
+  const known = addresses.get(url);
+  if (known) return known;
+  const { protocol, hostname, port, path, auth } = urlToHttpOptions(new URL(url)) as http.RequestOptions;
+  const address = { protocol, hostname, path, ...(port && { port }), ...(auth && { auth }) };
+  if (addresses.size >= ADDRESSES_MAX) addresses.clear();
+  addresses.set(url, address);
+  return address;
+}
+
 function request(
-  url: URL,
+  address: http.RequestOptions,
   init: { method: string; headers: Record<string, string>; body?: Uint8Array; signal: AbortSignal },
   agents: { 'http:': http.Agent; 'https:': https.Agent },
 ): Promise<BoundedResponse> {
   return new Promise((resolve, reject) => {
     const { signal } = init;
     if (signal.aborted) return reject(new Error('aborted'));
-    const secure = url.protocol === 'https:';
-    const outgoing = (secure ? https : http).request(url, {
+    const secure = address.protocol === 'https:';
+    const outgoing = (secure ? https : http).request({
+      ...address,
       method: init.method,
       headers: { ...init.headers, ...(init.body && { 'content-length': init.body.byteLength }) },
       agent: agents[secure ? 'https:' : 'http:'],

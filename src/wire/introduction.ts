@@ -60,12 +60,17 @@ function spelt({ inc, tick, boot, seal }: Remembered): string {
 /** Undefined where it says no more than an id, or what no build of ours would say: then it is a plain peer's. */
 export function readIntroduction(header: string | null | undefined): Readonly<Introduction> | undefined {
   if (!header || header.length > LENGTH_MAX) return undefined;
-  if (header !== latest?.header) latest = { header, said: parse(header) };
-  return latest.said;
+  const found = latest.get(header);
+  if (found !== undefined) return found ?? undefined;
+  const said = parse(header);
+  if (latest.size >= LATEST_MAX) latest.clear();
+  latest.set(header, said ?? null);
+  return said;
 }
 
-/** One is read when it comes, when it is taken note of and when it is answered: mostly it is the one that was read last. */
-let latest: { header: string; said: Readonly<Introduction> | undefined } | undefined;
+/** One is read when it comes, when it is taken note of and when it is answered, and a hub takes note of many at once. */
+const latest = new Map<string, Readonly<Introduction> | null>();
+const LATEST_MAX = 1_000;
 
 function parse(header: string): Introduction | undefined {
   const said = new Map<string, string>();

@@ -30,7 +30,8 @@ export const REMEMBERED = 20_000;
 export class Memories {
   readonly #db: Connection;
   readonly #onForgotten: () => void;
-  readonly #remembered = new Set<string>();
+  /** Those that are remembered here: what is known of one that goes on, and undefined where the scratch database has it. */
+  readonly #remembered = new Map<string, Known | undefined>();
   /** Databases that were new to the group since strangers were last forgotten; before the first time there may be many. */
   newcomers = Number.POSITIVE_INFINITY;
 
@@ -93,11 +94,10 @@ export class Memories {
     const changed = all.flatMap((said): (GoneOn & { inc: string })[] => {
       const { holder, ...stored } = known.get(said.inc) ?? { holder: null };
       if (!('id' in stored) || fromText(stored.id) !== said.id || holder !== said.inc) return [];
-      const node = asRemembered(stored);
-      const gone = goesOn(said, knownAs(node));
+      const node = knownAs(asRemembered(stored));
+      const gone = goesOn(said, node);
       if (!gone) return [];
-      this.#makeRoom(said.inc);
-      this.#insert({ ...node, ...gone.changed });
+      this.#remember(said.inc, gone.changed ? { ...node, ...gone.changed } : node);
       return gone.changed ? [{ ...gone.changed, inc: said.inc }] : [];
     });
     if (changed.length === 0) return;
@@ -239,7 +239,7 @@ export class Memories {
     holder: string | undefined,
     edges: { url: string; inc: string | null; nodeId: string | null }[],
   ): void {
-    this.#makeRoom(inc);
+    this.#remember(inc, undefined);
     if (node) this.#insert(asRemembered(node));
     else this.#db.run('DELETE FROM _nodes WHERE inc = ? AND self IS NULL', inc);
     this.#db.run('DELETE FROM _names WHERE id = ?', id);
@@ -250,9 +250,14 @@ export class Memories {
     }
   }
 
-  #makeRoom(inc: string): void {
+  /** What is known of one that goes on; undefined where the scratch database has it, or nobody. */
+  goingOn(inc: string): Known | undefined {
+    return this.#remembered.get(inc);
+  }
+
+  #remember(inc: string, known: Known | undefined): void {
     if (!this.#remembered.has(inc) && this.#remembered.size >= REMEMBERED) this.#forget();
-    this.#remembered.add(inc);
+    this.#remembered.set(inc, known);
   }
 
   #forget(): void {
