@@ -3,7 +3,8 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { conjunction, inMain, literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
-import { encode, rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
+import { encode } from '../wire/values.ts';
 import { recordAnew } from './stamps.ts';
 import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts';
 

@@ -6,7 +6,7 @@
 
 import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
 import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
-import { rowJson } from '../wire/values.ts';
+import { rareRowJson } from '../wire/row-json.ts';
 import { dayOf } from './floors.ts';
 import type { TriggerParts } from './triggers.ts';
 import { idOf, NOT_SYNCING, versionOf } from './versions.ts';
@@ -59,7 +59,7 @@ function note(table: Table, own: 'NEW' | 'OLD'): string {
   return (
     'INSERT INTO _replaced (table_name, row_id, version, row_data) ' +
     `SELECT ${literal(table.name)}, ${idOf(table, 't')}, ${version}, ` +
-    `${rowJson(table, 't', { column: table.updatedAt, by: version })} ${victims(table, own)} ` +
+    `${rareRowJson(table, 't', { column: table.updatedAt, by: version })} ${victims(table, own)} ` +
     'ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version, row_data = excluded.row_data'
   );
 }

@@ -26,7 +26,7 @@
 import type { Table } from '../sqlite/schema.ts';
 import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
-import { rowJson } from '../wire/values.ts';
+import { rareRowJson, rowJson } from '../wire/row-json.ts';
 import { dayOf } from './floors.ts';
 import { captureReplaced } from './replaced.ts';
 import {
@@ -158,7 +158,7 @@ function captureDelete(table: Table): TriggerParts {
     kind: 'delete',
     event: 'AFTER DELETE',
     when: `${valid(time)} AND ${NOT_SYNCING}`,
-    body: recordDelete(table, time),
+    body: recordDelete(table, time, rowJson),
   };
 }
 
@@ -234,11 +234,13 @@ function sameRow(table: Table): string {
   return `t.${table.rowKey} = NEW.${table.rowKey}`;
 }
 
+/** Of a write whose time is valid: it has been asked. */
 function record(table: Table, op: 'INSERT' | 'UPDATE', base?: string): string {
   const [column, value] = base === undefined ? ['', ''] : [', base', `, ${base}`];
+  const row = rowJson(table, 'NEW', { column: table.updatedAt, by: timeOf(table, 'NEW') });
   return (
     `INSERT INTO _changes (op, table_name, row_id, row_data${column}) VALUES ` +
-    `('${op}', ${literal(table.wireName)}, ${idOf(table, 'NEW')}, ${rowJson(table, 'NEW')}${value})`
+    `('${op}', ${literal(table.wireName)}, ${idOf(table, 'NEW')}, ${row}${value})`
   );
 }
 
@@ -254,11 +256,11 @@ function seenVersion(table: Table): string {
 }
 
 /** OLD is gone. */
-function recordDelete(table: Table, version: string): string[] {
+function recordDelete(table: Table, version: string, row = rareRowJson): string[] {
   const id = idOf(table, 'OLD');
   return [
     'INSERT INTO _changes (op, table_name, row_id, row_data) VALUES ' +
-      `('DELETE', ${literal(table.wireName)}, ${id}, ${rowJson(table, 'OLD', { column: table.updatedAt, by: version })})`,
+      `('DELETE', ${literal(table.wireName)}, ${id}, ${row(table, 'OLD', { column: table.updatedAt, by: version })})`,
     entomb(table, id, version, `${id} IS NOT NULL`),
   ];
 }
@@ -283,7 +285,7 @@ function recordGone(table: Table): string[] {
   return [
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
       `SELECT 'DELETE', ${literal(table.wireName)}, ${id}, ` +
-      `${rowJson(table, 'NEW', { column: table.updatedAt, by: old })} WHERE ${gone}`,
+      `${rareRowJson(table, 'NEW', { column: table.updatedAt, by: old })} WHERE ${gone}`,
     entomb(table, id, old, gone),
   ];
 }

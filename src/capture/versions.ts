@@ -6,7 +6,7 @@
 import type { Table } from '../sqlite/schema.ts';
 import { literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
-import { rowJson } from '../wire/values.ts';
+import { rareRowJson, rowJson } from '../wire/row-json.ts';
 
 /** A missing flag row means capture: losing a change is worse than sending one too many. */
 export const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
@@ -85,7 +85,7 @@ export function recordStamped(table: Table, op: 'INSERT' | 'UPDATE', row: Stampe
     noteStampOf(table, row),
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
       `SELECT '${op}', ${literal(table.wireName)}, ${id}, ` +
-      `${rowJson(table, 't', { column: table.updatedAt, by: `coalesce(s.version, ${presentIfInvalid(time)})` })} ` +
+      `${rareRowJson(table, 't', { column: table.updatedAt, by: `coalesce(s.version, ${presentIfInvalid(time)})` })} ` +
       `FROM ${quote(table.name)} AS t LEFT JOIN _stamps AS s ` +
       `ON s.table_name = ${literal(table.name)} AND s.row_id = ${id} ` +
       // A row without an id has no stamp; it is recorded so that a letter can say so.

@@ -7,7 +7,8 @@ import { readAtOnce } from '../sqlite/look.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, quote } from '../sqlite/sql.ts';
 import { exactJson } from '../wire/exact-text.ts';
-import { BOUND_ID, rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
+import { BOUND_ID } from '../wire/values.ts';
 import type { FeedTable, StoredLine } from './feed-table.ts';
 import type { Feed, FeedEntry, FeedPage, FeedReadOptions, FeedRow } from './page.ts';
 

@@ -19,8 +19,9 @@ import {
 import { hashOf, jsonLines, tombstoneLines, wholeLine } from '../compare/lines.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import { type Body, batchSql, batchText } from '../wire/body.ts';
+import { WIRE_LINE } from '../wire/content.ts';
 import { exactString, exactText } from '../wire/exact-text.ts';
-import { encode, WIRE_LINE } from '../wire/values.ts';
+import { encode } from '../wire/values.ts';
 import { CHANGE } from './sqlite-read.ts';
 import type { HubLedger, Seq } from './store.ts';
 

@@ -7,8 +7,8 @@
 
 import { pathOf } from '../sqlite/sql.ts';
 import { isVersion } from '../wire/body.ts';
+import { contentOfWire, WIRE_LINE } from '../wire/content.ts';
 import { ROW_ID_BYTES_MAX, ROW_KEYS_MAX, TABLE_NAME_BYTES_MAX, TIMESTAMP_MAX } from '../wire/protocol.ts';
-import { contentOfWire, WIRE_LINE } from '../wire/values.ts';
 import { tombstone } from './sqlite-tables.ts';
 
 /**

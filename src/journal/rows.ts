@@ -3,7 +3,8 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
 import { exactJson } from '../wire/exact-text.ts';
-import { BOUND_ID, rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
+import { BOUND_ID } from '../wire/values.ts';
 
 /** Column to value, as it travels: bytes as `$blob:`, integers beyond 2^53 as text. */
 export type Row = Record<string, unknown>;

@@ -5,7 +5,7 @@
 import type { Clock } from '../clock.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import { literal } from '../sqlite/sql.ts';
-import { contentOfWire } from '../wire/values.ts';
+import { contentOfWire } from '../wire/content.ts';
 import { REASON_MAX } from './letter-room.ts';
 
 /** What rows of one table said of columns that are not here. */

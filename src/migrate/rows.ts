@@ -13,7 +13,8 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
-import { affine, encode, rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
+import { affine, encode } from '../wire/values.ts';
 
 /** A table before the migration and after it, and which column became which. */
 export interface Pair {

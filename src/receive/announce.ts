@@ -4,7 +4,8 @@
  */
 import type { Connection } from '../sqlite/connection.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
-import { encode, rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
+import { encode } from '../wire/values.ts';
 import { extract } from './merge.ts';
 import { type Group, STAGE } from './stage.ts';
 

@@ -9,8 +9,8 @@
 import { dayOf } from '../capture/floors.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { conjunction, literal, pathOf, quote } from '../sqlite/sql.ts';
-
-import { affine, content, decode } from '../wire/values.ts';
+import { content } from '../wire/content.ts';
+import { affine, decode } from '../wire/values.ts';
 
 /** Which key of the wire row goes into which column. */
 export interface Shape {

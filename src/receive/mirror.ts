@@ -8,7 +8,8 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { exactJson, exactString } from '../wire/exact-text.ts';
-import { BOUND_ID, decode, idForWire, rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
+import { BOUND_ID, decode, idForWire } from '../wire/values.ts';
 
 /** A row that stands in the table and shares a UNIQUE value with the row in the mirror. */
 export interface Rival {

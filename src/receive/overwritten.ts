@@ -2,7 +2,7 @@
 import { NOTE_INTO, type Notes } from '../journal/journal.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { literal, quote } from '../sqlite/sql.ts';
-import { rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
 import { fieldIn, type Shape } from './merge.ts';
 import { type Group, STAGE } from './stage.ts';
 

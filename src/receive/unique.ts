@@ -21,7 +21,8 @@ import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { exactJson, exactString, idBytes } from '../wire/exact-text.ts';
-import { BOUND_ID, idForWire, rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
+import { BOUND_ID, idForWire } from '../wire/values.ts';
 import { Mirror } from './mirror.ts';
 import { columnFor } from './plan.ts';
 

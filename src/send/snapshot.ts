@@ -13,7 +13,8 @@ import { literal, quote, shallow } from '../sqlite/sql.ts';
 import { type BatchLimit, type Body, type ByteBounds, batchSql, changeSql, fitting } from '../wire/body.ts';
 import { exactString } from '../wire/exact-text.ts';
 import { madeByOthers, type OriginRun } from '../wire/origins.ts';
-import { BOUND_ID, encode, idForWire, rowJson } from '../wire/values.ts';
+import { rowJson } from '../wire/row-json.ts';
+import { BOUND_ID, encode, idForWire } from '../wire/values.ts';
 
 export interface SnapshotPosition {
   /** `rows:<table>`, `hidden:<table>`, `tombstones:<table>` or `compare:<table>`; null before the first, `end` after all. */

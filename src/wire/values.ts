@@ -1,6 +1,5 @@
 /**
- * Values on the wire, as SQL expressions: `encode` turns a column into what JSON can carry, `decode` turns it back, and
- * `content` is the canonical text of a row by which two versions with the same time are ordered.
+ * Values on the wire, as SQL expressions: `encode` turns a column into what JSON can carry, and `decode` turns it back.
  *
  * JSON has no bytes, no infinities, and its integers stop being exact at 2^53 in most readers. What it cannot carry
  * travels as a string: a plain decimal where the column's affinity restores it, a `$`-prefixed one where nothing would.
@@ -16,15 +15,12 @@
  * `x >= '$' AND x < '%'` means "is text that begins with $", and text from `%` on is neither.
  */
 
-import type { Affinity, Column, Table } from '../sqlite/schema.ts';
-import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
+import type { Affinity } from '../sqlite/schema.ts';
 import { PREFIXES } from './exact-text.ts';
 
-const SAFE = Number.MAX_SAFE_INTEGER;
+/** The greatest integer that every reader of JSON takes for what it is. */
+export const SAFE = Number.MAX_SAFE_INTEGER;
 const REAL_MAX = '1.7976931348623157e308';
-
-/** Pairs per json_object call: SQLite before 3.48 allows 127 arguments. */
-const PAIRS_MAX = 60;
 
 export function encode(x: string, affinity: Affinity): string {
   switch (affinity) {
@@ -88,67 +84,6 @@ export function wireTextContent(x: string): string {
   return `json_quote(CASE WHEN ${isBytes(x)} THEN ${encode(ofBytes(x), 'TEXT')} ELSE ${x} || '' END)`;
 }
 
-/**
- * The row as JSON text. `source` is NEW, OLD or a table alias; `replace` puts another expression in a column's place.
- * Wide tables are written as several objects joined into one, because of the limit on arguments.
- */
-export function rowJson(table: Table, source: string, replace?: { column: string; by: string }): string {
-  const pairs = table.columns.map((column) => {
-    const value =
-      replace?.column === column.name ? replace.by : encode(`${source}.${quote(column.name)}`, column.affinity);
-    return `${literal(column.wireName)}, ${value}`;
-  });
-  const objects: string[] = [];
-  for (let i = 0; i < pairs.length; i += PAIRS_MAX)
-    objects.push(`json_object(${pairs.slice(i, i + PAIRS_MAX).join(', ')})`);
-  if (objects.length === 1) return objects[0] as string;
-  // No value ends in a brace (they are scalars), so trimming takes exactly the object's own.
-  return objects
-    .map((object, i) => {
-      const opened = i === 0 ? object : `substr(${object}, 2)`;
-      return i === objects.length - 1 ? opened : `rtrim(${opened}, '}')`;
-    })
-    .join(" || ',' || ");
-}
-
-/**
- * The canonical content of a row: the given columns in the order of their folded names, each as its wire value in JSON
- * and a newline. JSON text holds no raw newline, so nothing can imitate a column's end. NULL is the empty text, below
- * everything: a column that one node has not filled yet never beats one that another node has.
- */
-export function content(columns: Column[], expression: (column: Column) => string): string {
-  const parts = columns
-    .toSorted((a, b) => (fold(a.wireName) < fold(b.wireName) ? -1 : 1))
-    .map((column) => {
-      const x = expression(column);
-      return `iif(${x} IS NULL, '', ${contentValue(x, column.affinity)}) || char(10)`;
-    });
-  return shallow(parts, ' || ');
-}
-
-/** The same of a row as it travels, with all its keys; of several spellings of one the first. Null is nothing there too. */
-export function contentOfWire(row: string): string {
-  return (
-    `(SELECT group_concat(line, '') FROM (SELECT ${WIRE_LINE} AS line, min(e.id) FROM json_each(${row}) AS e ` +
-    'GROUP BY lower(e.key) ORDER BY lower(e.key)))'
-  );
-}
-
-/** A line of that, given `e` of json_each: numbers as a node would write them; text is on the wire as it was written. */
-export const WIRE_LINE =
-  "CASE WHEN e.type = 'null' THEN '' WHEN typeof(e.value) = 'text' THEN " +
-  `${wireTextContent('e.value')} ELSE ${contentValue('e.value', 'NUMERIC')} END || char(10)`;
-
-/**
- * One value in the content of a row. A finite REAL stands there as `<m>p<e>`, which is m * 1024^e with 2^52 <= |m| < 2^62:
- * the digits that SQLite prints are not the same in all its versions, and multiplying by a power of two is exact in all.
- */
-export function contentValue(x: string, affinity: Affinity): string {
-  const json = `json_quote(${encode(x, affinity)})`;
-  if (affinity === 'TEXT') return json;
-  return `CASE WHEN typeof(${x}) = 'real' AND ${finite(x)} AND ${x} <> 0 THEN ${scaled(x)} ELSE ${json} END`;
-}
-
 /** What a column of that affinity holds after `x` was written to it, where there is no column at hand to write it to. */
 export function affine(x: string, affinity: Affinity): string {
   // Text is equal to itself as a number only where all of it is one.
@@ -183,7 +118,7 @@ export function finite(x: string): string {
   return `${x} BETWEEN -${REAL_MAX} AND ${REAL_MAX}`;
 }
 
-function isPrintedExactly(x: string): string {
+export function isPrintedExactly(x: string): string {
   return `CAST(CAST(${x} AS TEXT) AS REAL) = ${x}`;
 }
 
@@ -221,7 +156,7 @@ function escaped(x: string): string {
 }
 
 /** The concatenation drops the JSON subtype that json() leaves on a value: without it json_object would nest the value. */
-function plainText(x: string): string {
+export function plainText(x: string): string {
   return `${x} || ''`;
 }
 

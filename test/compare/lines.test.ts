@@ -2,7 +2,8 @@
 import { expect, test } from 'vitest';
 import { jsonLines, rowLine } from '../../src/compare/lines.ts';
 import type { Affinity, Column } from '../../src/sqlite/schema.ts';
-import { content, encode } from '../../src/wire/values.ts';
+import { content } from '../../src/wire/content.ts';
+import { encode } from '../../src/wire/values.ts';
 import { database, rowsOf } from '../support/nodes.ts';
 
 const AFFINITIES: Affinity[] = ['TEXT', 'INTEGER', 'REAL', 'NUMERIC', 'BLOB'];

@@ -101,64 +101,67 @@ WHEN EXISTS (
         t."updated_at",
         CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
       )
-    ), json_object(
-      'id',
-      CASE
-        WHEN t."id" COLLATE BINARY >= '%'
-          AND t."id" < x'' THEN t."id" || ''
-        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
-        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
-          WHEN t."id" GLOB '$blob:*'
-            OR t."id" GLOB '$text:*'
-            OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*'
-            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
-          ELSE t."id" || ''
+    ), (
+      SELECT json_group_object(
+        k,
+        CASE
+          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(v) = 'integer' THEN v
+          ELSE CASE
+            typeof(v)
+            WHEN 'integer' THEN CAST(v AS TEXT)
+            WHEN 'real' THEN CASE
+              WHEN v > 1.7976931348623157e308 THEN '9e999'
+              WHEN v < -1.7976931348623157e308 THEN '-9e999'
+              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+            END
+            WHEN 'blob' THEN '$blob:' || hex(v)
+            WHEN 'text' THEN CASE
+              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                WHEN v GLOB '$blob:*'
+                  OR v GLOB '$text:*'
+                  OR v GLOB '$int:*'
+                  OR v GLOB '$real:*'
+                  OR v GLOB '$bytes:*' THEN '$text:' || v
+                ELSE v || ''
+              END
+              ELSE v || ''
+            END
+          END
         END
-        ELSE t."id" || ''
-      END,
-      'email',
-      CASE
-        WHEN t."email" COLLATE BINARY >= '%'
-          AND t."email" < x'' THEN t."email" || ''
-        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
-        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
-          WHEN t."email" GLOB '$blob:*'
-            OR t."email" GLOB '$text:*'
-            OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*'
-            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
-          ELSE t."email" || ''
-        END
-        ELSE t."email" || ''
-      END,
-      'updated_at',
-      coalesce(
-        (
-          SELECT version
-          FROM _stamps
-          WHERE table_name = 'items'
-            AND row_id = t."id"
-            AND NOT (
-              (
-                (
-                  t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                    AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-                ) IS TRUE
-              )
-                AND t."updated_at" > version
-            )
-        ),
-        iif(
+      )
+      FROM (
+        SELECT 'id' AS k, +t."id" AS v
+        UNION ALL
+        SELECT 'email' AS k, +t."email" AS v
+        UNION ALL
+        SELECT 'updated_at' AS k, +coalesce(
           (
-            (
-              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-            ) IS TRUE
+            SELECT version
+            FROM _stamps
+            WHERE table_name = 'items'
+              AND row_id = t."id"
+              AND NOT (
+                (
+                  (
+                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND t."updated_at" > version
+              )
           ),
-          t."updated_at",
-          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-        )
+          iif(
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          )
+        ) AS v
       )
     )
     FROM "items" AS t
@@ -256,64 +259,67 @@ WHEN EXISTS (
         t."updated_at",
         CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
       )
-    ), json_object(
-      'id',
-      CASE
-        WHEN t."id" COLLATE BINARY >= '%'
-          AND t."id" < x'' THEN t."id" || ''
-        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
-        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
-          WHEN t."id" GLOB '$blob:*'
-            OR t."id" GLOB '$text:*'
-            OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*'
-            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
-          ELSE t."id" || ''
+    ), (
+      SELECT json_group_object(
+        k,
+        CASE
+          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(v) = 'integer' THEN v
+          ELSE CASE
+            typeof(v)
+            WHEN 'integer' THEN CAST(v AS TEXT)
+            WHEN 'real' THEN CASE
+              WHEN v > 1.7976931348623157e308 THEN '9e999'
+              WHEN v < -1.7976931348623157e308 THEN '-9e999'
+              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+            END
+            WHEN 'blob' THEN '$blob:' || hex(v)
+            WHEN 'text' THEN CASE
+              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                WHEN v GLOB '$blob:*'
+                  OR v GLOB '$text:*'
+                  OR v GLOB '$int:*'
+                  OR v GLOB '$real:*'
+                  OR v GLOB '$bytes:*' THEN '$text:' || v
+                ELSE v || ''
+              END
+              ELSE v || ''
+            END
+          END
         END
-        ELSE t."id" || ''
-      END,
-      'email',
-      CASE
-        WHEN t."email" COLLATE BINARY >= '%'
-          AND t."email" < x'' THEN t."email" || ''
-        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
-        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
-          WHEN t."email" GLOB '$blob:*'
-            OR t."email" GLOB '$text:*'
-            OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*'
-            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
-          ELSE t."email" || ''
-        END
-        ELSE t."email" || ''
-      END,
-      'updated_at',
-      coalesce(
-        (
-          SELECT version
-          FROM _stamps
-          WHERE table_name = 'items'
-            AND row_id = t."id"
-            AND NOT (
-              (
-                (
-                  t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                    AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-                ) IS TRUE
-              )
-                AND t."updated_at" > version
-            )
-        ),
-        iif(
+      )
+      FROM (
+        SELECT 'id' AS k, +t."id" AS v
+        UNION ALL
+        SELECT 'email' AS k, +t."email" AS v
+        UNION ALL
+        SELECT 'updated_at' AS k, +coalesce(
           (
-            (
-              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-            ) IS TRUE
+            SELECT version
+            FROM _stamps
+            WHERE table_name = 'items'
+              AND row_id = t."id"
+              AND NOT (
+                (
+                  (
+                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND t."updated_at" > version
+              )
           ),
-          t."updated_at",
-          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-        )
+          iif(
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          )
+        ) AS v
       )
     )
     FROM "items" AS t
@@ -472,50 +478,53 @@ WHEN (
     ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
     refused = NULL;
     INSERT INTO _changes (op, table_name, row_id, row_data)
-    SELECT 'INSERT', 'items', t."id", json_object(
-      'id',
-      CASE
-        WHEN t."id" COLLATE BINARY >= '%'
-          AND t."id" < x'' THEN t."id" || ''
-        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
-        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
-          WHEN t."id" GLOB '$blob:*'
-            OR t."id" GLOB '$text:*'
-            OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*'
-            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
-          ELSE t."id" || ''
+    SELECT 'INSERT', 'items', t."id", (
+      SELECT json_group_object(
+        k,
+        CASE
+          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(v) = 'integer' THEN v
+          ELSE CASE
+            typeof(v)
+            WHEN 'integer' THEN CAST(v AS TEXT)
+            WHEN 'real' THEN CASE
+              WHEN v > 1.7976931348623157e308 THEN '9e999'
+              WHEN v < -1.7976931348623157e308 THEN '-9e999'
+              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+            END
+            WHEN 'blob' THEN '$blob:' || hex(v)
+            WHEN 'text' THEN CASE
+              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                WHEN v GLOB '$blob:*'
+                  OR v GLOB '$text:*'
+                  OR v GLOB '$int:*'
+                  OR v GLOB '$real:*'
+                  OR v GLOB '$bytes:*' THEN '$text:' || v
+                ELSE v || ''
+              END
+              ELSE v || ''
+            END
+          END
         END
-        ELSE t."id" || ''
-      END,
-      'email',
-      CASE
-        WHEN t."email" COLLATE BINARY >= '%'
-          AND t."email" < x'' THEN t."email" || ''
-        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
-        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
-          WHEN t."email" GLOB '$blob:*'
-            OR t."email" GLOB '$text:*'
-            OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*'
-            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
-          ELSE t."email" || ''
-        END
-        ELSE t."email" || ''
-      END,
-      'updated_at',
-      coalesce(
-        s.version,
-        iif(
-          (
+      )
+      FROM (
+        SELECT 'id' AS k, +t."id" AS v
+        UNION ALL
+        SELECT 'email' AS k, +t."email" AS v
+        UNION ALL
+        SELECT 'updated_at' AS k, +coalesce(
+          s.version,
+          iif(
             (
-              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-            ) IS TRUE
-          ),
-          t."updated_at",
-          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-        )
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          )
+        ) AS v
       )
     )
     FROM "items" AS t
@@ -548,64 +557,67 @@ WHEN OLD."id" IS NOT NEW."id"
       'DELETE',
       'items',
       OLD."id",
-      json_object(
-        'id',
-        CASE
-          WHEN OLD."id" COLLATE BINARY >= '%'
-            AND OLD."id" < x'' THEN OLD."id" || ''
-          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
-          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."id" GLOB '$blob:*'
-              OR OLD."id" GLOB '$text:*'
-              OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*'
-              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
-            ELSE OLD."id" || ''
+      (
+        SELECT json_group_object(
+          k,
+          CASE
+            WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+              AND typeof(v) = 'integer' THEN v
+            ELSE CASE
+              typeof(v)
+              WHEN 'integer' THEN CAST(v AS TEXT)
+              WHEN 'real' THEN CASE
+                WHEN v > 1.7976931348623157e308 THEN '9e999'
+                WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+              END
+              WHEN 'blob' THEN '$blob:' || hex(v)
+              WHEN 'text' THEN CASE
+                WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                  WHEN v GLOB '$blob:*'
+                    OR v GLOB '$text:*'
+                    OR v GLOB '$int:*'
+                    OR v GLOB '$real:*'
+                    OR v GLOB '$bytes:*' THEN '$text:' || v
+                  ELSE v || ''
+                END
+                ELSE v || ''
+              END
+            END
           END
-          ELSE OLD."id" || ''
-        END,
-        'email',
-        CASE
-          WHEN OLD."email" COLLATE BINARY >= '%'
-            AND OLD."email" < x'' THEN OLD."email" || ''
-          WHEN OLD."email" >= x'' THEN '$blob:' || hex(OLD."email")
-          WHEN (OLD."email" COLLATE BINARY >= '$' AND OLD."email" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."email" GLOB '$blob:*'
-              OR OLD."email" GLOB '$text:*'
-              OR OLD."email" GLOB '$int:*'
-              OR OLD."email" GLOB '$real:*'
-              OR OLD."email" GLOB '$bytes:*' THEN '$text:' || OLD."email"
-            ELSE OLD."email" || ''
-          END
-          ELSE OLD."email" || ''
-        END,
-        'updated_at',
-        coalesce(
-          (
-            SELECT version
-            FROM _stamps
-            WHERE table_name = 'items'
-              AND row_id = OLD."id"
-              AND NOT (
-                (
-                  (
-                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-                  ) IS TRUE
-                )
-                  AND OLD."updated_at" > version
-              )
-          ),
-          iif(
+        )
+        FROM (
+          SELECT 'id' AS k, +OLD."id" AS v
+          UNION ALL
+          SELECT 'email' AS k, +OLD."email" AS v
+          UNION ALL
+          SELECT 'updated_at' AS k, +coalesce(
             (
-              (
-                OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-              ) IS TRUE
+              SELECT version
+              FROM _stamps
+              WHERE table_name = 'items'
+                AND row_id = OLD."id"
+                AND NOT (
+                  (
+                    (
+                      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                    ) IS TRUE
+                  )
+                    AND OLD."updated_at" > version
+                )
             ),
-            OLD."updated_at",
-            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-          )
+            iif(
+              (
+                (
+                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              OLD."updated_at",
+              CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+            )
+          ) AS v
         )
       )
     );
@@ -668,87 +680,150 @@ WHEN (
 )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _changes (op, table_name, row_id, row_data, base)
-    SELECT 'UPDATE', 'items', t."id", json_object(
-      'id',
-      CASE
-        WHEN t."id" COLLATE BINARY >= '%'
-          AND t."id" < x'' THEN t."id" || ''
-        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
-        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
-          WHEN t."id" GLOB '$blob:*'
-            OR t."id" GLOB '$text:*'
-            OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*'
-            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
-          ELSE t."id" || ''
-        END
-        ELSE t."id" || ''
-      END,
-      'email',
-      CASE
-        WHEN t."email" COLLATE BINARY >= '%'
-          AND t."email" < x'' THEN t."email" || ''
-        WHEN t."email" >= x'' THEN '$blob:' || hex(t."email")
-        WHEN (t."email" COLLATE BINARY >= '$' AND t."email" COLLATE BINARY < '%') THEN CASE
-          WHEN t."email" GLOB '$blob:*'
-            OR t."email" GLOB '$text:*'
-            OR t."email" GLOB '$int:*'
-            OR t."email" GLOB '$real:*'
-            OR t."email" GLOB '$bytes:*' THEN '$text:' || t."email"
-          ELSE t."email" || ''
-        END
-        ELSE t."email" || ''
-      END,
-      'updated_at',
-      iif(
-        t."id" IS NULL,
+    SELECT 'UPDATE', 'items', t."id", CASE
+      WHEN (
+        (t."id" COLLATE BINARY >= '%' AND t."id" < x'' OR t."id" COLLATE BINARY < '$')
+          AND (t."email" COLLATE BINARY >= '%' AND t."email" < x'' OR t."email" COLLATE BINARY < '$')
+      ) IS NOT 0 THEN json_object(
+        'id',
+        t."id" || '',
+        'email',
+        t."email" || '',
+        'updated_at',
         iif(
-          (
+          t."id" IS NULL,
+          iif(
             (
-              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-            ) IS TRUE
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
           ),
-          t."updated_at",
-          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-        ),
-        min(
-          7258118400000,
-          max(
+          min(
+            7258118400000,
+            max(
+              iif(
+                (
+                  (
+                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND t."updated_at" IS NOT OLD."updated_at",
+                t."updated_at",
+                CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+              ),
+              max(
+                coalesce(
+                  (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                  -8640000000000000
+                ),
+                coalesce(
+                  iif(
+                    (
+                      (
+                        OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                          AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                      ) IS TRUE
+                    ),
+                    OLD."updated_at",
+                    NULL
+                  ),
+                  -8640000000000000
+                )
+              ) + 1
+            )
+          )
+        )
+      )
+      ELSE (
+        SELECT json_group_object(
+          k,
+          CASE
+            WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+              AND typeof(v) = 'integer' THEN v
+            ELSE CASE
+              typeof(v)
+              WHEN 'integer' THEN CAST(v AS TEXT)
+              WHEN 'real' THEN CASE
+                WHEN v > 1.7976931348623157e308 THEN '9e999'
+                WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+              END
+              WHEN 'blob' THEN '$blob:' || hex(v)
+              WHEN 'text' THEN CASE
+                WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                  WHEN v GLOB '$blob:*'
+                    OR v GLOB '$text:*'
+                    OR v GLOB '$int:*'
+                    OR v GLOB '$real:*'
+                    OR v GLOB '$bytes:*' THEN '$text:' || v
+                  ELSE v || ''
+                END
+                ELSE v || ''
+              END
+            END
+          END
+        )
+        FROM (
+          SELECT 'id' AS k, +t."id" AS v
+          UNION ALL
+          SELECT 'email' AS k, +t."email" AS v
+          UNION ALL
+          SELECT 'updated_at' AS k, +iif(
+            t."id" IS NULL,
             iif(
               (
                 (
                   t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
                     AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
                 ) IS TRUE
-              )
-                AND t."updated_at" IS NOT OLD."updated_at",
+              ),
               t."updated_at",
               CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
             ),
-            max(
-              coalesce(
-                (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
-                -8640000000000000
-              ),
-              coalesce(
+            min(
+              7258118400000,
+              max(
                 iif(
                   (
                     (
-                      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                      t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
                     ) IS TRUE
-                  ),
-                  OLD."updated_at",
-                  NULL
+                  )
+                    AND t."updated_at" IS NOT OLD."updated_at",
+                  t."updated_at",
+                  CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
                 ),
-                -8640000000000000
+                max(
+                  coalesce(
+                    (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                    -8640000000000000
+                  ),
+                  coalesce(
+                    iif(
+                      (
+                        (
+                          OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                            AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                        ) IS TRUE
+                      ),
+                      OLD."updated_at",
+                      NULL
+                    ),
+                    -8640000000000000
+                  )
+                ) + 1
               )
-            ) + 1
-          )
+            )
+          ) AS v
         )
       )
-    ), iif(
+    END, iif(
       t."id" IS OLD."id",
       nullif(
         max(
@@ -888,67 +963,51 @@ WHEN (
       'INSERT',
       'items',
       NEW."id",
-      json_object(
-        'id',
-        CASE
-          WHEN NEW."id" COLLATE BINARY >= '%'
-            AND NEW."id" < x'' THEN NEW."id" || ''
-          WHEN NEW."id" >= x'' THEN '$blob:' || hex(NEW."id")
-          WHEN (NEW."id" COLLATE BINARY >= '$' AND NEW."id" COLLATE BINARY < '%') THEN CASE
-            WHEN NEW."id" GLOB '$blob:*'
-              OR NEW."id" GLOB '$text:*'
-              OR NEW."id" GLOB '$int:*'
-              OR NEW."id" GLOB '$real:*'
-              OR NEW."id" GLOB '$bytes:*' THEN '$text:' || NEW."id"
-            ELSE NEW."id" || ''
-          END
-          ELSE NEW."id" || ''
-        END,
-        'email',
-        CASE
-          WHEN NEW."email" COLLATE BINARY >= '%'
-            AND NEW."email" < x'' THEN NEW."email" || ''
-          WHEN NEW."email" >= x'' THEN '$blob:' || hex(NEW."email")
-          WHEN (NEW."email" COLLATE BINARY >= '$' AND NEW."email" COLLATE BINARY < '%') THEN CASE
-            WHEN NEW."email" GLOB '$blob:*'
-              OR NEW."email" GLOB '$text:*'
-              OR NEW."email" GLOB '$int:*'
-              OR NEW."email" GLOB '$real:*'
-              OR NEW."email" GLOB '$bytes:*' THEN '$text:' || NEW."email"
-            ELSE NEW."email" || ''
-          END
-          ELSE NEW."email" || ''
-        END,
-        'updated_at',
-        CASE
-          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(NEW."updated_at") = 'integer' THEN NEW."updated_at"
-          ELSE CASE
-            typeof(NEW."updated_at")
-            WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
+      CASE
+        WHEN (
+          (NEW."id" COLLATE BINARY >= '%' AND NEW."id" < x'' OR NEW."id" COLLATE BINARY < '$')
+            AND (NEW."email" COLLATE BINARY >= '%' AND NEW."email" < x'' OR NEW."email" COLLATE BINARY < '$')
+        ) IS NOT 0 THEN json_object(
+          'id', NEW."id" || '', 'email', NEW."email" || '', 'updated_at', NEW."updated_at"
+        )
+        ELSE (
+          SELECT json_group_object(
+            k,
+            CASE
+              WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+                AND typeof(v) = 'integer' THEN v
               ELSE CASE
-                WHEN CAST(CAST(NEW."updated_at" AS TEXT) AS REAL) = NEW."updated_at" THEN NEW."updated_at"
-                ELSE json(printf('%!.17g', NEW."updated_at"))
+                typeof(v)
+                WHEN 'integer' THEN CAST(v AS TEXT)
+                WHEN 'real' THEN CASE
+                  WHEN v > 1.7976931348623157e308 THEN '9e999'
+                  WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                  ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+                END
+                WHEN 'blob' THEN '$blob:' || hex(v)
+                WHEN 'text' THEN CASE
+                  WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                    WHEN v GLOB '$blob:*'
+                      OR v GLOB '$text:*'
+                      OR v GLOB '$int:*'
+                      OR v GLOB '$real:*'
+                      OR v GLOB '$bytes:*' THEN '$text:' || v
+                    ELSE v || ''
+                  END
+                  ELSE v || ''
+                END
               END
             END
-            WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
-            WHEN 'text' THEN CASE
-              WHEN (NEW."updated_at" COLLATE BINARY >= '$' AND NEW."updated_at" COLLATE BINARY < '%') THEN CASE
-                WHEN NEW."updated_at" GLOB '$blob:*'
-                  OR NEW."updated_at" GLOB '$text:*'
-                  OR NEW."updated_at" GLOB '$int:*'
-                  OR NEW."updated_at" GLOB '$real:*'
-                  OR NEW."updated_at" GLOB '$bytes:*' THEN '$text:' || NEW."updated_at"
-                ELSE NEW."updated_at" || ''
-              END
-              ELSE NEW."updated_at" || ''
-            END
-          END
-        END
-      )
+          )
+          FROM (
+            SELECT 'id' AS k, +NEW."id" AS v
+            UNION ALL
+            SELECT 'email' AS k, +NEW."email" AS v
+            UNION ALL
+            SELECT 'updated_at' AS k, +NEW."updated_at" AS v
+          )
+        )
+      END
     );
   END;
 
@@ -978,67 +1037,51 @@ WHEN (
       'UPDATE',
       'items',
       NEW."id",
-      json_object(
-        'id',
-        CASE
-          WHEN NEW."id" COLLATE BINARY >= '%'
-            AND NEW."id" < x'' THEN NEW."id" || ''
-          WHEN NEW."id" >= x'' THEN '$blob:' || hex(NEW."id")
-          WHEN (NEW."id" COLLATE BINARY >= '$' AND NEW."id" COLLATE BINARY < '%') THEN CASE
-            WHEN NEW."id" GLOB '$blob:*'
-              OR NEW."id" GLOB '$text:*'
-              OR NEW."id" GLOB '$int:*'
-              OR NEW."id" GLOB '$real:*'
-              OR NEW."id" GLOB '$bytes:*' THEN '$text:' || NEW."id"
-            ELSE NEW."id" || ''
-          END
-          ELSE NEW."id" || ''
-        END,
-        'email',
-        CASE
-          WHEN NEW."email" COLLATE BINARY >= '%'
-            AND NEW."email" < x'' THEN NEW."email" || ''
-          WHEN NEW."email" >= x'' THEN '$blob:' || hex(NEW."email")
-          WHEN (NEW."email" COLLATE BINARY >= '$' AND NEW."email" COLLATE BINARY < '%') THEN CASE
-            WHEN NEW."email" GLOB '$blob:*'
-              OR NEW."email" GLOB '$text:*'
-              OR NEW."email" GLOB '$int:*'
-              OR NEW."email" GLOB '$real:*'
-              OR NEW."email" GLOB '$bytes:*' THEN '$text:' || NEW."email"
-            ELSE NEW."email" || ''
-          END
-          ELSE NEW."email" || ''
-        END,
-        'updated_at',
-        CASE
-          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(NEW."updated_at") = 'integer' THEN NEW."updated_at"
-          ELSE CASE
-            typeof(NEW."updated_at")
-            WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
+      CASE
+        WHEN (
+          (NEW."id" COLLATE BINARY >= '%' AND NEW."id" < x'' OR NEW."id" COLLATE BINARY < '$')
+            AND (NEW."email" COLLATE BINARY >= '%' AND NEW."email" < x'' OR NEW."email" COLLATE BINARY < '$')
+        ) IS NOT 0 THEN json_object(
+          'id', NEW."id" || '', 'email', NEW."email" || '', 'updated_at', NEW."updated_at"
+        )
+        ELSE (
+          SELECT json_group_object(
+            k,
+            CASE
+              WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+                AND typeof(v) = 'integer' THEN v
               ELSE CASE
-                WHEN CAST(CAST(NEW."updated_at" AS TEXT) AS REAL) = NEW."updated_at" THEN NEW."updated_at"
-                ELSE json(printf('%!.17g', NEW."updated_at"))
+                typeof(v)
+                WHEN 'integer' THEN CAST(v AS TEXT)
+                WHEN 'real' THEN CASE
+                  WHEN v > 1.7976931348623157e308 THEN '9e999'
+                  WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                  ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+                END
+                WHEN 'blob' THEN '$blob:' || hex(v)
+                WHEN 'text' THEN CASE
+                  WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                    WHEN v GLOB '$blob:*'
+                      OR v GLOB '$text:*'
+                      OR v GLOB '$int:*'
+                      OR v GLOB '$real:*'
+                      OR v GLOB '$bytes:*' THEN '$text:' || v
+                    ELSE v || ''
+                  END
+                  ELSE v || ''
+                END
               END
             END
-            WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
-            WHEN 'text' THEN CASE
-              WHEN (NEW."updated_at" COLLATE BINARY >= '$' AND NEW."updated_at" COLLATE BINARY < '%') THEN CASE
-                WHEN NEW."updated_at" GLOB '$blob:*'
-                  OR NEW."updated_at" GLOB '$text:*'
-                  OR NEW."updated_at" GLOB '$int:*'
-                  OR NEW."updated_at" GLOB '$real:*'
-                  OR NEW."updated_at" GLOB '$bytes:*' THEN '$text:' || NEW."updated_at"
-                ELSE NEW."updated_at" || ''
-              END
-              ELSE NEW."updated_at" || ''
-            END
-          END
-        END
-      ),
+          )
+          FROM (
+            SELECT 'id' AS k, +NEW."id" AS v
+            UNION ALL
+            SELECT 'email' AS k, +NEW."email" AS v
+            UNION ALL
+            SELECT 'updated_at' AS k, +NEW."updated_at" AS v
+          )
+        )
+      END,
       iif(
         OLD."id" IS NEW."id",
         coalesce(
@@ -1073,64 +1116,67 @@ WHEN (
       'DELETE',
       'items',
       OLD."id",
-      json_object(
-        'id',
-        CASE
-          WHEN OLD."id" COLLATE BINARY >= '%'
-            AND OLD."id" < x'' THEN OLD."id" || ''
-          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
-          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."id" GLOB '$blob:*'
-              OR OLD."id" GLOB '$text:*'
-              OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*'
-              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
-            ELSE OLD."id" || ''
+      (
+        SELECT json_group_object(
+          k,
+          CASE
+            WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+              AND typeof(v) = 'integer' THEN v
+            ELSE CASE
+              typeof(v)
+              WHEN 'integer' THEN CAST(v AS TEXT)
+              WHEN 'real' THEN CASE
+                WHEN v > 1.7976931348623157e308 THEN '9e999'
+                WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+              END
+              WHEN 'blob' THEN '$blob:' || hex(v)
+              WHEN 'text' THEN CASE
+                WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                  WHEN v GLOB '$blob:*'
+                    OR v GLOB '$text:*'
+                    OR v GLOB '$int:*'
+                    OR v GLOB '$real:*'
+                    OR v GLOB '$bytes:*' THEN '$text:' || v
+                  ELSE v || ''
+                END
+                ELSE v || ''
+              END
+            END
           END
-          ELSE OLD."id" || ''
-        END,
-        'email',
-        CASE
-          WHEN OLD."email" COLLATE BINARY >= '%'
-            AND OLD."email" < x'' THEN OLD."email" || ''
-          WHEN OLD."email" >= x'' THEN '$blob:' || hex(OLD."email")
-          WHEN (OLD."email" COLLATE BINARY >= '$' AND OLD."email" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."email" GLOB '$blob:*'
-              OR OLD."email" GLOB '$text:*'
-              OR OLD."email" GLOB '$int:*'
-              OR OLD."email" GLOB '$real:*'
-              OR OLD."email" GLOB '$bytes:*' THEN '$text:' || OLD."email"
-            ELSE OLD."email" || ''
-          END
-          ELSE OLD."email" || ''
-        END,
-        'updated_at',
-        coalesce(
-          (
-            SELECT version
-            FROM _stamps
-            WHERE table_name = 'items'
-              AND row_id = OLD."id"
-              AND NOT (
-                (
-                  (
-                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-                  ) IS TRUE
-                )
-                  AND OLD."updated_at" > version
-              )
-          ),
-          iif(
+        )
+        FROM (
+          SELECT 'id' AS k, +OLD."id" AS v
+          UNION ALL
+          SELECT 'email' AS k, +OLD."email" AS v
+          UNION ALL
+          SELECT 'updated_at' AS k, +coalesce(
             (
-              (
-                OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-              ) IS TRUE
+              SELECT version
+              FROM _stamps
+              WHERE table_name = 'items'
+                AND row_id = OLD."id"
+                AND NOT (
+                  (
+                    (
+                      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                    ) IS TRUE
+                  )
+                    AND OLD."updated_at" > version
+                )
             ),
-            OLD."updated_at",
-            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-          )
+            iif(
+              (
+                (
+                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              OLD."updated_at",
+              CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+            )
+          ) AS v
         )
       )
     );
@@ -1181,40 +1227,51 @@ WHEN (
       'DELETE',
       'items',
       OLD."id",
-      json_object(
-        'id',
-        CASE
-          WHEN OLD."id" COLLATE BINARY >= '%'
-            AND OLD."id" < x'' THEN OLD."id" || ''
-          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
-          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."id" GLOB '$blob:*'
-              OR OLD."id" GLOB '$text:*'
-              OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*'
-              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
-            ELSE OLD."id" || ''
-          END
-          ELSE OLD."id" || ''
-        END,
-        'email',
-        CASE
-          WHEN OLD."email" COLLATE BINARY >= '%'
-            AND OLD."email" < x'' THEN OLD."email" || ''
-          WHEN OLD."email" >= x'' THEN '$blob:' || hex(OLD."email")
-          WHEN (OLD."email" COLLATE BINARY >= '$' AND OLD."email" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."email" GLOB '$blob:*'
-              OR OLD."email" GLOB '$text:*'
-              OR OLD."email" GLOB '$int:*'
-              OR OLD."email" GLOB '$real:*'
-              OR OLD."email" GLOB '$bytes:*' THEN '$text:' || OLD."email"
-            ELSE OLD."email" || ''
-          END
-          ELSE OLD."email" || ''
-        END,
-        'updated_at',
-        OLD."updated_at"
-      )
+      CASE
+        WHEN (
+          (OLD."id" COLLATE BINARY >= '%' AND OLD."id" < x'' OR OLD."id" COLLATE BINARY < '$')
+            AND (OLD."email" COLLATE BINARY >= '%' AND OLD."email" < x'' OR OLD."email" COLLATE BINARY < '$')
+        ) IS NOT 0 THEN json_object(
+          'id', OLD."id" || '', 'email', OLD."email" || '', 'updated_at', OLD."updated_at"
+        )
+        ELSE (
+          SELECT json_group_object(
+            k,
+            CASE
+              WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+                AND typeof(v) = 'integer' THEN v
+              ELSE CASE
+                typeof(v)
+                WHEN 'integer' THEN CAST(v AS TEXT)
+                WHEN 'real' THEN CASE
+                  WHEN v > 1.7976931348623157e308 THEN '9e999'
+                  WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                  ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+                END
+                WHEN 'blob' THEN '$blob:' || hex(v)
+                WHEN 'text' THEN CASE
+                  WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                    WHEN v GLOB '$blob:*'
+                      OR v GLOB '$text:*'
+                      OR v GLOB '$int:*'
+                      OR v GLOB '$real:*'
+                      OR v GLOB '$bytes:*' THEN '$text:' || v
+                    ELSE v || ''
+                  END
+                  ELSE v || ''
+                END
+              END
+            END
+          )
+          FROM (
+            SELECT 'id' AS k, +OLD."id" AS v
+            UNION ALL
+            SELECT 'email' AS k, +OLD."email" AS v
+            UNION ALL
+            SELECT 'updated_at' AS k, +OLD."updated_at" AS v
+          )
+        )
+      END
     );
     INSERT INTO _tombstones (table_name, row_id, version)
     SELECT 'items', OLD."id", OLD."updated_at"

@@ -126,108 +126,57 @@ WHEN (
     ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
     refused = NULL;
     INSERT INTO _changes (op, table_name, row_id, row_data)
-    SELECT 'INSERT', 'items', t."id", json_object(
-      'id',
-      CASE
-        WHEN t."id" COLLATE BINARY >= '%'
-          AND t."id" < x'' THEN t."id" || ''
-        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
-        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
-          WHEN t."id" GLOB '$blob:*'
-            OR t."id" GLOB '$text:*'
-            OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*'
-            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
-          ELSE t."id" || ''
-        END
-        ELSE t."id" || ''
-      END,
-      'name',
-      CASE
-        WHEN t."name" COLLATE BINARY >= '%'
-          AND t."name" < x'' THEN t."name" || ''
-        WHEN t."name" >= x'' THEN '$blob:' || hex(t."name")
-        WHEN (t."name" COLLATE BINARY >= '$' AND t."name" COLLATE BINARY < '%') THEN CASE
-          WHEN t."name" GLOB '$blob:*'
-            OR t."name" GLOB '$text:*'
-            OR t."name" GLOB '$int:*'
-            OR t."name" GLOB '$real:*'
-            OR t."name" GLOB '$bytes:*' THEN '$text:' || t."name"
-          ELSE t."name" || ''
-        END
-        ELSE t."name" || ''
-      END,
-      'value',
-      CASE
-        WHEN t."value" BETWEEN -9007199254740991 AND 9007199254740991
-          AND typeof(t."value") = 'integer' THEN t."value"
-        ELSE CASE
-          typeof(t."value")
-          WHEN 'integer' THEN CAST(t."value" AS TEXT)
-          WHEN 'real' THEN CASE
-            WHEN t."value" > 1.7976931348623157e308 THEN '9e999'
-            WHEN t."value" < -1.7976931348623157e308 THEN '-9e999'
-            ELSE CASE
-              WHEN CAST(CAST(t."value" AS TEXT) AS REAL) = t."value" THEN t."value"
-              ELSE json(printf('%!.17g', t."value"))
+    SELECT 'INSERT', 'items', t."id", (
+      SELECT json_group_object(
+        k,
+        CASE
+          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(v) = 'integer' THEN v
+          ELSE CASE
+            typeof(v)
+            WHEN 'integer' THEN CAST(v AS TEXT)
+            WHEN 'real' THEN CASE
+              WHEN v > 1.7976931348623157e308 THEN '9e999'
+              WHEN v < -1.7976931348623157e308 THEN '-9e999'
+              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+            END
+            WHEN 'blob' THEN '$blob:' || hex(v)
+            WHEN 'text' THEN CASE
+              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                WHEN v GLOB '$blob:*'
+                  OR v GLOB '$text:*'
+                  OR v GLOB '$int:*'
+                  OR v GLOB '$real:*'
+                  OR v GLOB '$bytes:*' THEN '$text:' || v
+                ELSE v || ''
+              END
+              ELSE v || ''
             END
           END
-          WHEN 'blob' THEN '$blob:' || hex(t."value")
-          WHEN 'text' THEN CASE
-            WHEN (t."value" COLLATE BINARY >= '$' AND t."value" COLLATE BINARY < '%') THEN CASE
-              WHEN t."value" GLOB '$blob:*'
-                OR t."value" GLOB '$text:*'
-                OR t."value" GLOB '$int:*'
-                OR t."value" GLOB '$real:*'
-                OR t."value" GLOB '$bytes:*' THEN '$text:' || t."value"
-              ELSE t."value" || ''
-            END
-            ELSE t."value" || ''
-          END
         END
-      END,
-      'created_at',
-      CASE
-        WHEN t."created_at" BETWEEN -9007199254740991 AND 9007199254740991
-          AND typeof(t."created_at") = 'integer' THEN t."created_at"
-        ELSE CASE
-          typeof(t."created_at")
-          WHEN 'integer' THEN CAST(t."created_at" AS TEXT)
-          WHEN 'real' THEN CASE
-            WHEN t."created_at" > 1.7976931348623157e308 THEN '9e999'
-            WHEN t."created_at" < -1.7976931348623157e308 THEN '-9e999'
-            ELSE CASE
-              WHEN CAST(CAST(t."created_at" AS TEXT) AS REAL) = t."created_at" THEN t."created_at"
-              ELSE json(printf('%!.17g', t."created_at"))
-            END
-          END
-          WHEN 'blob' THEN '$blob:' || hex(t."created_at")
-          WHEN 'text' THEN CASE
-            WHEN (t."created_at" COLLATE BINARY >= '$' AND t."created_at" COLLATE BINARY < '%') THEN CASE
-              WHEN t."created_at" GLOB '$blob:*'
-                OR t."created_at" GLOB '$text:*'
-                OR t."created_at" GLOB '$int:*'
-                OR t."created_at" GLOB '$real:*'
-                OR t."created_at" GLOB '$bytes:*' THEN '$text:' || t."created_at"
-              ELSE t."created_at" || ''
-            END
-            ELSE t."created_at" || ''
-          END
-        END
-      END,
-      'updated_at',
-      coalesce(
-        s.version,
-        iif(
-          (
+      )
+      FROM (
+        SELECT 'id' AS k, +t."id" AS v
+        UNION ALL
+        SELECT 'name' AS k, +t."name" AS v
+        UNION ALL
+        SELECT 'value' AS k, +t."value" AS v
+        UNION ALL
+        SELECT 'created_at' AS k, +t."created_at" AS v
+        UNION ALL
+        SELECT 'updated_at' AS k, +coalesce(
+          s.version,
+          iif(
             (
-              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-            ) IS TRUE
-          ),
-          t."updated_at",
-          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-        )
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          )
+        ) AS v
       )
     )
     FROM "items" AS t
@@ -260,122 +209,71 @@ WHEN OLD."id" IS NOT NEW."id"
       'DELETE',
       'items',
       OLD."id",
-      json_object(
-        'id',
-        CASE
-          WHEN OLD."id" COLLATE BINARY >= '%'
-            AND OLD."id" < x'' THEN OLD."id" || ''
-          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
-          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."id" GLOB '$blob:*'
-              OR OLD."id" GLOB '$text:*'
-              OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*'
-              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
-            ELSE OLD."id" || ''
-          END
-          ELSE OLD."id" || ''
-        END,
-        'name',
-        CASE
-          WHEN OLD."name" COLLATE BINARY >= '%'
-            AND OLD."name" < x'' THEN OLD."name" || ''
-          WHEN OLD."name" >= x'' THEN '$blob:' || hex(OLD."name")
-          WHEN (OLD."name" COLLATE BINARY >= '$' AND OLD."name" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."name" GLOB '$blob:*'
-              OR OLD."name" GLOB '$text:*'
-              OR OLD."name" GLOB '$int:*'
-              OR OLD."name" GLOB '$real:*'
-              OR OLD."name" GLOB '$bytes:*' THEN '$text:' || OLD."name"
-            ELSE OLD."name" || ''
-          END
-          ELSE OLD."name" || ''
-        END,
-        'value',
-        CASE
-          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(OLD."value") = 'integer' THEN OLD."value"
-          ELSE CASE
-            typeof(OLD."value")
-            WHEN 'integer' THEN CAST(OLD."value" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN OLD."value" > 1.7976931348623157e308 THEN '9e999'
-              WHEN OLD."value" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(OLD."value" AS TEXT) AS REAL) = OLD."value" THEN OLD."value"
-                ELSE json(printf('%!.17g', OLD."value"))
+      (
+        SELECT json_group_object(
+          k,
+          CASE
+            WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+              AND typeof(v) = 'integer' THEN v
+            ELSE CASE
+              typeof(v)
+              WHEN 'integer' THEN CAST(v AS TEXT)
+              WHEN 'real' THEN CASE
+                WHEN v > 1.7976931348623157e308 THEN '9e999'
+                WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+              END
+              WHEN 'blob' THEN '$blob:' || hex(v)
+              WHEN 'text' THEN CASE
+                WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                  WHEN v GLOB '$blob:*'
+                    OR v GLOB '$text:*'
+                    OR v GLOB '$int:*'
+                    OR v GLOB '$real:*'
+                    OR v GLOB '$bytes:*' THEN '$text:' || v
+                  ELSE v || ''
+                END
+                ELSE v || ''
               END
             END
-            WHEN 'blob' THEN '$blob:' || hex(OLD."value")
-            WHEN 'text' THEN CASE
-              WHEN (OLD."value" COLLATE BINARY >= '$' AND OLD."value" COLLATE BINARY < '%') THEN CASE
-                WHEN OLD."value" GLOB '$blob:*'
-                  OR OLD."value" GLOB '$text:*'
-                  OR OLD."value" GLOB '$int:*'
-                  OR OLD."value" GLOB '$real:*'
-                  OR OLD."value" GLOB '$bytes:*' THEN '$text:' || OLD."value"
-                ELSE OLD."value" || ''
-              END
-              ELSE OLD."value" || ''
-            END
           END
-        END,
-        'created_at',
-        CASE
-          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(OLD."created_at") = 'integer' THEN OLD."created_at"
-          ELSE CASE
-            typeof(OLD."created_at")
-            WHEN 'integer' THEN CAST(OLD."created_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN OLD."created_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN OLD."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(OLD."created_at" AS TEXT) AS REAL) = OLD."created_at" THEN OLD."created_at"
-                ELSE json(printf('%!.17g', OLD."created_at"))
-              END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(OLD."created_at")
-            WHEN 'text' THEN CASE
-              WHEN (OLD."created_at" COLLATE BINARY >= '$' AND OLD."created_at" COLLATE BINARY < '%') THEN CASE
-                WHEN OLD."created_at" GLOB '$blob:*'
-                  OR OLD."created_at" GLOB '$text:*'
-                  OR OLD."created_at" GLOB '$int:*'
-                  OR OLD."created_at" GLOB '$real:*'
-                  OR OLD."created_at" GLOB '$bytes:*' THEN '$text:' || OLD."created_at"
-                ELSE OLD."created_at" || ''
-              END
-              ELSE OLD."created_at" || ''
-            END
-          END
-        END,
-        'updated_at',
-        coalesce(
-          (
-            SELECT version
-            FROM _stamps
-            WHERE table_name = 'items'
-              AND row_id = OLD."id"
-              AND NOT (
-                (
-                  (
-                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-                  ) IS TRUE
-                )
-                  AND OLD."updated_at" > version
-              )
-          ),
-          iif(
+        )
+        FROM (
+          SELECT 'id' AS k, +OLD."id" AS v
+          UNION ALL
+          SELECT 'name' AS k, +OLD."name" AS v
+          UNION ALL
+          SELECT 'value' AS k, +OLD."value" AS v
+          UNION ALL
+          SELECT 'created_at' AS k, +OLD."created_at" AS v
+          UNION ALL
+          SELECT 'updated_at' AS k, +coalesce(
             (
-              (
-                OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-              ) IS TRUE
+              SELECT version
+              FROM _stamps
+              WHERE table_name = 'items'
+                AND row_id = OLD."id"
+                AND NOT (
+                  (
+                    (
+                      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                    ) IS TRUE
+                  )
+                    AND OLD."updated_at" > version
+                )
             ),
-            OLD."updated_at",
-            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-          )
+            iif(
+              (
+                (
+                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              OLD."updated_at",
+              CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+            )
+          ) AS v
         )
       )
     );
@@ -438,145 +336,166 @@ WHEN (
 )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _changes (op, table_name, row_id, row_data, base)
-    SELECT 'UPDATE', 'items', t."id", json_object(
-      'id',
-      CASE
-        WHEN t."id" COLLATE BINARY >= '%'
-          AND t."id" < x'' THEN t."id" || ''
-        WHEN t."id" >= x'' THEN '$blob:' || hex(t."id")
-        WHEN (t."id" COLLATE BINARY >= '$' AND t."id" COLLATE BINARY < '%') THEN CASE
-          WHEN t."id" GLOB '$blob:*'
-            OR t."id" GLOB '$text:*'
-            OR t."id" GLOB '$int:*'
-            OR t."id" GLOB '$real:*'
-            OR t."id" GLOB '$bytes:*' THEN '$text:' || t."id"
-          ELSE t."id" || ''
-        END
-        ELSE t."id" || ''
-      END,
-      'name',
-      CASE
-        WHEN t."name" COLLATE BINARY >= '%'
-          AND t."name" < x'' THEN t."name" || ''
-        WHEN t."name" >= x'' THEN '$blob:' || hex(t."name")
-        WHEN (t."name" COLLATE BINARY >= '$' AND t."name" COLLATE BINARY < '%') THEN CASE
-          WHEN t."name" GLOB '$blob:*'
-            OR t."name" GLOB '$text:*'
-            OR t."name" GLOB '$int:*'
-            OR t."name" GLOB '$real:*'
-            OR t."name" GLOB '$bytes:*' THEN '$text:' || t."name"
-          ELSE t."name" || ''
-        END
-        ELSE t."name" || ''
-      END,
-      'value',
-      CASE
-        WHEN t."value" BETWEEN -9007199254740991 AND 9007199254740991
-          AND typeof(t."value") = 'integer' THEN t."value"
-        ELSE CASE
-          typeof(t."value")
-          WHEN 'integer' THEN CAST(t."value" AS TEXT)
-          WHEN 'real' THEN CASE
-            WHEN t."value" > 1.7976931348623157e308 THEN '9e999'
-            WHEN t."value" < -1.7976931348623157e308 THEN '-9e999'
-            ELSE CASE
-              WHEN CAST(CAST(t."value" AS TEXT) AS REAL) = t."value" THEN t."value"
-              ELSE json(printf('%!.17g', t."value"))
-            END
-          END
-          WHEN 'blob' THEN '$blob:' || hex(t."value")
-          WHEN 'text' THEN CASE
-            WHEN (t."value" COLLATE BINARY >= '$' AND t."value" COLLATE BINARY < '%') THEN CASE
-              WHEN t."value" GLOB '$blob:*'
-                OR t."value" GLOB '$text:*'
-                OR t."value" GLOB '$int:*'
-                OR t."value" GLOB '$real:*'
-                OR t."value" GLOB '$bytes:*' THEN '$text:' || t."value"
-              ELSE t."value" || ''
-            END
-            ELSE t."value" || ''
-          END
-        END
-      END,
-      'created_at',
-      CASE
-        WHEN t."created_at" BETWEEN -9007199254740991 AND 9007199254740991
-          AND typeof(t."created_at") = 'integer' THEN t."created_at"
-        ELSE CASE
-          typeof(t."created_at")
-          WHEN 'integer' THEN CAST(t."created_at" AS TEXT)
-          WHEN 'real' THEN CASE
-            WHEN t."created_at" > 1.7976931348623157e308 THEN '9e999'
-            WHEN t."created_at" < -1.7976931348623157e308 THEN '-9e999'
-            ELSE CASE
-              WHEN CAST(CAST(t."created_at" AS TEXT) AS REAL) = t."created_at" THEN t."created_at"
-              ELSE json(printf('%!.17g', t."created_at"))
-            END
-          END
-          WHEN 'blob' THEN '$blob:' || hex(t."created_at")
-          WHEN 'text' THEN CASE
-            WHEN (t."created_at" COLLATE BINARY >= '$' AND t."created_at" COLLATE BINARY < '%') THEN CASE
-              WHEN t."created_at" GLOB '$blob:*'
-                OR t."created_at" GLOB '$text:*'
-                OR t."created_at" GLOB '$int:*'
-                OR t."created_at" GLOB '$real:*'
-                OR t."created_at" GLOB '$bytes:*' THEN '$text:' || t."created_at"
-              ELSE t."created_at" || ''
-            END
-            ELSE t."created_at" || ''
-          END
-        END
-      END,
-      'updated_at',
-      iif(
-        t."id" IS NULL,
+    SELECT 'UPDATE', 'items', t."id", CASE
+      WHEN (
+        (t."id" COLLATE BINARY >= '%' AND t."id" < x'' OR t."id" COLLATE BINARY < '$')
+          AND (t."name" COLLATE BINARY >= '%' AND t."name" < x'' OR t."name" COLLATE BINARY < '$')
+          AND (
+            t."value" BETWEEN -9007199254740991 AND 9007199254740991
+              AND t."value" = CAST(t."value" AS INTEGER)
+          )
+          AND (
+            t."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+              AND t."created_at" = CAST(t."created_at" AS INTEGER)
+          )
+      ) IS NOT 0 THEN json_object(
+        'id',
+        t."id" || '',
+        'name',
+        t."name" || '',
+        'value',
+        t."value",
+        'created_at',
+        t."created_at",
+        'updated_at',
         iif(
-          (
+          t."id" IS NULL,
+          iif(
             (
-              t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-            ) IS TRUE
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
           ),
-          t."updated_at",
-          CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-        ),
-        min(
-          7258118400000,
-          max(
+          min(
+            7258118400000,
+            max(
+              iif(
+                (
+                  (
+                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND t."updated_at" IS NOT OLD."updated_at",
+                t."updated_at",
+                CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+              ),
+              max(
+                coalesce(
+                  (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                  -8640000000000000
+                ),
+                coalesce(
+                  iif(
+                    (
+                      (
+                        OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                          AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                      ) IS TRUE
+                    ),
+                    OLD."updated_at",
+                    NULL
+                  ),
+                  -8640000000000000
+                )
+              ) + 1
+            )
+          )
+        )
+      )
+      ELSE (
+        SELECT json_group_object(
+          k,
+          CASE
+            WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+              AND typeof(v) = 'integer' THEN v
+            ELSE CASE
+              typeof(v)
+              WHEN 'integer' THEN CAST(v AS TEXT)
+              WHEN 'real' THEN CASE
+                WHEN v > 1.7976931348623157e308 THEN '9e999'
+                WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+              END
+              WHEN 'blob' THEN '$blob:' || hex(v)
+              WHEN 'text' THEN CASE
+                WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                  WHEN v GLOB '$blob:*'
+                    OR v GLOB '$text:*'
+                    OR v GLOB '$int:*'
+                    OR v GLOB '$real:*'
+                    OR v GLOB '$bytes:*' THEN '$text:' || v
+                  ELSE v || ''
+                END
+                ELSE v || ''
+              END
+            END
+          END
+        )
+        FROM (
+          SELECT 'id' AS k, +t."id" AS v
+          UNION ALL
+          SELECT 'name' AS k, +t."name" AS v
+          UNION ALL
+          SELECT 'value' AS k, +t."value" AS v
+          UNION ALL
+          SELECT 'created_at' AS k, +t."created_at" AS v
+          UNION ALL
+          SELECT 'updated_at' AS k, +iif(
+            t."id" IS NULL,
             iif(
               (
                 (
                   t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
                     AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
                 ) IS TRUE
-              )
-                AND t."updated_at" IS NOT OLD."updated_at",
+              ),
               t."updated_at",
               CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
             ),
-            max(
-              coalesce(
-                (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
-                -8640000000000000
-              ),
-              coalesce(
+            min(
+              7258118400000,
+              max(
                 iif(
                   (
                     (
-                      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                      t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
                     ) IS TRUE
-                  ),
-                  OLD."updated_at",
-                  NULL
+                  )
+                    AND t."updated_at" IS NOT OLD."updated_at",
+                  t."updated_at",
+                  CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
                 ),
-                -8640000000000000
+                max(
+                  coalesce(
+                    (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
+                    -8640000000000000
+                  ),
+                  coalesce(
+                    iif(
+                      (
+                        (
+                          OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                            AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                        ) IS TRUE
+                      ),
+                      OLD."updated_at",
+                      NULL
+                    ),
+                    -8640000000000000
+                  )
+                ) + 1
               )
-            ) + 1
-          )
+            )
+          ) AS v
         )
       )
-    ), iif(
+    END, iif(
       t."id" IS OLD."id",
       nullif(
         max(
@@ -716,125 +635,72 @@ WHEN (
       'INSERT',
       'items',
       NEW."id",
-      json_object(
-        'id',
-        CASE
-          WHEN NEW."id" COLLATE BINARY >= '%'
-            AND NEW."id" < x'' THEN NEW."id" || ''
-          WHEN NEW."id" >= x'' THEN '$blob:' || hex(NEW."id")
-          WHEN (NEW."id" COLLATE BINARY >= '$' AND NEW."id" COLLATE BINARY < '%') THEN CASE
-            WHEN NEW."id" GLOB '$blob:*'
-              OR NEW."id" GLOB '$text:*'
-              OR NEW."id" GLOB '$int:*'
-              OR NEW."id" GLOB '$real:*'
-              OR NEW."id" GLOB '$bytes:*' THEN '$text:' || NEW."id"
-            ELSE NEW."id" || ''
-          END
-          ELSE NEW."id" || ''
-        END,
-        'name',
-        CASE
-          WHEN NEW."name" COLLATE BINARY >= '%'
-            AND NEW."name" < x'' THEN NEW."name" || ''
-          WHEN NEW."name" >= x'' THEN '$blob:' || hex(NEW."name")
-          WHEN (NEW."name" COLLATE BINARY >= '$' AND NEW."name" COLLATE BINARY < '%') THEN CASE
-            WHEN NEW."name" GLOB '$blob:*'
-              OR NEW."name" GLOB '$text:*'
-              OR NEW."name" GLOB '$int:*'
-              OR NEW."name" GLOB '$real:*'
-              OR NEW."name" GLOB '$bytes:*' THEN '$text:' || NEW."name"
-            ELSE NEW."name" || ''
-          END
-          ELSE NEW."name" || ''
-        END,
-        'value',
-        CASE
-          WHEN NEW."value" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(NEW."value") = 'integer' THEN NEW."value"
-          ELSE CASE
-            typeof(NEW."value")
-            WHEN 'integer' THEN CAST(NEW."value" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN NEW."value" > 1.7976931348623157e308 THEN '9e999'
-              WHEN NEW."value" < -1.7976931348623157e308 THEN '-9e999'
+      CASE
+        WHEN (
+          (NEW."id" COLLATE BINARY >= '%' AND NEW."id" < x'' OR NEW."id" COLLATE BINARY < '$')
+            AND (NEW."name" COLLATE BINARY >= '%' AND NEW."name" < x'' OR NEW."name" COLLATE BINARY < '$')
+            AND (
+              NEW."value" BETWEEN -9007199254740991 AND 9007199254740991
+                AND NEW."value" = CAST(NEW."value" AS INTEGER)
+            )
+            AND (
+              NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+                AND NEW."created_at" = CAST(NEW."created_at" AS INTEGER)
+            )
+        ) IS NOT 0 THEN json_object(
+          'id',
+          NEW."id" || '',
+          'name',
+          NEW."name" || '',
+          'value',
+          NEW."value",
+          'created_at',
+          NEW."created_at",
+          'updated_at',
+          NEW."updated_at"
+        )
+        ELSE (
+          SELECT json_group_object(
+            k,
+            CASE
+              WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+                AND typeof(v) = 'integer' THEN v
               ELSE CASE
-                WHEN CAST(CAST(NEW."value" AS TEXT) AS REAL) = NEW."value" THEN NEW."value"
-                ELSE json(printf('%!.17g', NEW."value"))
+                typeof(v)
+                WHEN 'integer' THEN CAST(v AS TEXT)
+                WHEN 'real' THEN CASE
+                  WHEN v > 1.7976931348623157e308 THEN '9e999'
+                  WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                  ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+                END
+                WHEN 'blob' THEN '$blob:' || hex(v)
+                WHEN 'text' THEN CASE
+                  WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                    WHEN v GLOB '$blob:*'
+                      OR v GLOB '$text:*'
+                      OR v GLOB '$int:*'
+                      OR v GLOB '$real:*'
+                      OR v GLOB '$bytes:*' THEN '$text:' || v
+                    ELSE v || ''
+                  END
+                  ELSE v || ''
+                END
               END
             END
-            WHEN 'blob' THEN '$blob:' || hex(NEW."value")
-            WHEN 'text' THEN CASE
-              WHEN (NEW."value" COLLATE BINARY >= '$' AND NEW."value" COLLATE BINARY < '%') THEN CASE
-                WHEN NEW."value" GLOB '$blob:*'
-                  OR NEW."value" GLOB '$text:*'
-                  OR NEW."value" GLOB '$int:*'
-                  OR NEW."value" GLOB '$real:*'
-                  OR NEW."value" GLOB '$bytes:*' THEN '$text:' || NEW."value"
-                ELSE NEW."value" || ''
-              END
-              ELSE NEW."value" || ''
-            END
-          END
-        END,
-        'created_at',
-        CASE
-          WHEN NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(NEW."created_at") = 'integer' THEN NEW."created_at"
-          ELSE CASE
-            typeof(NEW."created_at")
-            WHEN 'integer' THEN CAST(NEW."created_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN NEW."created_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN NEW."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(NEW."created_at" AS TEXT) AS REAL) = NEW."created_at" THEN NEW."created_at"
-                ELSE json(printf('%!.17g', NEW."created_at"))
-              END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(NEW."created_at")
-            WHEN 'text' THEN CASE
-              WHEN (NEW."created_at" COLLATE BINARY >= '$' AND NEW."created_at" COLLATE BINARY < '%') THEN CASE
-                WHEN NEW."created_at" GLOB '$blob:*'
-                  OR NEW."created_at" GLOB '$text:*'
-                  OR NEW."created_at" GLOB '$int:*'
-                  OR NEW."created_at" GLOB '$real:*'
-                  OR NEW."created_at" GLOB '$bytes:*' THEN '$text:' || NEW."created_at"
-                ELSE NEW."created_at" || ''
-              END
-              ELSE NEW."created_at" || ''
-            END
-          END
-        END,
-        'updated_at',
-        CASE
-          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(NEW."updated_at") = 'integer' THEN NEW."updated_at"
-          ELSE CASE
-            typeof(NEW."updated_at")
-            WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(NEW."updated_at" AS TEXT) AS REAL) = NEW."updated_at" THEN NEW."updated_at"
-                ELSE json(printf('%!.17g', NEW."updated_at"))
-              END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
-            WHEN 'text' THEN CASE
-              WHEN (NEW."updated_at" COLLATE BINARY >= '$' AND NEW."updated_at" COLLATE BINARY < '%') THEN CASE
-                WHEN NEW."updated_at" GLOB '$blob:*'
-                  OR NEW."updated_at" GLOB '$text:*'
-                  OR NEW."updated_at" GLOB '$int:*'
-                  OR NEW."updated_at" GLOB '$real:*'
-                  OR NEW."updated_at" GLOB '$bytes:*' THEN '$text:' || NEW."updated_at"
-                ELSE NEW."updated_at" || ''
-              END
-              ELSE NEW."updated_at" || ''
-            END
-          END
-        END
-      )
+          )
+          FROM (
+            SELECT 'id' AS k, +NEW."id" AS v
+            UNION ALL
+            SELECT 'name' AS k, +NEW."name" AS v
+            UNION ALL
+            SELECT 'value' AS k, +NEW."value" AS v
+            UNION ALL
+            SELECT 'created_at' AS k, +NEW."created_at" AS v
+            UNION ALL
+            SELECT 'updated_at' AS k, +NEW."updated_at" AS v
+          )
+        )
+      END
     );
   END;
 
@@ -864,125 +730,72 @@ WHEN (
       'UPDATE',
       'items',
       NEW."id",
-      json_object(
-        'id',
-        CASE
-          WHEN NEW."id" COLLATE BINARY >= '%'
-            AND NEW."id" < x'' THEN NEW."id" || ''
-          WHEN NEW."id" >= x'' THEN '$blob:' || hex(NEW."id")
-          WHEN (NEW."id" COLLATE BINARY >= '$' AND NEW."id" COLLATE BINARY < '%') THEN CASE
-            WHEN NEW."id" GLOB '$blob:*'
-              OR NEW."id" GLOB '$text:*'
-              OR NEW."id" GLOB '$int:*'
-              OR NEW."id" GLOB '$real:*'
-              OR NEW."id" GLOB '$bytes:*' THEN '$text:' || NEW."id"
-            ELSE NEW."id" || ''
-          END
-          ELSE NEW."id" || ''
-        END,
-        'name',
-        CASE
-          WHEN NEW."name" COLLATE BINARY >= '%'
-            AND NEW."name" < x'' THEN NEW."name" || ''
-          WHEN NEW."name" >= x'' THEN '$blob:' || hex(NEW."name")
-          WHEN (NEW."name" COLLATE BINARY >= '$' AND NEW."name" COLLATE BINARY < '%') THEN CASE
-            WHEN NEW."name" GLOB '$blob:*'
-              OR NEW."name" GLOB '$text:*'
-              OR NEW."name" GLOB '$int:*'
-              OR NEW."name" GLOB '$real:*'
-              OR NEW."name" GLOB '$bytes:*' THEN '$text:' || NEW."name"
-            ELSE NEW."name" || ''
-          END
-          ELSE NEW."name" || ''
-        END,
-        'value',
-        CASE
-          WHEN NEW."value" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(NEW."value") = 'integer' THEN NEW."value"
-          ELSE CASE
-            typeof(NEW."value")
-            WHEN 'integer' THEN CAST(NEW."value" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN NEW."value" > 1.7976931348623157e308 THEN '9e999'
-              WHEN NEW."value" < -1.7976931348623157e308 THEN '-9e999'
+      CASE
+        WHEN (
+          (NEW."id" COLLATE BINARY >= '%' AND NEW."id" < x'' OR NEW."id" COLLATE BINARY < '$')
+            AND (NEW."name" COLLATE BINARY >= '%' AND NEW."name" < x'' OR NEW."name" COLLATE BINARY < '$')
+            AND (
+              NEW."value" BETWEEN -9007199254740991 AND 9007199254740991
+                AND NEW."value" = CAST(NEW."value" AS INTEGER)
+            )
+            AND (
+              NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+                AND NEW."created_at" = CAST(NEW."created_at" AS INTEGER)
+            )
+        ) IS NOT 0 THEN json_object(
+          'id',
+          NEW."id" || '',
+          'name',
+          NEW."name" || '',
+          'value',
+          NEW."value",
+          'created_at',
+          NEW."created_at",
+          'updated_at',
+          NEW."updated_at"
+        )
+        ELSE (
+          SELECT json_group_object(
+            k,
+            CASE
+              WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+                AND typeof(v) = 'integer' THEN v
               ELSE CASE
-                WHEN CAST(CAST(NEW."value" AS TEXT) AS REAL) = NEW."value" THEN NEW."value"
-                ELSE json(printf('%!.17g', NEW."value"))
+                typeof(v)
+                WHEN 'integer' THEN CAST(v AS TEXT)
+                WHEN 'real' THEN CASE
+                  WHEN v > 1.7976931348623157e308 THEN '9e999'
+                  WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                  ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+                END
+                WHEN 'blob' THEN '$blob:' || hex(v)
+                WHEN 'text' THEN CASE
+                  WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                    WHEN v GLOB '$blob:*'
+                      OR v GLOB '$text:*'
+                      OR v GLOB '$int:*'
+                      OR v GLOB '$real:*'
+                      OR v GLOB '$bytes:*' THEN '$text:' || v
+                    ELSE v || ''
+                  END
+                  ELSE v || ''
+                END
               END
             END
-            WHEN 'blob' THEN '$blob:' || hex(NEW."value")
-            WHEN 'text' THEN CASE
-              WHEN (NEW."value" COLLATE BINARY >= '$' AND NEW."value" COLLATE BINARY < '%') THEN CASE
-                WHEN NEW."value" GLOB '$blob:*'
-                  OR NEW."value" GLOB '$text:*'
-                  OR NEW."value" GLOB '$int:*'
-                  OR NEW."value" GLOB '$real:*'
-                  OR NEW."value" GLOB '$bytes:*' THEN '$text:' || NEW."value"
-                ELSE NEW."value" || ''
-              END
-              ELSE NEW."value" || ''
-            END
-          END
-        END,
-        'created_at',
-        CASE
-          WHEN NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(NEW."created_at") = 'integer' THEN NEW."created_at"
-          ELSE CASE
-            typeof(NEW."created_at")
-            WHEN 'integer' THEN CAST(NEW."created_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN NEW."created_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN NEW."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(NEW."created_at" AS TEXT) AS REAL) = NEW."created_at" THEN NEW."created_at"
-                ELSE json(printf('%!.17g', NEW."created_at"))
-              END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(NEW."created_at")
-            WHEN 'text' THEN CASE
-              WHEN (NEW."created_at" COLLATE BINARY >= '$' AND NEW."created_at" COLLATE BINARY < '%') THEN CASE
-                WHEN NEW."created_at" GLOB '$blob:*'
-                  OR NEW."created_at" GLOB '$text:*'
-                  OR NEW."created_at" GLOB '$int:*'
-                  OR NEW."created_at" GLOB '$real:*'
-                  OR NEW."created_at" GLOB '$bytes:*' THEN '$text:' || NEW."created_at"
-                ELSE NEW."created_at" || ''
-              END
-              ELSE NEW."created_at" || ''
-            END
-          END
-        END,
-        'updated_at',
-        CASE
-          WHEN NEW."updated_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(NEW."updated_at") = 'integer' THEN NEW."updated_at"
-          ELSE CASE
-            typeof(NEW."updated_at")
-            WHEN 'integer' THEN CAST(NEW."updated_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN NEW."updated_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN NEW."updated_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(NEW."updated_at" AS TEXT) AS REAL) = NEW."updated_at" THEN NEW."updated_at"
-                ELSE json(printf('%!.17g', NEW."updated_at"))
-              END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(NEW."updated_at")
-            WHEN 'text' THEN CASE
-              WHEN (NEW."updated_at" COLLATE BINARY >= '$' AND NEW."updated_at" COLLATE BINARY < '%') THEN CASE
-                WHEN NEW."updated_at" GLOB '$blob:*'
-                  OR NEW."updated_at" GLOB '$text:*'
-                  OR NEW."updated_at" GLOB '$int:*'
-                  OR NEW."updated_at" GLOB '$real:*'
-                  OR NEW."updated_at" GLOB '$bytes:*' THEN '$text:' || NEW."updated_at"
-                ELSE NEW."updated_at" || ''
-              END
-              ELSE NEW."updated_at" || ''
-            END
-          END
-        END
-      ),
+          )
+          FROM (
+            SELECT 'id' AS k, +NEW."id" AS v
+            UNION ALL
+            SELECT 'name' AS k, +NEW."name" AS v
+            UNION ALL
+            SELECT 'value' AS k, +NEW."value" AS v
+            UNION ALL
+            SELECT 'created_at' AS k, +NEW."created_at" AS v
+            UNION ALL
+            SELECT 'updated_at' AS k, +NEW."updated_at" AS v
+          )
+        )
+      END,
       iif(
         OLD."id" IS NEW."id",
         coalesce(
@@ -1017,122 +830,71 @@ WHEN (
       'DELETE',
       'items',
       OLD."id",
-      json_object(
-        'id',
-        CASE
-          WHEN OLD."id" COLLATE BINARY >= '%'
-            AND OLD."id" < x'' THEN OLD."id" || ''
-          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
-          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."id" GLOB '$blob:*'
-              OR OLD."id" GLOB '$text:*'
-              OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*'
-              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
-            ELSE OLD."id" || ''
-          END
-          ELSE OLD."id" || ''
-        END,
-        'name',
-        CASE
-          WHEN OLD."name" COLLATE BINARY >= '%'
-            AND OLD."name" < x'' THEN OLD."name" || ''
-          WHEN OLD."name" >= x'' THEN '$blob:' || hex(OLD."name")
-          WHEN (OLD."name" COLLATE BINARY >= '$' AND OLD."name" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."name" GLOB '$blob:*'
-              OR OLD."name" GLOB '$text:*'
-              OR OLD."name" GLOB '$int:*'
-              OR OLD."name" GLOB '$real:*'
-              OR OLD."name" GLOB '$bytes:*' THEN '$text:' || OLD."name"
-            ELSE OLD."name" || ''
-          END
-          ELSE OLD."name" || ''
-        END,
-        'value',
-        CASE
-          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(OLD."value") = 'integer' THEN OLD."value"
-          ELSE CASE
-            typeof(OLD."value")
-            WHEN 'integer' THEN CAST(OLD."value" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN OLD."value" > 1.7976931348623157e308 THEN '9e999'
-              WHEN OLD."value" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(OLD."value" AS TEXT) AS REAL) = OLD."value" THEN OLD."value"
-                ELSE json(printf('%!.17g', OLD."value"))
+      (
+        SELECT json_group_object(
+          k,
+          CASE
+            WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+              AND typeof(v) = 'integer' THEN v
+            ELSE CASE
+              typeof(v)
+              WHEN 'integer' THEN CAST(v AS TEXT)
+              WHEN 'real' THEN CASE
+                WHEN v > 1.7976931348623157e308 THEN '9e999'
+                WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+              END
+              WHEN 'blob' THEN '$blob:' || hex(v)
+              WHEN 'text' THEN CASE
+                WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                  WHEN v GLOB '$blob:*'
+                    OR v GLOB '$text:*'
+                    OR v GLOB '$int:*'
+                    OR v GLOB '$real:*'
+                    OR v GLOB '$bytes:*' THEN '$text:' || v
+                  ELSE v || ''
+                END
+                ELSE v || ''
               END
             END
-            WHEN 'blob' THEN '$blob:' || hex(OLD."value")
-            WHEN 'text' THEN CASE
-              WHEN (OLD."value" COLLATE BINARY >= '$' AND OLD."value" COLLATE BINARY < '%') THEN CASE
-                WHEN OLD."value" GLOB '$blob:*'
-                  OR OLD."value" GLOB '$text:*'
-                  OR OLD."value" GLOB '$int:*'
-                  OR OLD."value" GLOB '$real:*'
-                  OR OLD."value" GLOB '$bytes:*' THEN '$text:' || OLD."value"
-                ELSE OLD."value" || ''
-              END
-              ELSE OLD."value" || ''
-            END
           END
-        END,
-        'created_at',
-        CASE
-          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(OLD."created_at") = 'integer' THEN OLD."created_at"
-          ELSE CASE
-            typeof(OLD."created_at")
-            WHEN 'integer' THEN CAST(OLD."created_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN OLD."created_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN OLD."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(OLD."created_at" AS TEXT) AS REAL) = OLD."created_at" THEN OLD."created_at"
-                ELSE json(printf('%!.17g', OLD."created_at"))
-              END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(OLD."created_at")
-            WHEN 'text' THEN CASE
-              WHEN (OLD."created_at" COLLATE BINARY >= '$' AND OLD."created_at" COLLATE BINARY < '%') THEN CASE
-                WHEN OLD."created_at" GLOB '$blob:*'
-                  OR OLD."created_at" GLOB '$text:*'
-                  OR OLD."created_at" GLOB '$int:*'
-                  OR OLD."created_at" GLOB '$real:*'
-                  OR OLD."created_at" GLOB '$bytes:*' THEN '$text:' || OLD."created_at"
-                ELSE OLD."created_at" || ''
-              END
-              ELSE OLD."created_at" || ''
-            END
-          END
-        END,
-        'updated_at',
-        coalesce(
-          (
-            SELECT version
-            FROM _stamps
-            WHERE table_name = 'items'
-              AND row_id = OLD."id"
-              AND NOT (
-                (
-                  (
-                    OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-                  ) IS TRUE
-                )
-                  AND OLD."updated_at" > version
-              )
-          ),
-          iif(
+        )
+        FROM (
+          SELECT 'id' AS k, +OLD."id" AS v
+          UNION ALL
+          SELECT 'name' AS k, +OLD."name" AS v
+          UNION ALL
+          SELECT 'value' AS k, +OLD."value" AS v
+          UNION ALL
+          SELECT 'created_at' AS k, +OLD."created_at" AS v
+          UNION ALL
+          SELECT 'updated_at' AS k, +coalesce(
             (
-              (
-                OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-              ) IS TRUE
+              SELECT version
+              FROM _stamps
+              WHERE table_name = 'items'
+                AND row_id = OLD."id"
+                AND NOT (
+                  (
+                    (
+                      OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                        AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                    ) IS TRUE
+                  )
+                    AND OLD."updated_at" > version
+                )
             ),
-            OLD."updated_at",
-            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-          )
+            iif(
+              (
+                (
+                  OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                    AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                ) IS TRUE
+              ),
+              OLD."updated_at",
+              CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+            )
+          ) AS v
         )
       )
     );
@@ -1183,98 +945,72 @@ WHEN (
       'DELETE',
       'items',
       OLD."id",
-      json_object(
-        'id',
-        CASE
-          WHEN OLD."id" COLLATE BINARY >= '%'
-            AND OLD."id" < x'' THEN OLD."id" || ''
-          WHEN OLD."id" >= x'' THEN '$blob:' || hex(OLD."id")
-          WHEN (OLD."id" COLLATE BINARY >= '$' AND OLD."id" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."id" GLOB '$blob:*'
-              OR OLD."id" GLOB '$text:*'
-              OR OLD."id" GLOB '$int:*'
-              OR OLD."id" GLOB '$real:*'
-              OR OLD."id" GLOB '$bytes:*' THEN '$text:' || OLD."id"
-            ELSE OLD."id" || ''
-          END
-          ELSE OLD."id" || ''
-        END,
-        'name',
-        CASE
-          WHEN OLD."name" COLLATE BINARY >= '%'
-            AND OLD."name" < x'' THEN OLD."name" || ''
-          WHEN OLD."name" >= x'' THEN '$blob:' || hex(OLD."name")
-          WHEN (OLD."name" COLLATE BINARY >= '$' AND OLD."name" COLLATE BINARY < '%') THEN CASE
-            WHEN OLD."name" GLOB '$blob:*'
-              OR OLD."name" GLOB '$text:*'
-              OR OLD."name" GLOB '$int:*'
-              OR OLD."name" GLOB '$real:*'
-              OR OLD."name" GLOB '$bytes:*' THEN '$text:' || OLD."name"
-            ELSE OLD."name" || ''
-          END
-          ELSE OLD."name" || ''
-        END,
-        'value',
-        CASE
-          WHEN OLD."value" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(OLD."value") = 'integer' THEN OLD."value"
-          ELSE CASE
-            typeof(OLD."value")
-            WHEN 'integer' THEN CAST(OLD."value" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN OLD."value" > 1.7976931348623157e308 THEN '9e999'
-              WHEN OLD."value" < -1.7976931348623157e308 THEN '-9e999'
+      CASE
+        WHEN (
+          (OLD."id" COLLATE BINARY >= '%' AND OLD."id" < x'' OR OLD."id" COLLATE BINARY < '$')
+            AND (OLD."name" COLLATE BINARY >= '%' AND OLD."name" < x'' OR OLD."name" COLLATE BINARY < '$')
+            AND (
+              OLD."value" BETWEEN -9007199254740991 AND 9007199254740991
+                AND OLD."value" = CAST(OLD."value" AS INTEGER)
+            )
+            AND (
+              OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991
+                AND OLD."created_at" = CAST(OLD."created_at" AS INTEGER)
+            )
+        ) IS NOT 0 THEN json_object(
+          'id',
+          OLD."id" || '',
+          'name',
+          OLD."name" || '',
+          'value',
+          OLD."value",
+          'created_at',
+          OLD."created_at",
+          'updated_at',
+          OLD."updated_at"
+        )
+        ELSE (
+          SELECT json_group_object(
+            k,
+            CASE
+              WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+                AND typeof(v) = 'integer' THEN v
               ELSE CASE
-                WHEN CAST(CAST(OLD."value" AS TEXT) AS REAL) = OLD."value" THEN OLD."value"
-                ELSE json(printf('%!.17g', OLD."value"))
+                typeof(v)
+                WHEN 'integer' THEN CAST(v AS TEXT)
+                WHEN 'real' THEN CASE
+                  WHEN v > 1.7976931348623157e308 THEN '9e999'
+                  WHEN v < -1.7976931348623157e308 THEN '-9e999'
+                  ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+                END
+                WHEN 'blob' THEN '$blob:' || hex(v)
+                WHEN 'text' THEN CASE
+                  WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                    WHEN v GLOB '$blob:*'
+                      OR v GLOB '$text:*'
+                      OR v GLOB '$int:*'
+                      OR v GLOB '$real:*'
+                      OR v GLOB '$bytes:*' THEN '$text:' || v
+                    ELSE v || ''
+                  END
+                  ELSE v || ''
+                END
               END
             END
-            WHEN 'blob' THEN '$blob:' || hex(OLD."value")
-            WHEN 'text' THEN CASE
-              WHEN (OLD."value" COLLATE BINARY >= '$' AND OLD."value" COLLATE BINARY < '%') THEN CASE
-                WHEN OLD."value" GLOB '$blob:*'
-                  OR OLD."value" GLOB '$text:*'
-                  OR OLD."value" GLOB '$int:*'
-                  OR OLD."value" GLOB '$real:*'
-                  OR OLD."value" GLOB '$bytes:*' THEN '$text:' || OLD."value"
-                ELSE OLD."value" || ''
-              END
-              ELSE OLD."value" || ''
-            END
-          END
-        END,
-        'created_at',
-        CASE
-          WHEN OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(OLD."created_at") = 'integer' THEN OLD."created_at"
-          ELSE CASE
-            typeof(OLD."created_at")
-            WHEN 'integer' THEN CAST(OLD."created_at" AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN OLD."created_at" > 1.7976931348623157e308 THEN '9e999'
-              WHEN OLD."created_at" < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE
-                WHEN CAST(CAST(OLD."created_at" AS TEXT) AS REAL) = OLD."created_at" THEN OLD."created_at"
-                ELSE json(printf('%!.17g', OLD."created_at"))
-              END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(OLD."created_at")
-            WHEN 'text' THEN CASE
-              WHEN (OLD."created_at" COLLATE BINARY >= '$' AND OLD."created_at" COLLATE BINARY < '%') THEN CASE
-                WHEN OLD."created_at" GLOB '$blob:*'
-                  OR OLD."created_at" GLOB '$text:*'
-                  OR OLD."created_at" GLOB '$int:*'
-                  OR OLD."created_at" GLOB '$real:*'
-                  OR OLD."created_at" GLOB '$bytes:*' THEN '$text:' || OLD."created_at"
-                ELSE OLD."created_at" || ''
-              END
-              ELSE OLD."created_at" || ''
-            END
-          END
-        END,
-        'updated_at',
-        OLD."updated_at"
-      )
+          )
+          FROM (
+            SELECT 'id' AS k, +OLD."id" AS v
+            UNION ALL
+            SELECT 'name' AS k, +OLD."name" AS v
+            UNION ALL
+            SELECT 'value' AS k, +OLD."value" AS v
+            UNION ALL
+            SELECT 'created_at' AS k, +OLD."created_at" AS v
+            UNION ALL
+            SELECT 'updated_at' AS k, +OLD."updated_at" AS v
+          )
+        )
+      END
     );
     INSERT INTO _tombstones (table_name, row_id, version)
     SELECT 'items', OLD."id", OLD."updated_at"

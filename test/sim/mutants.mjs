@@ -350,7 +350,7 @@ export const MUTANTS = [
   {
     name: 'nulls-dropped',
     what: 'columns that are NULL are left out of the captured row',
-    edits: [['wire/values.js', 'return objects[0];', "return `json_patch('{}', ${objects[0]})`;"]],
+    edits: [['wire/row-json.js', 'return objects[0];', "return `json_patch('{}', ${objects[0]})`;"]],
   },
   {
     name: 'string-comparison-of-times',
