@@ -24,6 +24,20 @@ export const systemClock: Clock = {
     }),
 };
 
+/**
+ * Rings once after `ms`, unless what it returns is called before. Sleeping until a signal aborts costs several times as much,
+ * and there are two of these to a batch: what ends a pause, and what ends a request.
+ */
+export function alarm(clock: Clock, ms: number, ring: () => void): () => void {
+  if (clock === systemClock) return ms > 0 ? after(ms, ring) : next(ring);
+  const off = new AbortController();
+  void clock.sleep(ms, off.signal).then(() => {
+    if (!off.signal.aborted) ring();
+  });
+  // Without a reason, Node would make an error with a stack for each.
+  return () => off.abort('off');
+}
+
 function after(ms: number, done: () => void): () => void {
   const timer = setTimeout(done, ms);
   return () => clearTimeout(timer);

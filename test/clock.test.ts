@@ -1,7 +1,7 @@
 /** The clock of the machine: a pause of no time is a turn for everybody else. */
 import { readFile } from 'node:fs';
 import { expect, test } from 'vitest';
-import { systemClock } from '../src/clock.ts';
+import { alarm, type Clock, systemClock } from '../src/clock.ts';
 
 test('while somebody pauses for no time again and again, timers and files have their turn', async () => {
   const done = new Set<string>();
@@ -19,4 +19,24 @@ test('a pause ends when it is told to, whether it is of no time or of a long one
   stop.abort();
   await Promise.all([long, none, systemClock.sleep(1_000_000, stop.signal)]);
   expect(stop.signal.aborted).toBe(true);
+});
+
+// A clock of somebody else's knows no alarms: for that one it sleeps.
+const another: Clock = { now: () => systemClock.now(), sleep: (...args) => systemClock.sleep(...args) };
+
+test.each([
+  ['of the machine', systemClock],
+  ['of another clock', another],
+])('an alarm %s rings once, and not where it was turned off', async (_, clock) => {
+  const rung: string[] = [];
+  const turnOff = [0, 1].map((ms) => alarm(clock, ms, () => rung.push('turned off')));
+  for (const off of turnOff) off();
+  await new Promise<void>((resolve) => {
+    alarm(clock, 0, () => {
+      rung.push('at once');
+      // Long enough for those that were turned off.
+      alarm(clock, 5, () => resolve(void rung.push('later')));
+    });
+  });
+  expect(rung).toEqual(['at once', 'later']);
 });

@@ -103,7 +103,7 @@ function stampInsert(table: Table): TriggerParts {
       `AND ${NOT_SYNCING}`,
     body: recordStamped(table, 'INSERT', {
       where: sameRow(table),
-      last: lastVersion(table, idOf(table, 't'), lastDeletion(table, idOf(table, 't'))),
+      last: lastVersion(lastDeletion(table, idOf(table, 't'))),
       wanted: presentIfOld(table),
     }),
   };
@@ -140,7 +140,7 @@ function stampUpdate(table: Table): TriggerParts {
   const [time, old] = [timeOf(table, 't'), timeOf(table, 'OLD')];
   const body = recordStampedUpdate(table, idOf(table, 'OLD'), {
     where: sameRow(table),
-    last: lastVersion(table, idOf(table, 't'), `iif(${valid(old)}, ${old}, NULL)`),
+    last: lastVersion(`iif(${valid(old)}, ${old}, NULL)`),
     wanted: `iif(${valid(time)} AND ${time} IS NOT ${old}, ${time}, ${NOW})`,
   });
   if (table.writers > 0) body.push(...recordGone(table));
@@ -269,7 +269,7 @@ function recordDelete(table: Table, version: string, row = rareRowJson): string[
 function recordBack(table: Table): string[] {
   return recordStamped(table, 'INSERT', {
     where: `${idOf(table, 't')} = ${idOf(table, 'OLD')}`,
-    last: lastVersion(table, idOf(table, 't'), lastDeletion(table, idOf(table, 't'))),
+    last: lastVersion(lastDeletion(table, idOf(table, 't'))),
     wanted: presentIfOld(table),
   });
 }

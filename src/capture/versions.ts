@@ -46,10 +46,9 @@ export function versionOf(table: Table, row: string): string {
   return `coalesce((${stamp}), iif(${valid(time)}, ${time}, ${NOW}))`;
 }
 
-/** The greatest version that an id is known to have had, by its stamp and by what else is given; each may be NULL. */
-export function lastVersion(table: Table, id: string, also: string): string {
-  const stamp = `(SELECT version FROM _stamps WHERE ${isOf(table, id)})`;
-  return `max(coalesce(${stamp}, ${TIMESTAMP_MIN}), coalesce(${also}, ${TIMESTAMP_MIN}))`;
+/** The greatest version that a row is known to have had, by its stamp `s` and by what else is given; each may be NULL. */
+export function lastVersion(also: string): string {
+  return `max(coalesce(s.version, ${TIMESTAMP_MIN}), coalesce(${also}, ${TIMESTAMP_MIN}))`;
 }
 
 /** The version that an id had when it was last seen elsewhere than in the table: deleted, or hidden by a UNIQUE value. */
@@ -86,8 +85,7 @@ export function recordStamped(table: Table, op: 'INSERT' | 'UPDATE', row: Stampe
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
       `SELECT '${op}', ${literal(table.wireName)}, ${id}, ` +
       `${rareRowJson(table, 't', { column: table.updatedAt, by: `coalesce(s.version, ${presentIfInvalid(time)})` })} ` +
-      `FROM ${quote(table.name)} AS t LEFT JOIN _stamps AS s ` +
-      `ON s.table_name = ${literal(table.name)} AND s.row_id = ${id} ` +
+      `${withStamps(table)} ` +
       // A row without an id has no stamp; it is recorded so that a letter can say so.
       `WHERE ${row.where} AND (${id} IS NULL OR NOT (${valid(time)} AND ${time} > s.version))`,
   ];
@@ -106,12 +104,12 @@ export function recordStampedUpdate(table: Table, old: string, row: Stamped): st
     'INSERT INTO _changes (op, table_name, row_id, row_data, base) ' +
       `SELECT 'UPDATE', ${literal(table.wireName)}, ${id}, ` +
       `${rowJson(table, 't', { column: table.updatedAt, by: version })}, ${base} ` +
-      `FROM ${quote(table.name)} AS t WHERE ${row.where} AND (${id} IS NULL OR ${isBehind(table, row)})`,
+      `${withStamps(table)} WHERE ${row.where} AND (${id} IS NULL OR ${isBehind(table, row)})`,
     noteStampOf(table, row),
   ];
 }
 
-/** Rows `t`, the version that they must be above, and the one that they would like to have. */
+/** Rows `t` with their stamps `s`, the version that they must be above, and the one that they would like to have. */
 interface Stamped {
   where: string;
   last: string;
@@ -120,8 +118,14 @@ interface Stamped {
 
 function noteStampOf(table: Table, row: Stamped): string {
   const id = idOf(table, 't');
-  const from = `FROM ${quote(table.name)} AS t WHERE ${row.where} AND ${id} IS NOT NULL AND ${isBehind(table, row)}`;
+  const from = `${withStamps(table)} WHERE ${row.where} AND ${id} IS NOT NULL AND ${isBehind(table, row)}`;
   return noteStamp(table, { id, version: stampOf(row), from });
+}
+
+/** Every row has one stamp at the most. */
+function withStamps(table: Table): string {
+  const stamp = `s.table_name = ${literal(table.name)} AND s.row_id = ${idOf(table, 't')}`;
+  return `FROM ${quote(table.name)} AS t LEFT JOIN _stamps AS s ON ${stamp}`;
 }
 
 function stampOf({ wanted, last }: Stamped): string {

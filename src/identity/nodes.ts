@@ -20,10 +20,22 @@ const LINE = `json_object(${['inc', 'id', 'boot', 'before', 't0', 'tick', 'back'
   .map((column) => `'${column}', ${column}`)
   .join(', ')})`;
 
-export function findNode(db: Connection, inc: string): Known | undefined {
+export function findNode(db: Connection, inc: string): Readonly<Known> | undefined {
   const line = db.get<{ line: string }>(`SELECT ${LINE} AS line FROM main._nodes WHERE inc = ?`, inc)?.line;
-  if (line === undefined) return undefined;
-  return knownAs(JSON.parse(line));
+  return line === undefined ? undefined : readLine(line);
+}
+
+/** The same line is looked up several times for a message, and this database's own for each peer: by its text it is known. */
+const read = new Map<string, Known>();
+const READ_MAX = 64;
+
+function readLine(line: string): Known {
+  const known = read.get(line);
+  if (known) return known;
+  const found = knownAs(JSON.parse(line));
+  if (read.size >= READ_MAX) read.clear();
+  read.set(line, found);
+  return found;
 }
 
 /** Of a line as it is kept. */

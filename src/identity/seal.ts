@@ -9,20 +9,17 @@ interface Sealing {
 }
 
 export function sealOf({ inc, seal: secret }: Sealing, { boot, tick }: Pick<Self, 'boot' | 'tick'>): string {
-  const words = `${inc} ${boot} ${tick}`;
-  if (latest?.secret !== secret || latest.words !== words) latest = { secret, words, seal: sealed(secret, words) };
+  const key = secret ?? '';
+  const text = `${inc} ${boot} ${tick}`;
+  if (latest?.text !== text || latest.key !== key) {
+    const seal = createHmac('sha256', key).update(text).digest('hex').slice(0, 16);
+    latest = { key, text, seal };
+  }
   return latest.seal;
 }
 
-/** Between two ticks a database says the same of itself to everybody. */
-let latest: { secret: string | null; words: string; seal: string } | undefined;
-
-function sealed(secret: string | null, words: string): string {
-  return createHmac('sha256', secret ?? '')
-    .update(words)
-    .digest('hex')
-    .slice(0, 16);
-}
+/** All peers are told the same tick, until the next. */
+let latest: { key: string; text: string; seal: string } | undefined;
 
 export function isSealedBy(own: Sealing, said: Pick<Self, 'boot' | 'tick' | 'seal'>): boolean {
   return own.seal !== null && said.seal === sealOf(own, said);

@@ -17,13 +17,13 @@ import {
   beginRunsAnew,
   beginSeed,
   compareAllPeers,
+  databaseAt,
   movePeer,
   noteDatabase,
   noteRemoved,
   passOnOfStrangers,
   peersOf,
   peersThatMayBe,
-  stateOf,
 } from './peers.ts';
 import type { Company } from './shipment.ts';
 
@@ -118,7 +118,7 @@ export class NodeCompany {
    */
   knows(peer: string): boolean {
     try {
-      return this.#identity.knowsOthers() || stateOf(this.#db, peer).inc !== null;
+      return this.#identity.knowsOthers() || databaseAt(this.#db, peer).inc !== null;
     } catch {
       return false;
     }
@@ -132,7 +132,7 @@ export class NodeCompany {
   /** With a request to a peer. */
   introduction(peer: string): string {
     this.look();
-    return this.#identity.introduction(stateOf(this.#db, peer).inc);
+    return this.#identity.introduction(databaseAt(this.#db, peer).inc);
   }
 
   /**
@@ -190,7 +190,7 @@ export class NodeCompany {
    */
   answered(peer: string, said: string, run?: number): boolean {
     this.#told = [];
-    const { inc: before, run: current } = stateOf(this.#db, peer);
+    const { inc: before, run: current } = databaseAt(this.#db, peer);
     const finding = this.#identity.hear(said, { answer: true, brings: false });
     if (!finding) return true;
     this.#actOn(finding);
@@ -206,7 +206,7 @@ export class NodeCompany {
     } else if (!finding.wentBack && !finding.compareAll) {
       return true;
     }
-    return stateOf(this.#db, peer).run === current;
+    return databaseAt(this.#db, peer).run === current;
   }
 
   /** At the end of what is only a part of a transaction: what is to be told when that is committed. */
@@ -283,7 +283,7 @@ export class NodeCompany {
   }
 
   #isAnother(peer: string, said: string): boolean {
-    const { inc } = stateOf(this.#db, peer);
+    const { inc } = databaseAt(this.#db, peer);
     const speaker = readIntroduction(said)?.inc;
     return inc !== null && speaker !== undefined && speaker !== inc;
   }

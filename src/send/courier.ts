@@ -135,7 +135,7 @@ export class Courier<P> {
   async begin(shipment: Shipment<P>, attempt: number, place: 'first' | 'second'): Promise<Sent<P>> {
     const packed = await this.#pack(shipment, attempt);
     const request = new AbortController();
-    const verdict = this.#inTurn(() => this.#post(shipment, packed, request, place));
+    const verdict = this.#inTurn(() => this.#post(shipment, packed, request.signal, place));
     if (attempt === 0) await this.#o.untilSent();
     return { shipment, packed, verdict, withdraw: () => request.abort() };
   }
@@ -189,7 +189,7 @@ export class Courier<P> {
   async #post(
     shipment: Shipment<P>,
     packed: Packed,
-    request: AbortController | undefined,
+    withdrawn: AbortSignal | undefined,
     place: 'first' | 'second',
   ): Promise<Verdict> {
     const { nodeId, peer, company, fetch, clock, stopped, bond, silence } = this.#o;
@@ -207,7 +207,7 @@ export class Courier<P> {
         timeoutMs,
         stopped,
         bond,
-        request,
+        ...(withdrawn && { withdrawn }),
         silence: silence && { afterMs: this.#untilSilent(silence.ms), tell: silence.tell },
       });
       verdict = await this.#weighed(

@@ -243,6 +243,14 @@ export function stateOf(db: Connection, peer: string): PeerState {
   return state;
 }
 
+/** The database at a URL, and the walk that the peer is on: asked with every request and answer, where the rest is not. */
+export function databaseAt(db: Connection, peer: string): Pick<PeerState, 'inc' | 'run'> {
+  const sql = 'SELECT inc, coalesce(snapshot_run, 0) AS run FROM main._peer_state WHERE peer_url = ?';
+  const found = db.get<Pick<PeerState, 'inc' | 'run'>>(sql, peer);
+  if (!found) throw new Error(`no state for peer ${peer}`);
+  return found;
+}
+
 /** What is in `_changes` after it is on its way to the peer; -1 where all rows are, undefined where nothing is sent there. */
 export function deliveredUpTo(db: Connection, peer: string): number | undefined {
   const state = findState(db, peer);
@@ -260,16 +268,16 @@ export function advancePeer(db: Connection, peer: string, end: PeerPosition): bo
       peer,
       end.run,
     );
-  } else {
-    db.run(
-      'UPDATE main._peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ? AND ' +
-        'coalesce(snapshot_run, 0) = ? AND stale IS NOT 1',
-      end.changeId,
-      peer,
-      end.run,
-    );
+    return db.changes() > 0;
   }
-  return db.changes() > 0;
+  const advanced = db.get(
+    'UPDATE main._peer_state SET last_acked = max(last_acked, ?) WHERE peer_url = ? AND ' +
+      'coalesce(snapshot_run, 0) = ? AND stale IS NOT 1 RETURNING 1 AS n',
+    end.changeId,
+    peer,
+    end.run,
+  );
+  return advanced !== undefined;
 }
 
 /** The peer has the whole snapshot and goes on with the tail. Inside a transaction. */
@@ -294,10 +302,11 @@ export const PRUNE_SLICE = 5_000;
  * Inside a transaction.
  */
 export function pruneChanges(db: Connection, peers: string[], seenUpTo: number): void {
-  const slice = `change_id < (SELECT min(change_id) FROM main._changes) + ${PRUNE_SLICE}`;
-  const everybodyHas = everybodyHasUpTo(peers);
-  const seen = `change_id <= min(CAST(? AS INTEGER), ${FEED_HAS_UP_TO})`;
-  db.run(`DELETE FROM main._changes WHERE change_id <= (${everybodyHas}) AND ${slice} AND ${seen}`, ...peers, seenUpTo);
+  const slice = `(SELECT min(change_id) FROM main._changes) + ${PRUNE_SLICE - 1}`;
+  const limits = `(${everybodyHasUpTo(peers)}), ${slice}, CAST(? AS INTEGER), ${FEED_HAS_UP_TO}`;
+  const upTo = db.get<{ n: number | null }>(`SELECT min(${limits}) AS n`, ...peers, seenUpTo)?.n;
+  // Apart from the look: where a condition asks another query, SQLite collects all rows before it deletes the first.
+  if (upTo != null) db.run('DELETE FROM main._changes WHERE change_id <= ?', upTo);
 }
 
 const FEED_HAS_UP_TO = `coalesce((SELECT CAST(value AS INTEGER) FROM main._meta WHERE key = 'feed_upto'), ${Number.MAX_SAFE_INTEGER})`;

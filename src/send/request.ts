@@ -2,12 +2,11 @@
  * The only place where a request to a peer is made and its answer taken, be it a batch for `/sync` or a question to
  * `/health`. Whatever every request must carry, and whatever every answer must prove, belongs here.
  */
-import type { Clock } from '../clock.ts';
+import { alarm, type Clock } from '../clock.ts';
 import type { Body } from '../wire/body.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
 import { type Bond, NotProven, type RawAnswer, type Unsigned } from './bond.ts';
-import { deadlinesOf } from './deadlines.ts';
 import { explainFailure } from './tls.ts';
 import type { Ask, BoundedResponse, Post } from './transport.ts';
 
@@ -25,8 +24,6 @@ export interface RequestOptions {
   stopped: AbortSignal;
   /** Aborted to take this one request back. */
   withdrawn?: AbortSignal;
-  /** The request itself, where somebody may want to take it back: without another signal for that. */
-  request?: AbortController | undefined;
   /** Where there are keys: it signs the request, and has the answer prove what it must. */
   bond?: Bond | undefined;
   /** Told once where there is no answer after so long; the request goes on. */
@@ -137,40 +134,47 @@ function nodeIdIn(body: string): string | undefined {
 }
 
 async function exchange(
-  { clock, timeoutMs, stopped, withdrawn, request = new AbortController(), silence }: RequestOptions,
+  { clock, timeoutMs, stopped, withdrawn, silence }: RequestOptions,
   answerBytes: number,
   send: (signal: AbortSignal) => Promise<BoundedResponse>,
 ): Promise<RawAnswer> {
-  const { signal } = request;
-  if (stopped.aborted || withdrawn?.aborted || signal.aborted) throw new NoAnswer('stopped', true);
-  const cancel = (): void => request.abort();
-  stopped.addEventListener('abort', cancel, { once: true });
-  withdrawn?.addEventListener('abort', cancel, { once: true });
-  const deadlines = deadlinesOf(clock);
-  let timedOut = false;
-  const isOver = deadlines.after(timeoutMs, () => {
-    timedOut = true;
-    request.abort();
+  if (stopped.aborted || withdrawn?.aborted) throw new NoAnswer('stopped', true);
+  const request = new AbortController();
+  let giveUp = (_: Error): void => {};
+  // A transport that does not heed the signal must not hold up the loop, or its end.
+  const aborted = new Promise<never>((_, reject) => {
+    giveUp = reject;
   });
-  const isHeard = silence && silence.afterMs < timeoutMs ? deadlines.after(silence.afterMs, silence.tell) : undefined;
-  try {
-    // A transport that does not heed the signal must not hold up the loop, or its end.
-    return await new Promise<RawAnswer>((resolve, reject) => {
-      signal.addEventListener('abort', () => reject(new Error('aborted')), { once: true });
-      answered(send(signal), answerBytes).then(resolve, reject);
+  aborted.catch(() => {});
+  const cancel = (): void => {
+    request.abort();
+    giveUp(new Error('aborted'));
+  };
+  for (const signal of [stopped, withdrawn]) signal?.addEventListener('abort', cancel, { once: true });
+  let timedOut = false;
+  const before = silence && silence.afterMs < timeoutMs ? silence.afterMs : 0;
+  const untilTimeOut = (): (() => void) =>
+    alarm(clock, timeoutMs - before, () => {
+      timedOut = true;
+      cancel();
     });
+  const untilSilent = (): (() => void) =>
+    alarm(clock, before, () => {
+      turnOff = untilTimeOut();
+      silence?.tell();
+    });
+  let turnOff = before > 0 ? untilSilent() : untilTimeOut();
+  try {
+    const answering = send(request.signal).then(async (response) => {
+      const bytes = await response.bytes(answerBytes);
+      return { status: response.status, bytes, header: (name: string) => response.headers?.get(name) ?? null };
+    });
+    return await Promise.race([answering, aborted]);
   } catch (error) {
     if (timedOut) throw new NoAnswer(`no answer within ${timeoutMs} ms`, false);
-    throw new NoAnswer(explainFailure(error), signal.aborted);
+    throw new NoAnswer(explainFailure(error), request.signal.aborted);
   } finally {
-    isOver();
-    isHeard?.();
-    stopped.removeEventListener('abort', cancel);
-    withdrawn?.removeEventListener('abort', cancel);
+    turnOff();
+    for (const signal of [stopped, withdrawn]) signal?.removeEventListener('abort', cancel);
   }
-}
-
-async function answered(answering: Promise<BoundedResponse>, answerBytes: number): Promise<RawAnswer> {
-  const { status, headers, bytes } = await answering;
-  return { status, bytes: await bytes(answerBytes), header: (name) => headers?.get(name) ?? null };
 }

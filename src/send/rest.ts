@@ -1,5 +1,5 @@
 /** The pauses of a loop between two passes, and who may end them early. */
-import type { Clock } from '../clock.ts';
+import { alarm, type Clock } from '../clock.ts';
 
 export class Rest {
   readonly #clock: Clock;
@@ -56,9 +56,13 @@ export class Rest {
   }
 
   async #timed(ms: number): Promise<void> {
-    const timer = new AbortController();
-    this.#end = () => timer.abort();
-    await this.#clock.sleep(ms, timer.signal);
+    await new Promise<void>((resolve) => {
+      const turnOff = alarm(this.#clock, ms, resolve);
+      this.#end = () => {
+        turnOff();
+        resolve();
+      };
+    });
     this.#end = undefined;
   }
 }

@@ -100,9 +100,10 @@ function bunTransport(first: TlsOptions | undefined): Transport {
 
 function nodeTransport(tls: TlsOptions | undefined): Transport {
   const agents = { 'http:': new http.Agent({ keepAlive: true }), 'https:': secureAgent(tls) };
+  const targets = new Map<string, Target>();
   return {
-    fetch: (url, init) => request(addressOf(url), init, agents),
-    get: (url, { headers, signal }) => request(addressOf(url), { method: 'GET', headers, signal }, agents),
+    fetch: (url, init) => request(targetOf(url, targets), init, agents),
+    get: (url, { headers, signal }) => request(targetOf(url, targets), { method: 'GET', headers, signal }, agents),
     untilSent,
     secure: (next) => {
       const before = agents['https:'];
@@ -123,38 +124,40 @@ function secureAgent(tls: TlsOptions = {}): https.Agent {
   return new https.Agent({ keepAlive: true, minVersion: TLS_MIN_VERSION, ...tls, rejectUnauthorized: true });
 }
 
-/** A peer is asked again and again at the same two addresses: they are taken apart once. */
-const addresses = new Map<string, http.RequestOptions>();
-const ADDRESSES_MAX = 20_000;
+/** Where a URL leads. */
+type Target = ReturnType<typeof urlToHttpOptions>;
 
-function addressOf(url: string): http.RequestOptions {
-  const known = addresses.get(url);
+/** The same URLs are asked again and again, by a hub two of each of thousands. */
+const TARGETS_MAX = 20_000;
+
+function targetOf(url: string, targets: Map<string, Target>): Target {
+  const known = targets.get(url);
   if (known) return known;
-  const { protocol, hostname, port, path, auth } = urlToHttpOptions(new URL(url)) as http.RequestOptions;
-  const address = { protocol, hostname, path, ...(port && { port }), ...(auth && { auth }) };
-  if (addresses.size >= ADDRESSES_MAX) addresses.clear();
-  addresses.set(url, address);
-  return address;
+  const target = urlToHttpOptions(new URL(url));
+  if (targets.size >= TARGETS_MAX) targets.clear();
+  targets.set(url, target);
+  return target;
 }
 
 function request(
-  address: http.RequestOptions,
+  target: Target,
   init: { method: string; headers: Record<string, string>; body?: Uint8Array; signal: AbortSignal },
   agents: { 'http:': http.Agent; 'https:': https.Agent },
 ): Promise<BoundedResponse> {
   return new Promise((resolve, reject) => {
-    const { signal } = init;
-    if (signal.aborted) return reject(new Error('aborted'));
-    const secure = address.protocol === 'https:';
+    const secure = target.protocol === 'https:';
     const outgoing = (secure ? https : http).request({
-      ...address,
+      ...target,
       method: init.method,
       headers: { ...init.headers, ...(init.body && { 'content-length': init.body.byteLength }) },
       agent: agents[secure ? 'https:' : 'http:'],
     });
-    // Given the signal itself, Node would watch over each request with a dozen listeners.
-    signal.addEventListener('abort', () => outgoing.destroy(new Error('aborted')), { once: true });
     outgoing.on('error', reject);
+    // As the option `signal` does, which watches the request by a dozen listeners besides, to let go of a signal in time that
+    // lives longer than the request. This one does not.
+    const abort = (): void => void outgoing.destroy(new Error('aborted'));
+    if (init.signal.aborted) abort();
+    else init.signal.addEventListener('abort', abort, { once: true });
     // Without a listener Node drops the connection and says nothing more, not even when the request is aborted.
     outgoing.on('upgrade', (response, socket) => {
       socket.destroy();

@@ -60,17 +60,18 @@ function spelt({ inc, tick, boot, seal }: Remembered): string {
 /** Undefined where it says no more than an id, or what no build of ours would say: then it is a plain peer's. */
 export function readIntroduction(header: string | null | undefined): Readonly<Introduction> | undefined {
   if (!header || header.length > LENGTH_MAX) return undefined;
-  const found = latest.get(header);
-  if (found !== undefined) return found ?? undefined;
-  const said = parse(header);
-  if (latest.size >= LATEST_MAX) latest.clear();
-  latest.set(header, said ?? null);
-  return said;
+  const known = read.get(header);
+  if (known) return known.said;
+  const one = { said: parse(header) };
+  if (read.size >= READ_MAX) read.clear();
+  read.set(header, one);
+  return one.said;
 }
 
-/** One is read when it comes, when it is taken note of and when it is answered, and a hub takes note of many at once. */
-const latest = new Map<string, Readonly<Introduction> | null>();
-const LATEST_MAX = 1_000;
+/** One is read when it comes, when it is taken note of and when it is answered; those of other peers may come in between. */
+const read = new Map<string, { said: Readonly<Introduction> | undefined }>();
+/** A hub takes note of many at once. */
+const READ_MAX = 1_000;
 
 function parse(header: string): Introduction | undefined {
   const said = new Map<string, string>();

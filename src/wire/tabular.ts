@@ -151,14 +151,20 @@ function respelt(text: string, rows: number, from: Spelling, to: Spelling): Body
   const { pattern, replacement } = replacing(from, to);
   let spelt: string;
   try {
-    spelt = to.head + values.replace(pattern, replacement);
+    spelt = values.replace(pattern, replacement);
   } catch {
     // An engine keeps a place to return to for every escape of a text, and millions are more than it can hold.
     return undefined;
   }
   // Whatever was not replaced is of another length.
-  if (spelt.length !== text.length + lengthOf(to, rows) - lengthOf(from, rows)) return undefined;
-  return new Uint8Array(Buffer.from(spelt, 'latin1'));
+  const length = text.length + lengthOf(to, rows) - lengthOf(from, rows);
+  if (to.head.length + spelt.length !== length) return undefined;
+  // Written where it stays: joined to one text first, and copied to an array afterwards, every byte would be moved thrice.
+  const body = new Uint8Array(length);
+  const bytes = Buffer.from(body.buffer);
+  bytes.write(to.head, 0, 'latin1');
+  bytes.write(spelt, to.head.length, 'latin1');
+  return body;
 }
 
 interface Replacing {

@@ -419,9 +419,7 @@ WHEN (
           CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
         ),
         max(
-          coalesce(
-            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-          ),
+          coalesce(s.version, -8640000000000000),
           coalesce(
             (
               SELECT max(version)
@@ -443,6 +441,9 @@ WHEN (
       )
     )
     FROM "items" AS t
+    LEFT JOIN _stamps AS s
+    ON s.table_name = 'items'
+      AND s.row_id = t."id"
     WHERE t.rowid = NEW.rowid
       AND t."id" IS NOT NULL
       AND NOT (
@@ -453,9 +454,7 @@ WHEN (
           ) IS TRUE
         )
           AND t."updated_at" > max(
-            coalesce(
-              (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-            ),
+            coalesce(s.version, -8640000000000000),
             coalesce(
               (
                 SELECT max(version)
@@ -717,10 +716,7 @@ WHEN (
                 CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
               ),
               max(
-                coalesce(
-                  (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
-                  -8640000000000000
-                ),
+                coalesce(s.version, -8640000000000000),
                 coalesce(
                   iif(
                     (
@@ -800,10 +796,7 @@ WHEN (
                   CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
                 ),
                 max(
-                  coalesce(
-                    (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
-                    -8640000000000000
-                  ),
+                  coalesce(s.version, -8640000000000000),
                   coalesce(
                     iif(
                       (
@@ -827,9 +820,7 @@ WHEN (
       t."id" IS OLD."id",
       nullif(
         max(
-          coalesce(
-            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-          ),
+          coalesce(s.version, -8640000000000000),
           coalesce(
             iif(
               (
@@ -849,6 +840,9 @@ WHEN (
       NULL
     )
     FROM "items" AS t
+    LEFT JOIN _stamps AS s
+    ON s.table_name = 'items'
+      AND s.row_id = t."id"
     WHERE t.rowid = NEW.rowid
       AND (
         t."id" IS NULL
@@ -860,10 +854,7 @@ WHEN (
               ) IS TRUE
             )
               AND t."updated_at" > max(
-                coalesce(
-                  (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
-                  -8640000000000000
-                ),
+                coalesce(s.version, -8640000000000000),
                 coalesce(
                   iif(
                     (
@@ -896,9 +887,7 @@ WHEN (
           CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
         ),
         max(
-          coalesce(
-            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-          ),
+          coalesce(s.version, -8640000000000000),
           coalesce(
             iif(
               (
@@ -916,6 +905,9 @@ WHEN (
       )
     )
     FROM "items" AS t
+    LEFT JOIN _stamps AS s
+    ON s.table_name = 'items'
+      AND s.row_id = t."id"
     WHERE t.rowid = NEW.rowid
       AND t."id" IS NOT NULL
       AND NOT (
@@ -926,9 +918,7 @@ WHEN (
           ) IS TRUE
         )
           AND t."updated_at" > max(
-            coalesce(
-              (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-            ),
+            coalesce(s.version, -8640000000000000),
             coalesce(
               iif(
                 (

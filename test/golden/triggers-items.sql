@@ -93,9 +93,7 @@ WHEN (
           CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
         ),
         max(
-          coalesce(
-            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-          ),
+          coalesce(s.version, -8640000000000000),
           coalesce(
             (SELECT version FROM _tombstones WHERE table_name = 'items' AND row_id = t."id"),
             -8640000000000000
@@ -104,6 +102,9 @@ WHEN (
       )
     )
     FROM "items" AS t
+    LEFT JOIN _stamps AS s
+    ON s.table_name = 'items'
+      AND s.row_id = t."id"
     WHERE t.rowid = NEW.rowid
       AND t."id" IS NOT NULL
       AND NOT (
@@ -114,9 +115,7 @@ WHEN (
           ) IS TRUE
         )
           AND t."updated_at" > max(
-            coalesce(
-              (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-            ),
+            coalesce(s.version, -8640000000000000),
             coalesce(
               (SELECT version FROM _tombstones WHERE table_name = 'items' AND row_id = t."id"),
               -8640000000000000
@@ -385,10 +384,7 @@ WHEN (
                 CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
               ),
               max(
-                coalesce(
-                  (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
-                  -8640000000000000
-                ),
+                coalesce(s.version, -8640000000000000),
                 coalesce(
                   iif(
                     (
@@ -472,10 +468,7 @@ WHEN (
                   CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
                 ),
                 max(
-                  coalesce(
-                    (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
-                    -8640000000000000
-                  ),
+                  coalesce(s.version, -8640000000000000),
                   coalesce(
                     iif(
                       (
@@ -499,9 +492,7 @@ WHEN (
       t."id" IS OLD."id",
       nullif(
         max(
-          coalesce(
-            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-          ),
+          coalesce(s.version, -8640000000000000),
           coalesce(
             iif(
               (
@@ -521,6 +512,9 @@ WHEN (
       NULL
     )
     FROM "items" AS t
+    LEFT JOIN _stamps AS s
+    ON s.table_name = 'items'
+      AND s.row_id = t."id"
     WHERE t.rowid = NEW.rowid
       AND (
         t."id" IS NULL
@@ -532,10 +526,7 @@ WHEN (
               ) IS TRUE
             )
               AND t."updated_at" > max(
-                coalesce(
-                  (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"),
-                  -8640000000000000
-                ),
+                coalesce(s.version, -8640000000000000),
                 coalesce(
                   iif(
                     (
@@ -568,9 +559,7 @@ WHEN (
           CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
         ),
         max(
-          coalesce(
-            (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-          ),
+          coalesce(s.version, -8640000000000000),
           coalesce(
             iif(
               (
@@ -588,6 +577,9 @@ WHEN (
       )
     )
     FROM "items" AS t
+    LEFT JOIN _stamps AS s
+    ON s.table_name = 'items'
+      AND s.row_id = t."id"
     WHERE t.rowid = NEW.rowid
       AND t."id" IS NOT NULL
       AND NOT (
@@ -598,9 +590,7 @@ WHEN (
           ) IS TRUE
         )
           AND t."updated_at" > max(
-            coalesce(
-              (SELECT version FROM _stamps WHERE table_name = 'items' AND row_id = t."id"), -8640000000000000
-            ),
+            coalesce(s.version, -8640000000000000),
             coalesce(
               iif(
                 (

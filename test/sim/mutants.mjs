@@ -220,8 +220,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/peers.js',
-        'DELETE FROM main._changes WHERE change_id <= (${everybodyHas}) AND ${slice} AND',
-        'DELETE FROM main._changes WHERE change_id <= 9e15 + (${everybodyHas}) AND',
+        'DELETE FROM main._changes WHERE change_id <= ?',
+        'DELETE FROM main._changes WHERE change_id <= 9e15 + ?',
       ],
     ],
   },
@@ -753,7 +753,7 @@ export const NOTICED_BY_A_TEST = [
     what: 'an acknowledgement counts, whoever gives it',
     by: 'test/send/generation.test.ts',
     edits: [
-      ['send/company.js', 'return stateOf(this.#db, peer).run === current;', 'return true;'],
+      ['send/company.js', 'return databaseAt(this.#db, peer).run === current;', 'return true;'],
       ['send/company.js', 'if (run !== undefined && run !== current)\n            return false;', ''],
       ['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? >= 0'],
     ],
