@@ -80,7 +80,7 @@ function answer(edge, socket, head) {
   const body = isBatch ? `{"applied":0,"ack":${edge.acked}}` : `{"node_id":"${id}"}`;
   socket.write(
     `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nx-node-id: ${id}\r\n` +
-      `x-rowcast: id=${id}; inc=${inc}; boot=1-01234567; t0=0; t=${edge.tick}; low=${Date.now() - 1_000}\r\n` +
+      `x-rowcast: id=${id}; inc=${inc}; boot=1-01234567; t0=0; t=${edge.tick}; low=${Date.now() - 1_000}; reads=tabular\r\n` +
       `x-any-order: 1\r\nx-apply-ms: 4\r\naccept-encoding: gzip\r\nkeep-alive: timeout=5\r\n\r\n${body}`,
   );
 }

@@ -21,6 +21,8 @@ const ASK_AGAIN_MS = 2_000;
 const LOOK_MS = 1_000;
 /** Beyond so many edges the pauses grow with their number: a question costs a fifth of a millisecond on either side. */
 const ASKED_A_SECOND = 100;
+/** Whose turn comes after so long need not be looked at each time: it is, so many times until then. */
+const LOOKS_A_PAUSE = 20;
 /** Edges of one id are told of, one after the other, up to so many: a thousand copies of one image are one mistake. */
 const SAME_ID_TOLD = 10;
 /** Questions under way at once. */
@@ -132,21 +134,39 @@ export class EdgeIdentities {
     return watched;
   }
 
+  /** At those whose turn it is to be looked at: each of them in its place, round and round. */
   async #look(): Promise<void> {
     const { clock } = this.#o;
+    let rest = this.#edges.values();
     while (!this.#stop.signal.aborted) {
       await clock.sleep(LOOK_MS, this.#stop.signal);
-      for (const watched of this.#edges.values()) if (this.#isDue(watched)) this.#ask(watched);
+      const everyMs = this.#lookedAtEveryMs;
+      for (let left = Math.ceil((this.#edges.size * LOOK_MS) / everyMs); left > 0; left--) {
+        let next = rest.next();
+        if (next.done) {
+          rest = this.#edges.values();
+          next = rest.next();
+        }
+        if (!next.done && this.#isDue(next.value, everyMs)) this.#ask(next.value);
+      }
     }
   }
 
+  /** What is between two questions to an edge at least, where there are many. */
+  get #leastMs(): number {
+    return (1_000 * this.#edges.size) / ASKED_A_SECOND;
+  }
+
+  get #lookedAtEveryMs(): number {
+    return LOOK_MS * Math.max(1, Math.floor(this.#leastMs / (LOOKS_A_PAUSE * LOOK_MS)));
+  }
+
   /** By a clock that has jumped, in either direction, it is due as well. */
-  #isDue({ edge, askedAt, pause, isKnown, asking }: Watched): boolean {
+  #isDue({ edge, askedAt, pause, isKnown, asking }: Watched, everyMs: number): boolean {
     if (asking || this.#stop.signal.aborted) return false;
     const since = isKnown && edge.inc !== undefined ? Math.max(askedAt, this.#o.answeredAt(edge)) : askedAt;
-    const least = (1_000 * this.#edges.size) / ASKED_A_SECOND;
     // The next look is a while away, and must not be too late.
-    return Math.abs(this.#o.clock.now() - since) > Math.max(least, pause) - LOOK_MS;
+    return Math.abs(this.#o.clock.now() - since) > Math.max(this.#leastMs, pause) - everyMs;
   }
 
   #ask(watched: Watched): void {

@@ -103,16 +103,20 @@ export class SqliteHubCompany implements HubCompany {
   }
 
   async another(url: string, said: string): Promise<string | undefined> {
-    const inc = this.#edge(url)?.inc ?? null;
-    const finding = this.#identity.look(said);
-    return inc === null || !finding || finding.inc === inc ? undefined : ANOTHER_DATABASE;
+    return this.#isOther(url, said) ? ANOTHER_DATABASE : undefined;
   }
 
   async objection(url: string, said: string): Promise<string | undefined> {
-    const inc = this.#edge(url)?.inc ?? null;
-    const finding = this.#identity.look(said);
-    if (inc === null || !finding || finding.inc === inc) return undefined;
-    return this.#turns.isOneOfTwo(url, finding, this.#clock.now()) ? TWO_DATABASES : undefined;
+    // Mostly it is the one that is known there, and nothing else has to be looked up.
+    const finding = this.#isOther(url, said) ? this.#identity.look(said) : undefined;
+    return finding && this.#turns.isOneOfTwo(url, finding, this.#clock.now()) ? TWO_DATABASES : undefined;
+  }
+
+  /** Whoever says so is another one than is known at that URL. */
+  #isOther(url: string, said: string): boolean {
+    const speaker = readIntroduction(said);
+    const inc = speaker && this.#edge(url)?.inc;
+    return inc != null && inc !== speaker?.inc;
   }
 
   problems(): string[] {

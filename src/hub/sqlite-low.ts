@@ -58,16 +58,22 @@ export function isOutdated({ at, count }: Seen, now: number): boolean {
   return Math.abs(now - at) >= (count === undefined ? 0 : Math.max(LOOK_MS, LOOK_MS_AN_EDGE * count));
 }
 
-export function seenOf(edges: EdgeState[], now: number): Seen {
+function seenOf(edges: EdgeState[], now: number): Seen {
   const seen: Seen = { at: now, count: edges.length, lacking: now, unheard: new Set(), least: [] };
   for (const { inc, oldest, said } of edges) {
     seen.lacking = Math.min(seen.lacking, oldest ?? now);
     if (said === undefined) seen.unheard.add(inc);
-    else if (inc !== null && !seen.least.some((one) => one.inc === inc)) {
-      seen.least = [...seen.least, { inc, said }].sort((a, b) => a.said - b.said).slice(0, 2);
-    }
+    else if (inc !== null) noteLeast(seen.least, inc, said);
   }
   return seen;
+}
+
+/** Keeps the two that have said the least, of two databases. */
+function noteLeast(least: Seen['least'], inc: string, said: number): void {
+  if (least.length === 2 && said >= (least[1] as { said: number }).said) return;
+  if (least.some((one) => one.inc === inc)) return;
+  least.push({ inc, said });
+  least.sort((a, b) => a.said - b.said).splice(2);
 }
 
 export function toldTo(seen: Seen, inc: string | null | undefined): number | undefined {

@@ -4,14 +4,15 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { type Introduction, introduce, numberOf, type Remembered, readIntroduction } from '../wire/introduction.ts';
+import { type Introduction, introduce, numberOf, readIntroduction } from '../wire/introduction.ts';
 import { claimed } from './claim.ts';
 import { PeerClocks } from './clocks.ts';
 import { type Finding, type Hearing, isNews, type Other } from './finding.ts';
-import { isBehind, isCopyOf, judge, type Memory } from './judge.ts';
+import { judge, type Memory } from './judge.ts';
+import { speaksOfLater } from './later.ts';
 import { Lineage } from './lineage.ts';
-import { boots, findNode, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
-import { drawn, isSealedBy, sealOf } from './seal.ts';
+import { boots, findNode, type GoneOn, goneOn, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
+import { drawn, sealOf } from './seal.ts';
 import { noteAt, STRANGERS_KEPT } from './strangers.ts';
 
 export { type Finding, isNews, type Other } from './finding.ts';
@@ -31,6 +32,8 @@ export interface IdentityOptions {
   low(to: string | null | undefined): number | undefined;
   /** How many others are remembered; whoever brings them here each time may want more, and forgets them himself. */
   strangersKept?: number;
+  /** What is known of one that goes on, where somebody keeps that elsewhere: see `goesOn`. */
+  goingOn?(inc: string): Known | undefined;
   /** Another state was put under this process. In the transaction in which that takes an identity of its own. */
   anotherFile?(): void;
 }
@@ -102,7 +105,7 @@ export class Identity {
 
   /** Counts a transaction that others can know of. Only in one that is flushed. */
   tick(): void {
-    const was = tickNode(this.#db, this.#inc) ?? tickNode(this.#db, this.#own().inc);
+    const was = tickNode(this.#db, this.#inc) ?? tickNode(this.#db, this.self().inc);
     if (was && !this.#lineage.goesOn(was)) this.#isAnotherFile = true;
   }
 
@@ -114,9 +117,9 @@ export class Identity {
 
   /** What a message says of this database, and of what is remembered of the one that it goes to. */
   introduction(to: string | null | undefined, reads?: Introduction['reads']): string {
-    const own = this.#own();
+    const own = this.self();
     const { inc, boot, t0, tick } = own;
-    const you = to == null || to === inc ? undefined : findNode(this.#db, to);
+    const you = to == null || to === inc ? undefined : (this.#o.goingOn?.(to) ?? findNode(this.#db, to));
     return introduce({
       id: this.#o.id,
       inc,
@@ -138,7 +141,7 @@ export class Identity {
   hear(header: string | null | undefined, hearing: Hearing): Finding | undefined {
     const said = readIntroduction(header);
     if (!said) return undefined;
-    const own = this.#own();
+    const own = this.self();
     const { id, inc } = said;
     this.#hearOfSelf(said, own);
     if (inc === own.inc) {
@@ -164,6 +167,20 @@ export class Identity {
     return { id, inc, boot: said.boot, kind, wentBack, doubtful, compareAll };
   }
 
+  /**
+   * The same for the answer of one of which all that is known is given, by whoever keeps that: what has changed, where it goes
+   * on and says nothing else. Undefined where there is more to it: then it is for `hear`.
+   */
+  goesOn(said: Introduction, known: Known, own = this.self()): { changed: GoneOn | undefined } | undefined {
+    const judgement = judge(said, known);
+    const isOther = said.id !== known.id || said.inc === own.inc || said.id === this.#o.id;
+    if (isOther || judgement.kind !== 'same') return undefined;
+    this.#hearOfSelf(said, own);
+    this.#noteLow(said);
+    if (said.low !== undefined) this.#clocks.note(said.inc, said.low, this.#o.clock.now());
+    return { changed: goneOn(said, judgement.remember, known, own) };
+  }
+
   /** What a database brought is on its way to all: that need not be found twice of one attach. After the commit. */
   passedOn({ inc, boot }: Pick<Finding, 'inc' | 'boot'>): void {
     if (this.#passedOn.size >= STRANGERS_KEPT) this.#passedOn.clear();
@@ -173,7 +190,7 @@ export class Identity {
   /** Somebody asks who we are. What it says of itself is noted when it answers us; what it says of us has our own seal. */
   greet(header: string): Pick<Finding, 'id' | 'inc' | 'kind'> | undefined {
     const said = readIntroduction(header);
-    if (said) this.#hearOfSelf(said, this.#own());
+    if (said) this.#hearOfSelf(said, this.self());
     return this.look(header);
   }
 
@@ -188,7 +205,7 @@ export class Identity {
   look(header: string): Pick<Finding, 'id' | 'inc' | 'kind'> | undefined {
     const said = readIntroduction(header);
     if (!said) return undefined;
-    const own = this.#own();
+    const own = this.self();
     const { id, inc } = said;
     if (inc === own.inc) return { id, inc, kind: said.boot === own.boot ? 'self' : 'copy' };
     return { id, inc, kind: judge(said, findNode(this.#db, inc)).kind };
@@ -207,7 +224,7 @@ export class Identity {
     if (given === undefined) return seen === 'renewed' ? 'elsewhere' : 'none';
     const renewed = this.#db.transaction(
       () => {
-        const own = this.#own();
+        const own = this.self();
         // Another process on the same file may have done it.
         if (own.inc !== given) return false;
         this.#db.run('DELETE FROM main._nodes WHERE inc = ?', given);
@@ -346,7 +363,8 @@ export class Identity {
     return false;
   }
 
-  #own(): Known {
+  /** As it is. */
+  self(): Known {
     const own = this.#findOwn();
     if (own) return own;
     // Somebody has taken it away: then this is a new database to everybody else.
@@ -378,15 +396,4 @@ export class Identity {
 
   readonly #secret = (): string => drawn('secret', 32, this.#o);
   readonly #boot = (number: number): string => `${number}-${drawn(`boot ${number}`, 8, this.#o)}`;
-}
-
-/** Only a later state of this database, or a copy, has the secret: what is not sealed with it was made up. */
-function speaksOfLater(said: Introduction, own: Known): boolean {
-  const isOurs = (you: Remembered | undefined): boolean =>
-    you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you);
-  return (
-    isOurs(said.you) ||
-    said.claims?.some(isOurs) === true ||
-    (said.inc === own.inc && isCopyOf(own, said) && isSealedBy(own, said))
-  );
 }

@@ -32,11 +32,15 @@ const READ_MAX = 64;
 function readLine(line: string): Known {
   const known = read.get(line);
   if (known) return known;
-  const row: Omit<Known, 'before' | 'ended'> & { before: string } = JSON.parse(line);
-  const found = { ...row, ...bootsOf(row.before) };
+  const found = knownAs(JSON.parse(line));
   if (read.size >= READ_MAX) read.clear();
   read.set(line, found);
   return found;
+}
+
+/** Of a line as it is kept. */
+export function knownAs(line: Omit<Known, 'before' | 'ended'> & { before: string }): Known {
+  return { ...line, ...bootsOf(line.before) };
 }
 
 /** The attaches of this database before the next one, each with the tick at which it ended: the text of `before`. */
@@ -65,13 +69,13 @@ export function rememberNode(
 ): void {
   const { inc, id } = said;
   const { boot, before, t0, tick, back, seal } = memory;
-  const now = own.tick;
-  const claim = known ? claimsLeft(known, memory, said, own.inc) : null;
   if (known && known.id === id && known.boot === boot && known.back === back) {
+    const gone = goneOn(said, memory, known, own);
     const sql = 'UPDATE main._nodes SET tick = ?, seal = ?, heard = ?, claim = ? WHERE inc = ?';
-    if (tick > known.tick || claim !== known.claim) db.run(sql, tick, seal, now, claim, inc);
+    if (gone) db.run(sql, gone.tick, gone.seal, gone.heard, gone.claim, inc);
     return;
   }
+  const claim = known ? claimsLeft(known, memory, said, own.inc) : null;
   db.run(
     'INSERT INTO main._nodes (inc, id, boot, before, t0, tick, back, seal, heard, claim) ' +
       'VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ' +
@@ -86,10 +90,19 @@ export function rememberNode(
     tick,
     back,
     seal,
-    now,
+    own.tick,
     claim,
   );
 }
+
+/** What changes of a line when its database goes on; undefined where it has said nothing new. */
+export function goneOn(said: Introduction, memory: Memory, known: Known, own: Known): GoneOn | undefined {
+  const claim = claimsLeft(known, memory, said, own.inc);
+  if (memory.tick <= known.tick && claim === known.claim) return undefined;
+  return { tick: memory.tick, seal: memory.seal, heard: own.tick, claim };
+}
+
+export type GoneOn = Pick<Known, 'tick' | 'seal' | 'heard' | 'claim'>;
 
 /** A request says of a database what has to be asked of it. In the transaction of what the request brings. */
 export function noteClaim(db: Connection, said: Introduction, known: Known): void {

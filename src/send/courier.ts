@@ -5,7 +5,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { readIntroduction } from '../wire/introduction.ts';
-import { writeOrigins } from '../wire/origins.ts';
+import { type OriginRun, writeOrigins } from '../wire/origins.ts';
 import {
   ACCEPT_HEADER,
   ANY_ORDER_HEADER,
@@ -195,7 +195,7 @@ export class Courier<P> {
     const { nodeId, peer, company, fetch, clock, stopped, bond, silence } = this.#o;
     const { requestTimeoutMs: timeoutMs } = this.#o.pace;
     const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
-    const told = shipment.origins && !this.#isPlain ? { [ORIGINS_HEADER]: writeOrigins(shipment.origins) } : {};
+    const told = shipment.origins && !this.#isPlain ? { [ORIGINS_HEADER]: originsOf(shipment.origins) } : {};
     const headers = { ...packed.headers, ...asks, ...told };
     const began = clock.now();
     let verdict: Verdict;
@@ -207,8 +207,8 @@ export class Courier<P> {
         timeoutMs,
         stopped,
         bond,
-        silence: silence && { afterMs: this.#untilSilent(silence.ms), tell: silence.tell },
         ...(withdrawn && { withdrawn }),
+        silence: silence && { afterMs: this.#untilSilent(silence.ms), tell: silence.tell },
       });
       verdict = await this.#weighed(
         judge({ ...answer, applyMs: answer.header(APPLY_MS_HEADER) }, shipment.batchId),
@@ -270,4 +270,13 @@ export class Courier<P> {
       if (verdict.kind === 'refused' && !packed.isTabular) this.#refusesTabular = false;
     }
   }
+}
+
+/** A batch that several peers are sent has the same for all of them. */
+const spelt = new WeakMap<OriginRun[], string>();
+
+function originsOf(runs: OriginRun[]): string {
+  const header = spelt.get(runs) ?? writeOrigins(runs);
+  spelt.set(runs, header);
+  return header;
 }

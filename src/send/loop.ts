@@ -4,8 +4,10 @@ import type { Shipper } from './shipper.ts';
 /** A Shipper that has ended does not begin again: a new one takes its place, when the one before is over. */
 export class Loop {
   readonly url: string;
-  shipper: Shipper;
   isRunning = false;
+  /** Made when it is needed: of thousands that are ended because all is, none is. */
+  #shipper: Shipper | undefined;
+  #lastAckedAt: number | undefined;
   /** The end of every shipper before this one. */
   #ended: Promise<void> | undefined;
   readonly #make: () => Shipper;
@@ -15,7 +17,13 @@ export class Loop {
     this.url = url;
     this.#make = make;
     this.#ended = after;
-    this.shipper = make();
+  }
+
+  get shipper(): Shipper {
+    if (this.#shipper) return this.#shipper;
+    this.#shipper = this.#make();
+    this.#shipper.lastAckedAt = this.#lastAckedAt;
+    return this.#shipper;
   }
 
   /** Resolves when nothing of what has been told to end is left: no timer, no request. */
@@ -36,9 +44,9 @@ export class Loop {
     this.isRunning = false;
     const { shipper } = this;
     const before = this.#ended;
-    this.#ended = Promise.all([shipper.stop(), before]).then(() => {});
-    this.shipper = this.#make();
-    this.shipper.lastAckedAt = shipper.lastAckedAt;
+    this.#ended = before ? Promise.all([shipper.stop(), before]).then(() => {}) : shipper.stop();
+    this.#shipper = undefined;
+    this.#lastAckedAt = shipper.lastAckedAt;
   }
 
   /** True when the peer has everything that was pending. */

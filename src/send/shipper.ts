@@ -110,7 +110,8 @@ export class Shipper<P = unknown> {
 
   /** Ends the loop and resolves when nothing of it is left: no timer, no request. */
   async stop(): Promise<void> {
-    this.#stop.abort();
+    // Without a reason, Node would make an error with a stack for each of thousands.
+    this.#stop.abort('stopped');
     this.#rest.nudge();
     await this.#running;
     await this.#checkup.ended();

@@ -127,8 +127,8 @@ function secureAgent(tls: TlsOptions = {}): https.Agent {
 /** Where a URL leads. */
 type Target = ReturnType<typeof urlToHttpOptions>;
 
-/** The same few URLs are asked again and again; of thousands, each less often. */
-const TARGETS_MAX = 1_000;
+/** The same URLs are asked again and again, by a hub two of each of thousands. */
+const TARGETS_MAX = 20_000;
 
 function targetOf(url: string, targets: Map<string, Target>): Target {
   const known = targets.get(url);

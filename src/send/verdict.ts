@@ -44,11 +44,10 @@ const NOT_ABOUT_THE_CHANGES = new Set([401, 403, 404, 408, 425, 429]);
 export function judge(answer: Answer, batchId: number): Verdict {
   const { status, body } = answer;
   const said = objectIn(body);
-  const reason = `HTTP ${status}${excerpt(body)}`;
   if (status === 413) return { kind: 'too-large' };
   if (status >= 200 && status < 300) return judgeAck(answer, said, batchId);
   const clientError = status >= 400 && status < 500 && !NOT_ABOUT_THE_CHANGES.has(status);
-  return { kind: clientError && said ? 'refused' : 'unreachable', reason };
+  return { kind: clientError && said ? 'refused' : 'unreachable', reason: `HTTP ${status}${excerpt(body)}` };
 }
 
 function judgeAck(answer: Answer, said: Record<string, unknown> | undefined, batchId: number): Verdict {
@@ -81,7 +80,9 @@ function isAck(ack: unknown): boolean {
 function objectIn(body: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(body);
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined;
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : undefined;
   } catch {
     return undefined;
   }

@@ -70,7 +70,8 @@ export function readIntroduction(header: string | null | undefined): Readonly<In
 
 /** One is read when it comes, when it is taken note of and when it is answered; those of other peers may come in between. */
 const read = new Map<string, { said: Readonly<Introduction> | undefined }>();
-const READ_MAX = 64;
+/** A hub takes note of many at once. */
+const READ_MAX = 1_000;
 
 function parse(header: string): Introduction | undefined {
   const said = new Map<string, string>();

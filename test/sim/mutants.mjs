@@ -49,7 +49,7 @@ export const MUTANTS = [
     what: 'what is remembered of another database is taken for what is remembered of this one',
     edits: [
       [
-        'identity/identity.js',
+        'identity/later.js',
         'you?.inc === own.inc && isBehind(own, you) && isSealedBy(own, you)',
         'you !== undefined && isBehind(own, you)',
       ],
@@ -682,7 +682,7 @@ export const MUTANTS = [
     name: 'claim-not-told',
     focus: 'lives',
     what: 'a database is not told what was said in its name',
-    edits: [['identity/identity.js', 'said.claims?.some(isOurs) === true ||', '']],
+    edits: [['identity/later.js', 'said.claims?.some(isOurs) === true ||', '']],
   },
   {
     name: 'attach-before-not-told',

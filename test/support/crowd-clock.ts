@@ -12,6 +12,12 @@ export class CrowdClock implements Clock {
   pending = 0;
   #now = 1_700_000_000_000;
   readonly #due = new Map<number, Set<() => void>>();
+  readonly #settled: () => Promise<void>;
+
+  /** `settled` resolves when nobody does anything but sleep. */
+  constructor(settled: () => Promise<void> = settle) {
+    this.#settled = settled;
+  }
 
   now(): number {
     return this.#now;
@@ -38,14 +44,14 @@ export class CrowdClock implements Clock {
   }
 
   async advance(ms: number): Promise<void> {
-    await settle();
+    await this.#settled();
     const end = this.#now + ms;
     for (;;) {
       const next = Math.min(...this.#due.keys());
       if (next > end) break;
       this.#now = next;
       for (const wake of [...(this.#due.get(next) ?? [])]) wake();
-      await settle();
+      await this.#settled();
     }
     this.#now = end;
   }

@@ -109,14 +109,13 @@ export class Advances {
 
   /** How long to wait before the next time. */
   async #lookOnce(): Promise<number> {
+    // While nothing comes this is all that the server is asked.
+    const [found] = await this.#o.sessions.query<{ last: Seq | null }>(LAST);
+    if ((found?.last ?? -1) <= this.#told) return IDLE_MS;
     const [settled, all] = await this.#o.sessions.use(async (session) => {
       const below = await horizon(session);
-      const [found] = await session.query<{ settled: Seq | null; last: Seq | null }>(
-        'SELECT (SELECT max(seq) FROM rowcast.rows WHERE seq < $1) AS settled, ' +
-          '(SELECT max(seq) FROM rowcast.rows) AS last',
-        below,
-      );
-      return [found?.settled ?? -1, found?.last ?? -1];
+      const [now] = await session.query<{ settled: Seq | null; last: Seq | null }>(SETTLED, below);
+      return [now?.settled ?? -1, now?.last ?? -1];
     });
     const isNews = settled > this.#told;
     this.#told = Math.max(settled, this.#told);
@@ -151,3 +150,8 @@ export class Advances {
     }
   }
 }
+
+const LAST = 'SELECT max(seq) AS last FROM rowcast.rows';
+
+const SETTLED =
+  'SELECT (SELECT max(seq) FROM rowcast.rows WHERE seq < $1) AS settled, (SELECT max(seq) FROM rowcast.rows) AS last';

@@ -6,6 +6,7 @@
  * anew, promoted or restored begins another one of. The tick is a sequence: nobody waits for anybody to count.
  */
 import { type Finding, Identity, isNews } from '../../identity/identity.ts';
+import type { Known } from '../../identity/nodes.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../../identity/turns.ts';
 import { type Introduction, readIntroduction } from '../../wire/introduction.ts';
 import type { EdgeAnswer, EdgeRow, Found, HubCompany } from '../store.ts';
@@ -46,7 +47,9 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
     // Of those that are at edges the scratch database has but a few: who is a stranger is for the store to say.
     const strangersKept = 2 * REMEMBERED;
     const low = (to: string | null | undefined): number | undefined => this.#low.toldTo(to);
-    this.#identity = new Identity(scratch, { id, random, clock, maxAheadMs, atUrls: AT_URLS, strangersKept, low });
+    const goingOn = (inc: string): Known | undefined => this.#memories.goingOn(inc);
+    const shared = { id, random, clock, maxAheadMs };
+    this.#identity = new Identity(scratch, { ...shared, atUrls: AT_URLS, strangersKept, low, goingOn });
   }
 
   /** A process of the group has been started. */
@@ -165,24 +168,23 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   async hearAll(session: Session, answers: EdgeAnswer[], rows: Map<string, EdgeRow>): Promise<boolean[]> {
     const heard = answers.map(() => false);
     const [known, first] = speakersOf(answers, rows);
-    const hear = (
-      speakers: Map<string, Speaker>,
-      kind: Finding['kind'],
-      { inc }: Introduction,
-    ): Speaker | undefined => {
-      const speaker = speakers.get(inc) as Speaker;
-      if (this.#identity.look(speaker.said)?.kind !== kind) return undefined;
-      this.#noteLow(speaker.intro, this.#identity.hear(speaker.said, { answer: true, brings: false }));
-      return speaker;
-    };
-    await this.#memories.noteGoingOn(session, introsOf(known), (intro) => {
-      const speaker = hear(known, 'same', intro);
-      if (!speaker) return false;
-      this.#incs.set(speaker.url, intro.inc);
-      heard[speaker.at] = true;
+    let own: Known | undefined;
+    await this.#memories.noteGoingOn(session, introsOf(known), (intro, node) => {
+      own ??= this.#identity.self();
+      const goesOn = this.#identity.goesOn(intro, node, own);
+      if (!goesOn) return undefined;
+      const { at, url } = known.get(intro.inc) as Speaker;
+      if (intro.low !== undefined) this.#low.note(intro.inc, intro.low);
+      this.#incs.set(url, intro.inc);
+      heard[at] = true;
+      return goesOn;
+    });
+    const added = await this.#memories.noteNew(session, introsOf(first), (intro) => {
+      const { said } = first.get(intro.inc) as Speaker;
+      if (this.#identity.look(said)?.kind !== 'new') return false;
+      this.#noteLow(intro, this.#identity.hear(said, { answer: true, brings: false }));
       return true;
     });
-    const added = await this.#memories.noteNew(session, introsOf(first), (intro) => !!hear(first, 'new', intro));
     const begun = await this.#edges.beginAt(
       session,
       [...added].map((inc) => first.get(inc) as Speaker),

@@ -2,7 +2,7 @@
  * What a group says of what is still to come through it: see ../sqlite-low.ts. An edge speaks to the process that serves it,
  * so what each has said is kept in the store, where all of them read it.
  */
-import { isOutdated, NOTHING_SEEN, type Seen, seenOf, toldTo } from '../sqlite-low.ts';
+import { isOutdated, NOTHING_SEEN, type Seen, toldTo } from '../sqlite-low.ts';
 import { integerArray, textArray } from './driver.ts';
 import type { Base } from './parts.ts';
 
@@ -35,11 +35,16 @@ export class GroupLow {
       await sessions.transaction((session) => session.run(NOTE, ...lows), 'lazy');
     }
     if (!isOutdated(this.#seen, now)) return;
-    const edges = await sessions.query<{ inc: string | null; oldest: number | null; low: number | null }>(EDGES);
-    this.#seen = seenOf(
-      edges.map(({ inc, oldest, low }) => ({ inc, oldest, said: low ?? undefined })),
-      now,
-    );
+    const [all] = await sessions.query<{ count: number; lacking: number | null; unheard: string; least: string }>(SEEN);
+    if (!all) return;
+    const unheard = new Set<string | null>(JSON.parse(all.unheard));
+    this.#seen = {
+      at: now,
+      count: all.count,
+      lacking: Math.min(now, all.lacking ?? now),
+      unheard,
+      least: JSON.parse(all.least),
+    };
   }
 }
 
@@ -49,8 +54,17 @@ const NOTE =
   'JOIN unnest($1::text[], $2::bigint[]) AS h (inc, low) ON h.inc = k.inc ORDER BY k.inc FOR UPDATE OF k) AS h ' +
   'WHERE n.inc = h.inc';
 
-/** Positions may lag, and then less is promised. */
-const EDGES =
-  'SELECT e.inc, n.low, (SELECT r.updated_at FROM rowcast.rows AS r WHERE r.seq > e.position ' +
-  'AND (r.seq <= e.anew_upto OR r.origin IS DISTINCT FROM e.inc) ORDER BY r.seq LIMIT 1) AS oldest ' +
-  'FROM rowcast.edges AS e LEFT JOIN rowcast.nodes AS n ON n.inc = e.inc';
+/**
+ * Positions may lag, and then less is promised. Of thousands of edges the server tells what matters: of two that have not spoken
+ * there need not be a third, and whoever is told is one of the two that have said the least, or is not.
+ */
+const SEEN = [
+  'WITH e AS MATERIALIZED (SELECT e.inc, n.low, (SELECT r.updated_at FROM rowcast.rows AS r WHERE r.seq > e.position',
+  'AND (r.seq <= e.anew_upto OR r.origin IS DISTINCT FROM e.inc) ORDER BY r.seq LIMIT 1) AS oldest',
+  'FROM rowcast.edges AS e LEFT JOIN rowcast.nodes AS n ON n.inc = e.inc)',
+  'SELECT (SELECT count(*) FROM e) AS count, (SELECT min(e.oldest) FROM e) AS lacking,',
+  'coalesce((SELECT json_agg(u.inc) FROM (SELECT DISTINCT e.inc FROM e WHERE e.low IS NULL LIMIT 2) AS u)::text,',
+  "'[]') AS unheard, coalesce((SELECT json_agg(json_build_object('inc', l.inc, 'said', l.low) ORDER BY l.low) FROM",
+  '(SELECT e.inc, min(e.low) AS low FROM e WHERE e.inc IS NOT NULL AND e.low IS NOT NULL GROUP BY e.inc',
+  "ORDER BY min(e.low) LIMIT 2) AS l)::text, '[]') AS least",
+].join(' ');

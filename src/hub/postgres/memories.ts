@@ -1,4 +1,5 @@
 /** Lines of `nodes` and `names`, brought into the scratch database before src/identity is asked, and back after it. */
+import { type GoneOn, type Known, knownAs } from '../../identity/nodes.ts';
 import { STRANGERS_KEPT } from '../../identity/strangers.ts';
 import type { Connection, Value } from '../../sqlite/connection.ts';
 import type { Introduction } from '../../wire/introduction.ts';
@@ -29,7 +30,8 @@ export const REMEMBERED = 20_000;
 export class Memories {
   readonly #db: Connection;
   readonly #onForgotten: () => void;
-  #count = 0;
+  /** Those that are remembered here: what is known of one that goes on, and undefined where the scratch database has it. */
+  readonly #remembered = new Map<string, Known | undefined>();
   /** Databases that were new to the group since strangers were last forgotten; before the first time there may be many. */
   newcomers = Number.POSITIVE_INFINITY;
 
@@ -78,20 +80,25 @@ export class Memories {
   }
 
   /**
-   * Several at once, each of another database that has its id for itself. Where `hear` finds that it goes on, what it says is
+   * Several at once, each of another database that has its id for itself. Where `goesOn` finds that it does, what it says is
    * written down with what the others say.
    */
-  async noteGoingOn(session: Session, all: Introduction[], hear: (said: Introduction) => boolean): Promise<void> {
+  async noteGoingOn(
+    session: Session,
+    all: Introduction[],
+    goesOn: (said: Introduction, known: Known) => { changed: GoneOn | undefined } | undefined,
+  ): Promise<void> {
     if (all.length === 0) return;
     const found = await session.query<Node & { holder: string | null }>(KNOWN, textArray(all.map(({ inc }) => inc)));
     const known = new Map(found.map((node) => [node.inc, node]));
-    const changed = all.flatMap((said): Node[] => {
-      const { holder, ...node } = known.get(said.inc) ?? { holder: null };
-      if (!('id' in node) || fromText(node.id) !== said.id || holder !== said.inc) return [];
-      this.#place(said, node, holder, []);
-      const before = this.#spelt(said.inc);
-      if (!hear(said) || this.#spelt(said.inc) === before) return [];
-      return [this.#db.get<Node>(`SELECT ${LIST} FROM _nodes WHERE inc = ? AND self IS NULL`, said.inc) as Node];
+    const changed = all.flatMap((said): (GoneOn & { inc: string })[] => {
+      const { holder, ...stored } = known.get(said.inc) ?? { holder: null };
+      if (!('id' in stored) || fromText(stored.id) !== said.id || holder !== said.inc) return [];
+      const node = knownAs(asRemembered(stored));
+      const gone = goesOn(said, node);
+      if (!gone) return [];
+      this.#remember(said.inc, gone.changed ? { ...node, ...gone.changed } : node);
+      return gone.changed ? [{ ...gone.changed, inc: said.inc }] : [];
     });
     if (changed.length === 0) return;
     await session.run(
@@ -232,11 +239,9 @@ export class Memories {
     holder: string | undefined,
     edges: { url: string; inc: string | null; nodeId: string | null }[],
   ): void {
-    const isThere = this.#db.get('SELECT 1 AS n FROM _nodes WHERE inc = ?', inc) !== undefined;
-    if (!isThere && ++this.#count > REMEMBERED) this.#forget();
-    this.#db.run('DELETE FROM _nodes WHERE inc = ? AND self IS NULL', inc);
-    // Nobody knows which of the group's processes have told it what was heard of it: it is told again.
-    if (node) this.#insert({ ...node, id: fromText(node.id), self: null, heard: null });
+    this.#remember(inc, undefined);
+    if (node) this.#insert(asRemembered(node));
+    else this.#db.run('DELETE FROM _nodes WHERE inc = ? AND self IS NULL', inc);
     this.#db.run('DELETE FROM _names WHERE id = ?', id);
     if (holder !== undefined) this.#db.run('INSERT INTO _names (id, inc) VALUES (?, ?)', id, holder);
     this.#db.run('DELETE FROM _hub_edges');
@@ -245,16 +250,26 @@ export class Memories {
     }
   }
 
+  /** What is known of one that goes on; undefined where the scratch database has it, or nobody. */
+  goingOn(inc: string): Known | undefined {
+    return this.#remembered.get(inc);
+  }
+
+  #remember(inc: string, known: Known | undefined): void {
+    if (!this.#remembered.has(inc) && this.#remembered.size >= REMEMBERED) this.#forget();
+    this.#remembered.set(inc, known);
+  }
+
   #forget(): void {
-    this.#count = 0;
+    this.#remembered.clear();
     this.#db.run('DELETE FROM _nodes WHERE self IS NULL');
     this.#db.run('DELETE FROM _names');
     this.#onForgotten();
   }
 
+  /** In the place of what was known of it. */
   #insert(node: Node): void {
-    const marks = COLUMNS.map(() => '?').join(', ');
-    this.#db.run(`INSERT INTO _nodes (${LIST}) VALUES (${marks})`, ...COLUMNS.map((column) => node[column] ?? null));
+    this.#db.run(PUT, ...COLUMNS.map((column) => node[column] ?? null));
   }
 
   #holder(id: string): string | undefined {
@@ -266,6 +281,11 @@ export class Memories {
   }
 }
 
+/** Nobody knows which of the group's processes have told it what was heard of it: it is told again. */
+function asRemembered(stored: Node): Node {
+  return { ...stored, id: fromText(stored.id), self: null, heard: null };
+}
+
 function paramsOf(node: Node): Param[] {
   return COLUMNS.map((column) => {
     if (column === 'self') return node.self === 1 ? true : null;
@@ -273,6 +293,11 @@ function paramsOf(node: Node): Param[] {
   });
 }
 
+const PUT =
+  `INSERT INTO _nodes (${LIST}) VALUES (${COLUMNS.map(() => '?').join(', ')}) ON CONFLICT (inc) DO UPDATE SET ` +
+  `${COLUMNS.slice(1)
+    .map((column) => `${column} = excluded.${column}`)
+    .join(', ')} WHERE self IS NULL`;
 const OWN = `SELECT ${LIST} FROM _nodes WHERE self = 1`;
 
 /** As a line that is not there is spelt. */
