@@ -70,8 +70,6 @@ export interface Early {
 export interface Portion {
   rows: number;
   bytes: number;
-  /** Statements that may be prepared for it; where it takes more, NotPrepared is thrown, and it is to be tried again. */
-  prepared?: number | undefined;
 }
 
 /** A piece of a range. `end` is the id that it goes up to; null where it goes to the end of the range. */
@@ -134,7 +132,7 @@ export const SMALL_RANGE: Portion = { rows: 32, bytes: 256 * 1024 };
 export const ORDINARY_ROW_BYTES = 1024;
 
 export function smaller(a: Portion, b: Portion): Portion {
-  return { rows: Math.min(a.rows, b.rows), bytes: Math.min(a.bytes, b.bytes), prepared: a.prepared ?? b.prepared };
+  return { rows: Math.min(a.rows, b.rows), bytes: Math.min(a.bytes, b.bytes) };
 }
 
 /** The first of these rows that make a batch; one goes in any case, however large it is. */

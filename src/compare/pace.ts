@@ -1,7 +1,6 @@
 /** How much of the event loop's time a comparison may take, how much of it at once, and when it has to end. */
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
-import { NotPrepared } from '../sqlite/connection.ts';
 import type { Portion } from './ledger.ts';
 import { CannotCompare } from './remote.ts';
 
@@ -17,10 +16,6 @@ const TURNS_MAX = 64;
 const SLOW_MS = 2;
 const ROWS = { first: 32, least: 8, most: 1_024 };
 const BYTES = 256 * 1024;
-/** To prepare a statement takes about as long as to read as many rows as are read at once. */
-const PREPARED = 1;
-/** Statements that anything takes, and more. */
-const PREPARED_MAX = 100;
 
 /** While the application has a transaction open, what is there is not known; it is asked so often, after so long. */
 const BUSY_MS = 20;
@@ -57,9 +52,7 @@ export class Pace {
     this.check();
     const began = this.#clock.now();
     this.#read += this.#rows;
-    const result = await this.#patiently(() =>
-      work({ rows: Math.ceil(this.#rows / cost), bytes: BYTES, prepared: PREPARED }),
-    );
+    const result = await this.#patiently(() => work({ rows: Math.ceil(this.#rows / cost), bytes: BYTES }));
     const took = Math.max(0, this.#clock.now() - began);
     this.#rows = took >= SLOW_MS ? Math.max(ROWS.least, this.#rows >> 1) : Math.min(ROWS.most, this.#rows * 2);
     this.#busyMs += took;
@@ -85,15 +78,10 @@ export class Pace {
   }
 
   async #patiently<T>(work: () => T | Promise<T>): Promise<T> {
-    for (let [tried, prepared] = [1, 0]; ; tried++) {
+    for (let tried = 1; ; tried++) {
       try {
         return await work();
       } catch (error) {
-        if (error instanceof NotPrepared && prepared++ < PREPARED_MAX) {
-          await this.sleep(0);
-          tried -= 1;
-          continue;
-        }
         const code = error instanceof RowcastError ? error.code : undefined;
         if ((code !== 'IN_TRANSACTION' && code !== 'DATABASE_BUSY') || tried === BUSY_MAX) throw error;
         await this.sleep(BUSY_MS);

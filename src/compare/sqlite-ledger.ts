@@ -115,14 +115,14 @@ export class SqliteLedger implements Ledger {
     const table = this.#table(name, columns);
     const read: ReadPart<Uint8Array | null> = (part, besides, left) =>
       this.#spellPart(table, part, { columns, besides, floor }, left);
-    const pieces = this.#reading(() => this.#pieces(table, ranges, each, portion, read), portion);
+    const pieces = this.#reading(() => this.#pieces(table, ranges, each, portion, read));
     return pieces.map(({ found, rows, end }) => ({ rows, texts: found.filter((text) => text !== null), end }));
   }
 
   list(name: string, columns: Columns, ranges: Range[], portion: Portion): Listed[] {
     const table = this.#table(name, columns);
     const read: ReadPart<Entry[]> = (part, besides, left) => this.#listPart(table, part, { columns, besides }, left);
-    const pieces = this.#reading(() => this.#pieces(table, ranges, portion, portion, read), portion);
+    const pieces = this.#reading(() => this.#pieces(table, ranges, portion, portion, read));
     return pieces.map(({ found, end }) => ({ entries: found.flat(), end }));
   }
 
@@ -155,7 +155,7 @@ export class SqliteLedger implements Ledger {
         nodes: this.#o.nodes(),
         ...floorOf(table),
       };
-    }, portion);
+    });
   }
 
   changes(name: string, ids: Id[], batchId: number, portion: Portion): Parcel {
@@ -198,7 +198,7 @@ export class SqliteLedger implements Ledger {
   }
 
   /** Never inside a transaction of the application: what it takes back was never there. */
-  #reading<T>(read: () => T, { prepared = Infinity }: Partial<Portion> = {}): T {
+  #reading<T>(read: () => T): T {
     try {
       this.#db.exec('BEGIN');
     } catch (error) {
@@ -208,7 +208,7 @@ export class SqliteLedger implements Ledger {
       });
     }
     try {
-      return this.#db.sparingly(prepared, read);
+      return read();
     } finally {
       this.#db.exec('ROLLBACK');
     }

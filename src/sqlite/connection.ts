@@ -35,8 +35,6 @@ const STATEMENTS_MAX = 200;
 export class Connection {
   readonly #db: Database;
   readonly #statements = new Map<string, Statement>();
-  /** How many statements may still be prepared; see `sparingly`. */
-  #mayPrepare = Infinity;
   /** True while one of our own transactions is open: they never nest and never span an await. */
   #open = false;
   /** Called at the end of every transaction of ours, in it; what it returns is called once that is committed. */
@@ -120,21 +118,6 @@ export class Connection {
   }
 
   /**
-   * Runs `fn`, in which no more than so many statements may be prepared: to prepare one may take longer than to run it, and
-   * several in a row keep everybody waiting. Beyond that it throws NotPrepared, and is to be run again later, when it finds
-   * prepared what it has got to. So it must be something that can be begun again.
-   */
-  sparingly<T>(most: number, fn: () => T): T {
-    const before = this.#mayPrepare;
-    this.#mayPrepare = Math.min(before, most);
-    try {
-      return fn();
-    } finally {
-      this.#mayPrepare = before;
-    }
-  }
-
-  /**
    * Runs `fn` in one write transaction. `durable` makes its commit reach the disk, whatever `synchronous` the caller set:
    * everything committed before it, by any connection, is then on disk as well.
    */
@@ -195,8 +178,6 @@ export class Connection {
   #statement(sql: string): Statement {
     const known = this.#statements.get(sql);
     if (known) return known;
-    if (this.#mayPrepare <= 0) throw new NotPrepared();
-    this.#mayPrepare -= 1;
     const statement = this.#prepared(sql);
     plainNumbers(statement);
     this.#statements.set(sql, statement);
@@ -254,13 +235,6 @@ export class Connection {
     } catch {
       // SQLite has already rolled back by itself (a full disk, an I/O error): the original error is the one to report.
     }
-  }
-}
-
-/** More would have had to be prepared than was allowed; nothing is wrong. */
-export class NotPrepared extends Error {
-  constructor() {
-    super('more statements have to be prepared than may be at once: to be tried again');
   }
 }
 
