@@ -15,22 +15,22 @@ test.each([['unlimited' as const], [{ changes: 'unlimited' as const, bytes: 'unl
   },
 );
 
+/** Enough for what is counted in the background to come to its end. */
+const LOOKS = 5;
+
 test('auto: as many changes as there are rows and tombstones, and at least 100,000', async () => {
   const { db, minute, told } = await away(undefined, {}, [B]);
   writeMany(db, 1, 60_000);
   db.exec("UPDATE items SET updated_at = 2000 WHERE id LIKE 'row-%'");
-  // 120,000 changes of 60,001 rows. At the first look it is not known yet that there are not more.
-  await minute();
-  expect(told).toEqual([]);
-  await minute();
+  // 120,000 changes of 60,001 rows. At the first look it is not known yet that there are not more: they are being counted.
+  for (let looks = 0; told.length === 0 && looks < LOOKS; looks++) await minute();
   expect(told).toMatchObject([{ peer: B, changes: 120_000 }]);
 });
 
 test('auto is not exceeded by new rows, nor by the deletion of old ones', async () => {
   const { db, minute, told } = await away(undefined, {}, [B]);
   writeMany(db, 1, 110_000);
-  await minute();
-  await minute();
+  for (let looks = 0; looks < LOOKS; looks++) await minute();
   expect(told).toEqual([]);
   expect(changeIds(db)).toHaveLength(110_000);
   const other = await away(undefined, {}, [B]);
