@@ -206,9 +206,10 @@ describe.skipIf(!hasPostgres)('the order of a group', () => {
     const url = await newDatabase(server());
     let isOpen = false;
     const gate = new Gate();
+    let late: Promise<unknown> = Promise.resolve();
     const early: Planted['answer'] = ({ text, isDurable }, send) => {
       if (!isOpen || !isEarly || text !== 'COMMIT' || !isDurable) return undefined;
-      void gate.pass().then(() => send('COMMIT'));
+      late = gate.pass().then(() => send('COMMIT'));
       return Promise.resolve({ rows: [], rowCount: 0 } as never);
     };
     const store = await openGroupStore(url, { driver: plantedDriver({ answer: early }) });
@@ -217,6 +218,8 @@ describe.skipIf(!hasPostgres)('the order of a group', () => {
     const [found] = await query(url, 'SELECT count(*)::int AS n FROM rowcast.rows');
     isOpen = false;
     gate.open();
+    // Else the store is closed in the middle of it.
+    await late;
     return found?.n as number;
   }
 
