@@ -294,8 +294,8 @@ export class Application {
     const { disk } = machine;
     const { migration } = this.#world.plan;
     if (disk.inTransaction || machine.held || machine.restarting) return false;
-    // A name that Rowcast has never seen is no name that a column had before.
-    if (migration === 'alter-rename' && !machine.ready) return false;
+    // A name that no trigger has is no name that a column had before: whoever does this has to tell `migrate` of it.
+    if (migration === 'alter-rename' && (!machine.ready || machine.unseen.has('items'))) return false;
     const given = migrationFor(migration);
     if (given) return this.#migrateBy(machine, () => machine.process?.migrate(given.sql, given.options));
     try {
