@@ -38,6 +38,14 @@ export function alarm(clock: Clock, ms: number, ring: () => void): () => void {
   return () => off.abort('off');
 }
 
+/**
+ * Milliseconds since `at`. Clocks are set back, by an hour or by a year: what is then still to come is as long ago as it is
+ * away, so that whoever waits for so much to pass does not wait for that time to come again.
+ */
+export function passedSince(clock: Pick<Clock, 'now'>, at: number): number {
+  return Math.abs(clock.now() - at);
+}
+
 function after(ms: number, done: () => void): () => void {
   const timer = setTimeout(done, ms);
   return () => clearTimeout(timer);

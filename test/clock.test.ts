@@ -1,7 +1,7 @@
 /** The clock of the machine: a pause of no time is a turn for everybody else. */
 import { readFile } from 'node:fs';
 import { expect, test } from 'vitest';
-import { alarm, type Clock, systemClock } from '../src/clock.ts';
+import { alarm, type Clock, passedSince, systemClock } from '../src/clock.ts';
 
 test('while somebody pauses for no time again and again, timers and files have their turn', async () => {
   const done = new Set<string>();
@@ -39,4 +39,10 @@ test.each([
     });
   });
   expect(rung).toEqual(['at once', 'later']);
+});
+
+test('what a clock that was set back has still before it is long ago', () => {
+  expect(passedSince({ now: () => 5_000 }, 2_000)).toBe(3_000);
+  expect(passedSince({ now: () => 5_000 }, 9_000_000)).toBeGreaterThan(60_000);
+  expect(passedSince({ now: () => 5_000 }, Number.NEGATIVE_INFINITY)).toBe(Number.POSITIVE_INFINITY);
 });

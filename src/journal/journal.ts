@@ -5,7 +5,7 @@
  * above `base` was not seen by that change: no clock is asked, and there are no false alarms. What is about to be replaced
  * is noted before the merge, in its transaction; what the merge then left as it was is taken out again.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import type { Emitter, RowcastEvents } from '../events.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -53,7 +53,7 @@ export class Journal {
   readonly #limits: Around['limits'];
   /** Bytes of the rows that it holds, as far as is known; undefined before the first look. */
   #bytes: number | undefined;
-  #lookAgainAt = 0;
+  #lookedAt = Number.NEGATIVE_INFINITY;
 
   constructor(db: Connection, { clock, events, limits }: Around) {
     this.#db = db;
@@ -95,9 +95,9 @@ export class Journal {
   tick(): void {
     const limits = this.#limits();
     if (limits) this.arrivals.tick();
+    if (!limits || passedSince(this.#clock, this.#lookedAt) < LOOK_MS || this.#db.isInTransaction) return;
     const now = this.#clock.now();
-    if (!limits || now < this.#lookAgainAt || this.#db.isInTransaction) return;
-    this.#lookAgainAt = now + LOOK_MS;
+    this.#lookedAt = now;
     const oldest = this.#db.get<{ at: number }>('SELECT at FROM main._conflicts ORDER BY conflict_id LIMIT 1')?.at;
     if (oldest === undefined || oldest >= now - limits.ageMs) return;
     this.#db.transaction(() => this.#db.run('DELETE FROM main._conflicts WHERE at < ?', now - limits.ageMs));

@@ -4,7 +4,7 @@
  * note that covers it, to within that second. The notes of a lasting backlog are kept in `_meta`, so that its age
  * survives a restart.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { writeIfFree } from '../sqlite/look.ts';
 
@@ -39,7 +39,7 @@ export class BacklogAge {
 
   /** Called often; does something once a second. */
   tick(): void {
-    if (Math.abs(this.#clock.now() - this.#notedAt) < NOTE_MS) return;
+    if (passedSince(this.#clock, this.#notedAt) < NOTE_MS) return;
     this.note();
     this.#save();
   }
@@ -65,8 +65,8 @@ export class BacklogAge {
 
   /** Writes the notes of a lasting backlog down. What keeps it from that (a lock, a full disk) is not worth an error. */
   #save(): void {
+    if (passedSince(this.#clock, this.#savedAt) < SAVE_MS) return;
     const now = this.#clock.now();
-    if (now - this.#savedAt < SAVE_MS) return;
     this.#savedAt = now;
     const text = JSON.stringify(thinned(this.#notes, NOTES_SAVED_MAX).map(({ upTo, at }) => [upTo, at]));
     if (now - (this.#notes[0]?.at ?? now) < SAVE_MS || text === this.#saved) return;
