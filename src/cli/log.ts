@@ -103,7 +103,7 @@ export function sparingly(log: Log, clock: Clock): Log {
     const key = JSON.stringify([event, fields]);
     const now = clock.now();
     const last = seen.get(key);
-    if (last && now - last.at < REPEAT_MS) {
+    if (last && passedSince(clock, last.at) < REPEAT_MS) {
       last.held += 1;
       return;
     }
