@@ -30,10 +30,8 @@ interface Spelling {
 
 /** In a longer row the names are a small part. */
 const ROW_BYTES_MAX = 2_000;
-/** Of one row: no reader takes more. */
+/** A replacement names no more than 99 groups. */
 const VALUES_MAX = 99;
-/** The first row of a body is within this, where the form is worth it. */
-const FIRST_BYTES = 4 * ROW_BYTES_MAX;
 
 /** A small body may become this much in the plain form, and a larger one so many times its size. */
 const PLAIN_FREE_BYTES = 1024 * 1024;
@@ -53,13 +51,7 @@ const TABULAR = new RegExp(
   String.raw`^\{"batch_id":(\d+),"op":"(INSERT|UPDATE)","table":(${NAME}),` +
     String.raw`"columns":\[(${NAME}(?:,${NAME})*)\](,"base":true)?,"rows":\[`,
 );
-const CLOSE = bytesOf(']}');
-
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-/** The bytes of a number, of true, false and null. */
-const IN_SCALAR = kindOf(/[\w.+-]/);
-const BETWEEN = kindOf(/[, \t\r\n]/);
+const CLOSE = ']}';
 
 /** Bodies are never written to after they were made, and one may go to several peers. */
 const made = new WeakMap<Body, { tabular: Body | undefined }>();
@@ -102,15 +94,15 @@ export function plainForm(text: string, head: TabularHead, rows: number, max: nu
   const [from, to] = [tabularSpelling(head), plainSpelling(head)];
   const most = Math.min(max, Math.max(PLAIN_FREE_BYTES, text.length * PLAIN_RATIO_MAX));
   if (text.length + lengthOf(to, rows) - lengthOf(from, rows) > most) return 'too-large';
-  return respelt(Buffer.from(text, 'latin1'), rows, from, to);
+  return respelt(text, rows, from, to);
 }
 
 function madeTabular(body: Body, changes: number): Body | undefined {
-  const first = Buffer.from(body.buffer, body.byteOffset, Math.min(body.byteLength, FIRST_BYTES));
-  const head = plainHead(first.toString('latin1'));
+  const text = Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('latin1');
+  const head = plainHead(text);
   if (!head) return undefined;
   const [from, to] = [plainSpelling(head), tabularSpelling(head)];
-  return lengthOf(to, changes) < lengthOf(from, changes) ? respelt(body, changes, from, to) : undefined;
+  return lengthOf(to, changes) < lengthOf(from, changes) ? respelt(text, changes, from, to) : undefined;
 }
 
 /** As the first change of a plain body has it. */
@@ -152,90 +144,55 @@ function lengthOf({ head, leads, end }: Spelling, rows: number): number {
   return head.length + rows * (leads.join('').length + end.length);
 }
 
-/**
- * The same values, otherwise spelt; undefined where the body is not so many rows that are all spelt like `from`. Byte by byte:
- * as text, and by a pattern, every batch would leave a megabyte behind that has to be cleared up.
- */
-function respelt(body: Uint8Array, rows: number, from: Spelling, to: Spelling): Body | undefined {
-  const length = body.byteLength + lengthOf(to, rows) - lengthOf(from, rows);
-  // So many rows like the first would be longer than all of it.
-  if (length < 0) return undefined;
-  const [froms, tos] = [from, to].map(({ leads, end }) => [...leads, end].map(bytesOf)) as [DataView[], DataView[]];
-  const bytes = new DataView(body.buffer, body.byteOffset, body.byteLength);
-  const spelt = new Uint8Array(length);
-  let at = behind(bytes, 0, bytesOf(from.head));
-  let end = put(spelt, 0, bytesOf(to.head));
-  for (let row = 0; row < rows; row++) {
-    for (let i = 0; i < froms.length; i++) {
-      const begin = behind(bytes, at, froms[i] as DataView);
-      if (begin < 0) return undefined;
-      end = put(spelt, end, tos[i] as DataView);
-      // Behind the last value comes what ends the row, and between two rows a comma; of others than nodes, white space too.
-      const isLast = i + 1 === froms.length;
-      at = isLast ? copyAll(BETWEEN, bytes, begin, spelt, end) : copyValue(bytes, begin, spelt, end);
-      if (at < 0) return undefined;
-      end += at - begin;
-    }
+/** The same values, otherwise spelt; undefined where the body is not so many rows that are all spelt like `from`. */
+function respelt(text: string, rows: number, from: Spelling, to: Spelling): Body | undefined {
+  if (!text.startsWith(from.head) || !text.endsWith(CLOSE)) return undefined;
+  const values = text.slice(from.head.length);
+  const { pattern, replacement } = replacing(from, to);
+  let spelt: string;
+  try {
+    spelt = values.replace(pattern, replacement);
+  } catch {
+    // An engine keeps a place to return to for every escape of a text, and millions are more than it can hold.
+    return undefined;
   }
-  if (behind(bytes, at, CLOSE) !== body.byteLength) return undefined;
-  put(spelt, end, CLOSE);
-  return spelt;
+  // Whatever was not replaced is of another length.
+  const length = text.length + lengthOf(to, rows) - lengthOf(from, rows);
+  if (to.head.length + spelt.length !== length) return undefined;
+  // Written where it stays: joined to one text first, and copied to an array afterwards, every byte would be moved thrice.
+  const body = new Uint8Array(length);
+  const bytes = Buffer.from(body.buffer);
+  bytes.write(to.head, 0, 'latin1');
+  bytes.write(spelt, to.head.length, 'latin1');
+  return body;
 }
 
-/** The place behind what should stand at that one; -1 where something else does. */
-function behind(bytes: DataView, at: number, expected: DataView): number {
-  const { byteLength } = expected;
-  if (at < 0 || at + byteLength > bytes.byteLength) return -1;
-  let i = 0;
-  // Most of a body is this, and four bytes are compared in the time of one.
-  for (; i + 4 <= byteLength; i += 4) if (bytes.getInt32(at + i) !== expected.getInt32(i)) return -1;
-  for (; i < byteLength; i++) if (bytes.getUint8(at + i) !== expected.getUint8(i)) return -1;
-  return at + byteLength;
+interface Replacing {
+  pattern: RegExp;
+  replacement: string;
 }
 
-/** The place behind the value that begins there; -1 where none does. The end of a string is the first bare quote. */
-function copyValue(bytes: DataView, begin: number, into: Uint8Array, place: number): number {
-  const { byteLength } = bytes;
-  if (begin >= byteLength || bytes.getUint8(begin) !== QUOTE) {
-    const end = copyAll(IN_SCALAR, bytes, begin, into, place);
-    return end > begin ? end : -1;
-  }
-  into[place] = QUOTE;
-  let to = place + 1;
-  for (let at = begin + 1; at < byteLength; at++) {
-    const byte = bytes.getUint8(at);
-    into[to++] = byte;
-    if (byte === QUOTE) return at + 1;
-    // The character after it belongs to it.
-    if (byte === BACKSLASH && ++at < byteLength) into[to++] = bytes.getUint8(at);
-  }
-  return -1;
+/** The latest: an engine makes a pattern fast when it is used again. */
+const known = new Map<string, Replacing>();
+const KNOWN_MAX = 32;
+
+function replacing(from: Spelling, to: Spelling): Replacing {
+  const key = [...from.leads, from.end, ...to.leads, to.end].join('\n');
+  const found = known.get(key);
+  if (found) return found;
+  if (known.size >= KNOWN_MAX) known.clear();
+  const pattern = new RegExp(from.leads.map((lead) => `${escaped(lead)}(${VALUE})`).join('') + escaped(from.end), 'g');
+  const inPlace = (text: string): string => text.replaceAll('$', '$$$$');
+  const one = {
+    pattern,
+    replacement: to.leads.map((lead, i) => `${inPlace(lead)}$${i + 1}`).join('') + inPlace(to.end),
+  };
+  known.set(key, one);
+  return one;
 }
 
-/** All bytes of that kind from there on; the place behind them. */
-function copyAll(kind: Uint8Array, bytes: DataView, begin: number, into: Uint8Array, place: number): number {
-  let at = begin;
-  for (let to = place; at < bytes.byteLength; at++) {
-    const byte = bytes.getUint8(at);
-    if (kind[byte] !== 1) return at;
-    into[to++] = byte;
-  }
-  return at;
-}
-
-function put(spelt: Uint8Array, at: number, written: DataView): number {
-  for (let i = 0; i < written.byteLength; i++) spelt[at + i] = written.getUint8(i);
-  return at + written.byteLength;
-}
-
-function kindOf(pattern: RegExp): Uint8Array {
-  return Uint8Array.from({ length: 256 }, (_, byte) => Number(pattern.test(String.fromCharCode(byte))));
-}
-
-/** One character per byte. */
-function bytesOf(text: string): DataView {
-  const { buffer, byteOffset, byteLength } = Buffer.from(text, 'latin1');
-  return new DataView(buffer, byteOffset, byteLength);
+function escaped(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&');
 }
 
 function executed(pattern: RegExp, text: string): RegExpExecArray | null {
