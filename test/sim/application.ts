@@ -4,8 +4,8 @@ import type { Checks } from './checks.ts';
 import { rebuildSql, type TableName } from './disk.ts';
 import { Lineage } from './journal.ts';
 import { isDiskTrouble, type Machine, type Surroundings } from './machine.ts';
-import { migrationFor, NEW_COLUMN, ownStatements, spelt, tableOn } from './migration.ts';
-import { covers } from './mixed.ts';
+import { migrationFor, NEW_COLUMN, ownStatements, spelt, tableOn, unsaidIn } from './migration.ts';
+import { covers, isLetter } from './mixed.ts';
 import { POISON } from './network.ts';
 import { canonical, idIn, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version } from './oracle.ts';
 import { type Random, stream } from './random.ts';
@@ -277,11 +277,14 @@ export class Application {
     for (const { key, version } of difference(wholeOn(machine, machine.versions.rows()), now)) {
       if (tableIn(key) !== table || version.isDelete) continue;
       this.#checks.unseen(machine, key, version);
-      // NULL may be what making the table anew has left, and be filled in.
-      const behind = hasNewColumn(machine) && version.row[NEW_COLUMN] === null;
-      const earlier = machine.versions.history(key).filter((one) => behind && covers(machine, key, version, one));
+      // What nobody has said may be what making the table anew has left, and be filled in.
+      const behind = hasNewColumn(machine) && version.row[NEW_COLUMN] === unsaidIn(machine.disk.migration);
+      // What is kept of the column until it is there was given as well.
+      const isGiven = (one: Version): boolean => behind || isLetter(machine, key, one);
+      const earlier = machine.versions.history(key).filter((one) => isGiven(one) && covers(machine, key, version, one));
       machine.versions.set(key, version);
-      if (behind) for (const one of [...earlier, withoutNewColumn(version)]) machine.versions.merge(key, one);
+      for (const one of earlier) machine.versions.merge(key, one);
+      if (behind) machine.versions.merge(key, withoutNewColumn(version));
       this.#count(machine, { key, version, behind });
     }
   }
@@ -451,7 +454,7 @@ export class Application {
     const time = this.#time(random, machine, keyOf('items', id));
     const statement = (what: string, sql: string, ...params: Param[]): Statement => ({ what, sql, params });
     if (hasNewColumn(machine) && random.chance(0.4)) {
-      const extra = random.pick(['x', 'y', 'z', null]);
+      const extra = random.pick(['x', 'y', 'z', null]) ?? unsaidIn(plan.migration);
       return statement(
         `extra ${id}`,
         `UPDATE items SET ${NEW_COLUMN} = ?, updated_at = ? WHERE id = ?`,
@@ -531,7 +534,8 @@ function hasNewColumn({ disk }: Machine): boolean {
 /** Rows as a migration leaves them that only adds a column. */
 function wholeOn(machine: Machine, rows: Map<Key, WireRow>): Map<Key, WireRow> {
   if (!hasNewColumn(machine)) return rows;
-  const whole = (key: Key, row: WireRow): WireRow => (tableIn(key) === 'items' ? { [NEW_COLUMN]: null, ...row } : row);
+  const whole = (key: Key, row: WireRow): WireRow =>
+    tableIn(key) === 'items' ? { [NEW_COLUMN]: unsaidIn(machine.disk.migration), ...row } : row;
   return new Map([...rows].map(([key, row]) => [key, whole(key, row)]));
 }
 

@@ -7,7 +7,7 @@
 import { createRequire } from 'node:module';
 import { attach } from '../../src/index.ts';
 import type { Database } from '../../src/sqlite/connection.ts';
-import { addsColumn, columnOn, type Migration, NEW_COLUMN, tableOn } from './migration.ts';
+import { addsColumn, columnOn, type Migration, newColumnSql, tableOn } from './migration.ts';
 import { isSameSchema, takeOver } from './take-over.ts';
 
 export interface RawStatement {
@@ -68,7 +68,7 @@ export function rebuildSql(disk: Disk, table: TableName, adding = false): string
   const { kind } = disk;
   const name = tableOn(disk, table);
   const extra = table === 'items' && (adding || (disk.migrated && addsColumn(disk.migration)));
-  const given = `${columnsOf(kind, table)}${extra ? `, ${NEW_COLUMN} TEXT` : ''}`;
+  const given = `${columnsOf(kind, table)}${extra ? `, ${newColumnSql(disk.migration)}` : ''}`;
   const columns = given.replace(/\bname\b/, columnOn(disk, table, 'name'));
   const rebuilt = [
     'BEGIN IMMEDIATE',

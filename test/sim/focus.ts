@@ -4,7 +4,7 @@
  * of them at once never happens. The others, of every fourth seed or so, may have anything.
  */
 import { type Fault, lengthen, type Plan, type Topology } from './plan.ts';
-import { type Random, stream } from './random.ts';
+import { stream, weighted } from './random.ts';
 
 export type Focus =
   | 'everything'
@@ -178,13 +178,4 @@ export function sharpen(plan: Plan): void {
     // Before a clash is known of, both rows must have been told.
     if (plan.topology === 'join' || plan.topology === 'return') lengthen(plan, { ms: 1_500 });
   }
-}
-
-export function weighted<T>(random: Random, choices: [T, number][]): T {
-  let place = random.below(choices.reduce((sum, [, weight]) => sum + weight, 0));
-  for (const [choice, weight] of choices) {
-    place -= weight;
-    if (place < 0) return choice;
-  }
-  throw new Error('no choice');
 }

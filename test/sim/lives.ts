@@ -9,7 +9,7 @@ import { TIE, type Write } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
 import { tablesOf } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
-import { NEW_COLUMN, tableNamed } from './migration.ts';
+import { NEW_COLUMN, tableNamed, unsaidIn } from './migration.ts';
 import { describe, idIn, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
 import { lengthen, type Plan } from './plan.ts';
 import { logUniform, type Random, stream } from './random.ts';
@@ -285,6 +285,7 @@ export class LifeChecks extends Checks {
    * letter: when it has the column, the others learn of it by the next comparison.
    */
   override isLooseStill(machines: Machine[]): boolean {
+    if (this.hasOpenTies(machines)) return true;
     const nodes = machines.filter(({ kind, ready }) => kind === 'node' && ready);
     return this.hasTie && new Set(nodes.map(({ disk }) => describe(versionOn(disk, 'items', TIE)))).size > 1;
   }
@@ -340,8 +341,8 @@ export class LifeChecks extends Checks {
   }
 }
 
-/** A hub that was never told of a column has nothing in it. */
+/** A hub that was never told of a column has nothing in it, which on a node is the default. */
 function wholeOf({ disk }: Machine, row: WireRow): WireRow {
   const isNew = tableOfRow(row) === 'items' && columnsOf(disk, 'items').includes(NEW_COLUMN);
-  return isNew ? { [NEW_COLUMN]: null, ...row } : row;
+  return isNew ? { [NEW_COLUMN]: unsaidIn(disk.migration), ...row } : row;
 }

@@ -152,9 +152,13 @@ export class Machine {
   /** What the application has committed and a power cut may still take back. */
   notDurable: Unflushed[] = [];
 
-  /** The version of a row that a power cut at this moment would leave. Known only where power cuts are planned. */
-  durableVersion(key: Key): Version | undefined {
-    return this.#durableVersions.get(key);
+  /**
+   * The version of a row that a power cut at this moment would leave; where not all have the same columns, any that it has
+   * come from. Known only where power cuts are planned.
+   */
+  durableVersions(key: Key): Version[] {
+    const latest = this.#durableVersions.get(key);
+    return latest ? [latest, ...this.#durableVersions.history(key)] : [];
   }
 
   /** Every peer for which it has to keep what that has not acknowledged. */

@@ -4,12 +4,12 @@
  * Faults are drawn as a swarm: each schedule has its own few, at its own rates. A schedule in which everything fails all
  * the time explores less than many schedules which each lack something.
  */
-import { type Focus, focusOf, sharpen, themeOf, weighted } from './focus.ts';
+import { type Focus, focusOf, sharpen, themeOf } from './focus.ts';
 import { planFutures } from './futures.ts';
 import { type KeysPlan, planKeys } from './keys.ts';
 import { planLives } from './lives.ts';
-import { addsColumn, MIGRATIONS, type Migration } from './migration.ts';
-import { logUniform, type Random, stream } from './random.ts';
+import { addsColumn, isMiddling, type Migration, migrationOf } from './migration.ts';
+import { logUniform, type Random, stream, weighted } from './random.ts';
 
 /** Everything that can go wrong, by the name under which `--without` takes it away. */
 export const FAULTS = [
@@ -94,6 +94,14 @@ export function isMixed({ faults, migration }: Plan): boolean {
   return faults.schema !== undefined && addsColumn(migration);
 }
 
+/**
+ * May nodes choose differently of two versions of one time, until they are compared? What they then agree upon is one of
+ * them, or put together from both.
+ */
+export function leavesTies({ faults, migration }: Plan): boolean {
+  return faults.schema !== undefined && isMiddling(migration);
+}
+
 /** Where commits fail, they do so for a while after the other trouble: most of what comes in comes then. */
 export function commitsFailUntil({ troubleMs, scale }: Plan): number {
   return troubleMs + scale * 2_000;
@@ -176,7 +184,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     futures: false,
     keys: 'none',
     faults: {},
-    migration: weighted(stream(seed, 'migration'), MIGRATIONS),
+    migration: migrationOf(seed),
   };
   for (const fault of FAULTS) {
     const usual = RARE[fault] ?? USUAL;
@@ -200,9 +208,12 @@ export function lengthen(plan: Plan, more: { ms?: number; writes?: number }): vo
   plan.writes += Math.round(plan.scale * (more.writes ?? 0));
 }
 
-/** Is a seed's schedule one of that theme? Those with keys are few, and are found by that name as well. */
+/** Is a seed's schedule one of that theme? Those with keys, and with one migration, are few: they are found by that name as well. */
 export function isAbout(seed: number, theme: string): boolean {
-  return theme === 'keys' ? planFor(seed).keys !== 'none' : focusOf(seed) === theme;
+  if (theme === 'keys') return planFor(seed).keys !== 'none';
+  if (!theme.startsWith('migration:')) return focusOf(seed) === theme;
+  const { faults, migration } = planFor(seed);
+  return faults.schema !== undefined && migration.endsWith(theme.slice('migration:'.length));
 }
 
 /** Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something. */
