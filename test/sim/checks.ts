@@ -3,8 +3,8 @@ import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
-import { NEW_COLUMN, tableNamed, unsaidIn, withOldNames } from './migration.ts';
-import { covers, isPutTogether, notAsGiven, versionOnMachine } from './mixed.ts';
+import { addsColumn, NEW_COLUMN, tableNamed, unsaidIn, withOldNames } from './migration.ts';
+import { covers, hasFilledIn, isPutTogether, notAsGiven, versionOnMachine } from './mixed.ts';
 import {
   canonical,
   describe,
@@ -19,7 +19,7 @@ import {
 } from './oracle.ts';
 import { isMixed, leavesTies } from './plan.ts';
 import { isInSeed } from './roster.ts';
-import { exactRowsOn, hiddenOn, rowsOn, tableOfRow, unstampedOn, versionOn, withoutNewColumn } from './rows.ts';
+import { exactRowsOn, hiddenOn, hubRow, rowsOn, tableOfRow, unstampedOn, versionOn, withoutNewColumn } from './rows.ts';
 
 /** A captured change that is still there. */
 interface Pending {
@@ -208,6 +208,7 @@ export class Checks {
       if (machine.kind === 'hub') continue;
       if (state.syncing === 1) this.fail(`${machine.name}: syncing is set outside of an apply`);
       this.#unasked(machine);
+      if (machine.fillsIn && hasFilledIn(machine)) machine.fillsIn = false;
       this.#pruned(machine, seen, state.low as number | null);
     }
   }
@@ -315,7 +316,7 @@ export class Checks {
     const sql =
       'SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id';
     const found = machine.disk.all(sql, seen.sequence).map((line): Pending => {
-      const row = withOldNames(JSON.parse(line.row_data as string) as WireRow);
+      const row = withOldNames(JSON.parse(line.row_data as string) as WireRow, machine.disk.migration);
       const table = line.table_name === null ? tableOfRow(row) : tableNamed(line.table_name as string);
       const version = versionOf({ op: line.op as 'DELETE', table, row, old_id: null });
       return { changeId: Number(line.change_id), table, id: String(line.row_id), version };
@@ -376,7 +377,7 @@ export class Checks {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
       const rows = live.map((line): [Key, WireRow] => [
         keyOf(line.table_name as string, line.row_id as string),
-        this.#whole(versionOf({ op: 'UPDATE', table: '', row: JSON.parse(line.row_data as string), old_id: null })).row,
+        this.#whole(versionOf({ op: 'UPDATE', table: '', row: hubRow(hub.disk, line.row_data), old_id: null })).row,
       ]);
       const difference = differenceOf(expected.rows(), new Map(rows));
       if (difference) this.fail(`${hub.name} is not what was written: ${difference}`);
@@ -448,6 +449,7 @@ export class Checks {
   /** A row of a node whose schema is behind: the default in the column that it does not have, mostly below everything. */
   #whole(version: Version): Version {
     if (!this.#mixedSchemas || version.isDelete || tableOfRow(version.row) !== 'items') return version;
+    if (!addsColumn(this.#world.plan.migration)) return version;
     return { ...version, row: { [NEW_COLUMN]: this.#unsaid, ...version.row } };
   }
 

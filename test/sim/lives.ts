@@ -10,11 +10,11 @@ import { Checks, differenceOf } from './checks.ts';
 import { tablesOf } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { NEW_COLUMN, tableNamed, unsaidIn } from './migration.ts';
-import { describe, idIn, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
+import { canonical, describe, idIn, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
 import { lengthen, type Plan } from './plan.ts';
 import { logUniform, type Random, stream } from './random.ts';
 import { relapse } from './relapse.ts';
-import { columnsOf, exactRowsOn, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
+import { columnsOf, exactRowsOn, hubRow, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
 
 const LIVES = ['restore', 'restore', 'relapse', 'relapse', 'wipe', 'wipe', 'clone', 'swap', 'swap', 'move'] as const;
 type Life = (typeof LIVES)[number];
@@ -281,12 +281,20 @@ export class LifeChecks extends Checks {
   hasTie = false;
 
   /**
-   * Where the writer of the winner loses its disk, a node without the column may be the only one that knows its value, as a
+   * Where the writer of a row loses its disk, a node without the column may be the only one that knows its value, as a
    * letter: when it has the column, the others learn of it by the next comparison.
    */
   override isLooseStill(machines: Machine[]): boolean {
     if (this.hasOpenTies(machines)) return true;
     const nodes = machines.filter(({ kind, ready }) => kind === 'node' && ready);
+    const rows = nodes.map(({ disk }) => rowsOn(disk));
+    const isKeptApart = (key: Key): boolean => {
+      const found = rows.map((one) => one.get(key));
+      const apart = new Set(found.map((row) => row && canonical(row))).size > 1;
+      const known = new Set(found.map((row) => row && canonical({ ...row, [NEW_COLUMN]: null })));
+      return apart && known.size === 1 && tableIn(key) === 'items';
+    };
+    if (rows.some((one) => [...one.keys()].some(isKeptApart))) return true;
     return this.hasTie && new Set(nodes.map(({ disk }) => describe(versionOn(disk, 'items', TIE)))).size > 1;
   }
 
@@ -333,7 +341,7 @@ export class LifeChecks extends Checks {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
       const rows = live.map((line) => [
         keyOf(line.table_name as string, line.row_id as string),
-        wholeOf(first, JSON.parse(line.row_data as string)),
+        wholeOf(first, hubRow(hub.disk, line.row_data)),
       ]) as [Key, never][];
       const difference = differenceOf(rowsOn(first.disk), new Map(rows));
       if (difference) this.fail(`${hub.name} is not what the nodes have: ${difference}`);

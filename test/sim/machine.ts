@@ -182,8 +182,13 @@ export class Machine {
   }
 
   noteSchema(): void {
+    const before = this.disk.migrated;
     this.disk.migrated = isMigrated(this.disk);
+    if (this.disk.migrated && !before) this.fillsIn = true;
   }
+
+  /** It has got a column, and may not yet have filled in what it has kept for it. */
+  fillsIn = false;
 
   /** Notes what the tables without triggers hold after something was written to them. */
   noteUnseen(table: TableName): void {

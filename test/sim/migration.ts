@@ -14,6 +14,9 @@ import { stream, weighted } from './random.ts';
  *
  * With `-default` the column is NOT NULL, and its default is below whatever is written to it, as '' and 0 mostly are; with
  * `-middle` it is above some of that.
+ *
+ * `drop`: a column goes, by `migrate`. `rebuild-drop`: the application would drop it by itself, which SQLite refuses while our
+ * triggers name the column, and makes the table anew without it.
  */
 export type Migration =
   | 'alter'
@@ -23,6 +26,8 @@ export type Migration =
   | 'rename'
   | 'alter-rename'
   | 'rename-table'
+  | 'drop'
+  | 'rebuild-drop'
   | `${'alter' | 'add' | 'fill'}-default`
   | `${'alter' | 'add' | 'fill'}-middle`;
 
@@ -48,6 +53,18 @@ const ALSO: Partial<Record<Migration, [Migration, number][]>> = {
     ['add-default', 2],
     ['add-middle', 1],
   ],
+  rebuild: [
+    ['rebuild', 1],
+    ['rebuild-drop', 1],
+  ],
+  rename: [
+    ['rename', 1],
+    ['drop', 1],
+  ],
+  'rename-table': [
+    ['rename-table', 2],
+    ['drop', 1],
+  ],
   fill: [
     ['fill', 3],
     ['fill-default', 2],
@@ -65,7 +82,19 @@ export const NEW_COLUMN = 'extra';
 
 /** Nodes have different columns until all are migrated; otherwise only the names differ. */
 export function addsColumn(migration: Migration | undefined): boolean {
-  return migration !== undefined && /^(alter|rebuild|add|fill)(?!-rename)/.test(migration);
+  return migration !== undefined && /^(alter|rebuild|add|fill)(?!-rename|-drop)/.test(migration);
+}
+
+/** The column that a node has until its migration. In the end it is nobody's, and what is in it counts nowhere here. */
+export const OLD_COLUMN = 'score';
+
+export function dropsColumn(migration: Migration | undefined): boolean {
+  return migration === 'drop' || migration === 'rebuild-drop';
+}
+
+/** Is the column still there? */
+export function hasOldColumn({ migrated, migration }: Disk): boolean {
+  return !(migrated && dropsColumn(migration));
 }
 
 /** What the new column has in a row whose writer has said nothing of it. */
@@ -102,6 +131,8 @@ export function migrationFor(migration: Migration): { sql: string; options: Migr
       return { sql: `${add}; UPDATE items SET ${NEW_COLUMN} = 'was ' || id WHERE value IS NOT NULL`, options: {} };
     case 'rename':
       return { sql: RENAME, options: { rename: { items: { name: 'title' } } } };
+    case 'drop':
+      return { sql: DROP, options: SAID_TO_BE_DROPPED };
     case 'rename-table':
       return { sql: 'ALTER TABLE items RENAME TO things', options: { renameTable: { items: 'things' } } };
     default:
@@ -109,12 +140,16 @@ export function migrationFor(migration: Migration): { sql: string; options: Migr
   }
 }
 
+/** What tells a node that a column which it does not have will not come. */
+export const SAID_TO_BE_DROPPED: MigrateOptions = { drop: { items: [OLD_COLUMN] } };
+
 /** What the application runs by itself. */
 export function ownStatements(migration: Migration, rebuilt: string[]): string[] {
-  if (migration === 'rebuild') return rebuilt;
+  if (migration === 'rebuild' || migration === 'rebuild-drop') return rebuilt;
   return [migration === 'alter-rename' ? RENAME : `ALTER TABLE items ADD COLUMN ${newColumnSql(migration)}`];
 }
 
+export const DROP = `ALTER TABLE items DROP COLUMN ${OLD_COLUMN}`;
 const RENAME = 'ALTER TABLE items RENAME COLUMN name TO title';
 
 /** Is the schema on a disk the newer one? */
@@ -122,8 +157,10 @@ export function isMigrated(disk: Disk): boolean {
   if (disk.migration === undefined || disk.kind === 'hub') return false;
   if (disk.migration === 'rename-table')
     return disk.all("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'things'").length > 0;
-  const column = addsColumn(disk.migration) ? NEW_COLUMN : 'title';
-  return disk.all("SELECT 1 FROM pragma_table_info('items') WHERE name = ?", column).length > 0;
+  const has = (column: string): boolean =>
+    disk.all("SELECT 1 FROM pragma_table_info('items') WHERE name = ?", column).length > 0;
+  if (dropsColumn(disk.migration)) return has('id') && !has(OLD_COLUMN);
+  return has(addsColumn(disk.migration) ? NEW_COLUMN : 'title');
 }
 
 /** What a table is called on a disk. */
@@ -143,15 +180,20 @@ export function columnOn({ migrated, migration }: Disk, table: TableName, column
 }
 
 /** A change as it travels, under whichever of the names. */
-export function inOldNames(change: WireChange): WireChange {
+export function inOldNames(change: WireChange, migration: Migration | undefined): WireChange {
   const { table, row } = change;
   if (table === 'things') return { ...change, table: 'items' };
-  return row && 'title' in row ? { ...change, row: withOldNames(row) } : change;
+  if (!row || (!('title' in row) && !dropsColumn(migration))) return change;
+  return { ...change, row: withOldNames(row, migration) };
 }
 
-/** The row of one. */
-export function withOldNames({ title, ...row }: WireRow): WireRow {
-  return title === undefined ? row : { ...row, name: title };
+/** The row of one, without a column that goes. */
+export function withOldNames(given: WireRow, migration: Migration | undefined): WireRow {
+  const { title, ...row } = given;
+  if (title !== undefined) return { ...row, name: title };
+  if (!dropsColumn(migration)) return row;
+  const { [OLD_COLUMN]: _, ...left } = row;
+  return left;
 }
 
 /** A statement of the application's, in the names that a disk has. */

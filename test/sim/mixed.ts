@@ -6,9 +6,9 @@
 import { versionOf, type WireRow } from '../support/model.ts';
 import type { TableName } from './disk.ts';
 import type { Machine } from './machine.ts';
-import { NEW_COLUMN, tableOn, unsaidIn } from './migration.ts';
+import { dropsColumn, NEW_COLUMN, tableOn, unsaidIn } from './migration.ts';
 import { canonical, compareWithin, describe, idIn, isAtLeast, type Key, tableIn, type Version } from './oracle.ts';
-import { columnsOf, rowsOn, versionOn, versionOnHub } from './rows.ts';
+import { columnsOf, knowsNewColumn, rowsOn, versionOn, versionOnHub } from './rows.ts';
 
 /** The steps by which the version of a row may be above that of the write that it is: see `Retry`. */
 const STEPS = 5;
@@ -49,6 +49,12 @@ function lettersOf({ disk }: Machine, key: Key): Version[] {
   return found.map(({ row }) => versionOf({ op: 'UPDATE', table: '', row: JSON.parse(String(row)), old_id: null }));
 }
 
+/** Does a node whose schema has changed know it, and has it nothing left that it kept for it? */
+export function hasFilledIn({ disk }: Machine): boolean {
+  const kept = "SELECT 1 FROM _dead_letter_info WHERE code = 'unknown-column'";
+  return knowsNewColumn(disk) && disk.all(kept).length === 0;
+}
+
 /** Does a node keep just that until it has the column? */
 export function isLetter(machine: Machine, key: Key, { isDelete, row }: Version): boolean {
   return !isDelete && lettersOf(machine, key).some((letter) => canonical(letter.row) === canonical(row));
@@ -79,7 +85,10 @@ export function isPutTogether(machine: Machine, change: { table: TableName; id: 
   const given = machine.versions.history(key);
   if (table !== 'items' || version.isDelete) return false;
   const isNews = !given.some((one) => !one.isDelete && canonical(one.row) === canonical(version.row));
-  return isNews && isOf(version, given, machine, key);
+  // What it fills in, others may fill in alike, and tell it so before anybody looks here. And with a column that its
+  // sender has dropped, and that is still here, a row is no other in the columns that count.
+  const isFine = isNews || machine.fillsIn || dropsColumn(machine.disk.migration);
+  return isFine && isOf(version, given, machine, key);
 }
 
 /** Its columns are those of one version, the new one among them, or that is of another where the version had none. */

@@ -8,7 +8,7 @@ import { type Focus, focusOf, sharpen, themeOf } from './focus.ts';
 import { planFutures } from './futures.ts';
 import { type KeysPlan, planKeys } from './keys.ts';
 import { planLives } from './lives.ts';
-import { addsColumn, isMiddling, type Migration, migrationOf } from './migration.ts';
+import { addsColumn, dropsColumn, isMiddling, type Migration, migrationOf } from './migration.ts';
 import { logUniform, type Random, stream, weighted } from './random.ts';
 
 /** Everything that can go wrong, by the name under which `--without` takes it away. */
@@ -91,15 +91,16 @@ export interface Plan {
 
 /** Have not all nodes the same columns all the time? */
 export function isMixed({ faults, migration }: Plan): boolean {
-  return faults.schema !== undefined && addsColumn(migration);
+  return faults.schema !== undefined && (addsColumn(migration) || dropsColumn(migration));
 }
 
 /**
  * May nodes choose differently of two versions of one time, until they are compared? What they then agree upon is one of
- * them, or put together from both.
+ * them, or put together from both. A column that is not there does not count, so those who have dropped it already may find
+ * another one greater.
  */
 export function leavesTies({ faults, migration }: Plan): boolean {
-  return faults.schema !== undefined && isMiddling(migration);
+  return faults.schema !== undefined && (isMiddling(migration) || dropsColumn(migration));
 }
 
 /** Where commits fail, they do so for a while after the other trouble: most of what comes in comes then. */

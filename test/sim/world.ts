@@ -11,9 +11,9 @@ import { hasLineage } from './journal.ts';
 import { Enemy, Keys } from './keys.ts';
 import { LifeChecks, Lives } from './lives.ts';
 import { type Alarm, EPOCH, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
-import { addsColumn } from './migration.ts';
+import { dropsColumn } from './migration.ts';
 import { type Committed, Network } from './network.ts';
-import { type Key, Versions } from './oracle.ts';
+import { heedTies, type Key, Versions } from './oracle.ts';
 import { commitsFailUntil, type Fault, isMixed, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
 import { exponential, logUniform, type Random, stream } from './random.ts';
 import { changeRoster, MINUTE_MS, rosterLeft, tellPeers } from './roster.ts';
@@ -50,6 +50,11 @@ function isAskedFor({ kind, disk, ready }: Machine): boolean {
   return asked !== '[]';
 }
 
+function missesAColumn({ kind, disk, ready }: Machine): boolean {
+  if (kind === 'hub' || !ready) return false;
+  return disk.all("SELECT 1 FROM _dead_letter_info WHERE code = 'unknown-column'").length > 0;
+}
+
 /** A process has died, and its row is watched for a minute before nothing is kept for its peers any more. */
 function hasLeftARow({ kind, disk, ready, secondPeers }: Machine): boolean {
   if (kind === 'hub' || !ready || secondPeers) return false;
@@ -64,6 +69,8 @@ export async function simulate(
 ): Promise<Outcome> {
   const world = new World(planFor(seed, taken), pool, taken, onLine);
   running = world;
+  // Of versions of one time, any may then stand: see `leavesTies`.
+  heedTies(!(world.plan.faults.schema !== undefined && dropsColumn(world.plan.migration)));
   try {
     await world.run();
   } catch (error) {
@@ -566,6 +573,8 @@ class World implements Surroundings {
         // Whoever is behind, or was put back to what it was before, is migrated now.
         if (this.#altersSchemas && machine.kind === 'node' && !machine.migrated && this.#isMigratedBy(machine))
           this.#migrate(machine);
+        if (this.plan.migration === 'rebuild-drop' && machine.migrated && missesAColumn(machine))
+          this.#application.sayDropped(machine);
         if (hasLeftARow(machine)) machine.offsetMs += MINUTE_MS;
       }
       if (!(this.#lives?.over ?? true) || !(this.#futures?.over ?? true)) return false;
@@ -578,10 +587,8 @@ class World implements Surroundings {
    * are none, or that is done. A hub would keep a table under both of its names.
    */
   #sendNewNames(): boolean {
-    const { seed, migration } = this.plan;
-    const random = stream(seed, 'new names');
-    const isRenamed =
-      this.#altersSchemas && !addsColumn(migration) && this.#machines.every(({ kind }) => kind === 'node');
+    const random = stream(this.plan.seed, 'new names');
+    const isRenamed = this.#altersSchemas && !isMixed(this.plan) && this.#machines.every(({ kind }) => kind === 'node');
     if (!isRenamed || this.#namesSent || !random.chance(0.6)) return false;
     this.#namesSent = true;
     const nodes = random.shuffle(this.#machines.filter(({ process }) => process !== undefined));
