@@ -38,6 +38,52 @@ export function alarm(clock: Clock, ms: number, ring: () => void): () => void {
   return () => off.abort('off');
 }
 
+/**
+ * Milliseconds since `at`. Clocks are set back, by an hour or by a year: what is then still to come is as long ago as it is
+ * away, so that whoever waits for so much to pass does not wait for that time to come again.
+ */
+export function passedSince(clock: Pick<Clock, 'now'>, at: number): number {
+  return Math.abs(clock.now() - at);
+}
+
+/** A clock that moves on by more than this between two looks, or goes back, was set, or its machine has slept. */
+const STEADY_MS = 10 * 60_000;
+/** After that long it is believed. */
+export const BELIEVED_MS = 3_600_000;
+
+/**
+ * Whether a clock runs on, for those who would do by it what cannot be undone: one that is wrong for a moment, a year ahead, must
+ * not make them throw away what is a day old. Has to be asked often.
+ */
+export class Steadiness {
+  readonly #clock: Pick<Clock, 'now'>;
+  #lookedAt: number;
+  #since: number;
+  #wasSet = false;
+
+  constructor(clock: Pick<Clock, 'now'>) {
+    this.#clock = clock;
+    this.#lookedAt = clock.now();
+    this.#since = this.#lookedAt;
+  }
+
+  /** For how long it has run steadily under our eyes. */
+  look(): number {
+    const now = this.#clock.now();
+    const passed = now - this.#lookedAt;
+    const isSet = passed < 0 || passed > STEADY_MS;
+    if (isSet) this.#since = now;
+    this.#wasSet ||= isSet;
+    this.#lookedAt = now;
+    return now - this.#since;
+  }
+
+  /** Nobody has set it under our eyes, or that is long enough ago. What it says at the beginning is all that there is to go by. */
+  isBelieved(): boolean {
+    return this.look() >= BELIEVED_MS || !this.#wasSet;
+  }
+}
+
 function after(ms: number, done: () => void): () => void {
   const timer = setTimeout(done, ms);
   return () => clearTimeout(timer);

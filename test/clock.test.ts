@@ -1,7 +1,7 @@
 /** The clock of the machine: a pause of no time is a turn for everybody else. */
 import { readFile } from 'node:fs';
 import { expect, test } from 'vitest';
-import { alarm, type Clock, systemClock } from '../src/clock.ts';
+import { alarm, type Clock, passedSince, Steadiness, systemClock } from '../src/clock.ts';
 
 test('while somebody pauses for no time again and again, timers and files have their turn', async () => {
   const done = new Set<string>();
@@ -39,4 +39,28 @@ test.each([
     });
   });
   expect(rung).toEqual(['at once', 'later']);
+});
+
+test('what a clock that was set back has still before it is long ago', () => {
+  expect(passedSince({ now: () => 5_000 }, 2_000)).toBe(3_000);
+  expect(passedSince({ now: () => 5_000 }, 9_000_000)).toBeGreaterThan(60_000);
+  expect(passedSince({ now: () => 5_000 }, Number.NEGATIVE_INFINITY)).toBe(Number.POSITIVE_INFINITY);
+});
+
+test('a clock is believed until it is set, and again when it has run on for an hour', () => {
+  let now = 50_000_000;
+  const clock = new Steadiness({ now: () => now });
+  const seen: boolean[] = [];
+  const minutes = (...steps: number[]): void => {
+    for (const step of steps) {
+      now += step * 60_000;
+      seen.push(clock.isBelieved());
+    }
+  };
+  minutes(0, 9, 10);
+  expect(seen.splice(0)).toEqual([true, true, true]);
+  minutes(11, 10, 10, 10, 10, 10, 9, 1);
+  expect(seen.splice(0)).toEqual([false, false, false, false, false, false, false, true]);
+  minutes(-1, 10, 10, 10, 10, 10, 10);
+  expect(seen).toEqual([false, false, false, false, false, false, true]);
 });

@@ -287,6 +287,18 @@ describe('lag_ms', () => {
     expect(lag_ms).toBeLessThanOrEqual(1_000_000);
   });
 
+  test('counts from now on where the clock was ahead at the capture, and is set right', async () => {
+    const clock = new VirtualClock();
+    const { db, manager } = await node(config(clock));
+    await clock.advance(60_000);
+    db.exec("INSERT INTO items (id) VALUES ('a')");
+    await clock.advance(20_000);
+    clock.setBack(365 * 86_400_000);
+    await clock.advance(40_000);
+    expect(manager.health().lag_ms).toBeGreaterThanOrEqual(39_000);
+    expect(manager.health().lag_ms).toBeLessThanOrEqual(40_000);
+  });
+
   test('without a backlog nothing is ever written down', async () => {
     const clock = new VirtualClock();
     const { manager, all } = await node({ peers: [], clock });
@@ -317,6 +329,10 @@ describe('a peer that is given the whole state', () => {
     const later = manager.health();
     expect(taken).toBe(2_000);
     expect(later).toMatchObject({ pending_changes: 3_001, lag_ms: 60_000, peer_states: [{ snapshot: true }] });
+    // The clock was ahead when it began.
+    clock.setBack(365 * 86_400_000);
+    await clock.advance(60_000);
+    expect(manager.health().lag_ms).toBeGreaterThanOrEqual(40_000);
     taken = -10_000;
     await clock.advance(60_000);
     expect(manager.health()).toMatchObject({ pending_changes: 0, lag_ms: 0, peer_states: [{ snapshot: false }] });

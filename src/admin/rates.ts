@@ -73,7 +73,8 @@ class Steps {
   #last = 0;
 
   add(step: number, n: number): void {
-    // A clock that is set back does not count into steps that are over.
+    // A clock that is set back does not count into steps that are over; by more than are kept, it begins anew.
+    if (step <= this.#last - STEPS_KEPT) this.#last = 0;
     const now = Math.max(step, this.#last);
     for (let s = Math.max(this.#last + 1, now - STEPS_KEPT + 1); s <= now; s += 1) this.#counts[s % STEPS_KEPT] = 0;
     this.#last = now;

@@ -4,7 +4,7 @@
  * To refuse one costs next to nothing, a thousand in a second do not. Beyond a hundred a second each waits for its turn, with
  * nothing of its body read; it holds its connection, of which there is a bounded number, and comes back the later.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 
 /** Unsigned requests under way at a time, where unsigned ones are taken at all. */
 export const UNSIGNED_MAX = 8;
@@ -51,7 +51,7 @@ export class Strangers {
   /** The same for all who ask within a second: what one of them costs, all of them cost. */
   told<T>(make: () => Promise<T>): Promise<T> {
     const now = this.#clock.now();
-    if (!this.#said || Math.abs(now - this.#said.at) >= SAID_MS) this.#said = { at: now, answer: make() };
+    if (!this.#said || passedSince(this.#clock, this.#said.at) >= SAID_MS) this.#said = { at: now, answer: make() };
     return this.#said.answer as Promise<T>;
   }
 }

@@ -3,7 +3,7 @@
  * changes and not per request or tick. It names tables, peers and counts; values and ids of rows are never written.
  */
 
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import type { Emitter, EventName, Listener, NodeOnlyEvent, RowcastEvents } from '../events.ts';
 import { withoutAnswer } from '../send/verdict.ts';
 import type { RecentLines } from './recent-lines.ts';
@@ -103,7 +103,7 @@ export function sparingly(log: Log, clock: Clock): Log {
     const key = JSON.stringify([event, fields]);
     const now = clock.now();
     const last = seen.get(key);
-    if (last && now - last.at < REPEAT_MS) {
+    if (last && passedSince(clock, last.at) < REPEAT_MS) {
       last.held += 1;
       return;
     }
@@ -154,7 +154,7 @@ export function logConflicts(manager: Pick<Emitter, 'on'>, log: Log, clock: Cloc
   let [held, saidAt, waiting] = [0, Number.NEGATIVE_INFINITY, false];
   const say = (): void => {
     waiting = false;
-    if (clock.now() - saidAt < REPEAT_MS) return;
+    if (passedSince(clock, saidAt) < REPEAT_MS) return;
     saidAt = clock.now();
     log('warn', 'conflict', { conflicts: held, tables: [...tables] });
     held = 0;

@@ -1,6 +1,6 @@
 /** What every program needs: a log and a port to begin with, an answer whatever happens, an orderly end, and to say what went wrong. */
 
-import { systemClock } from '../clock.ts';
+import { passedSince, systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer, BodyRead, Incoming } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
@@ -113,7 +113,7 @@ export async function shutDown(server: Server, manager: Shipping, stopMs: number
   const started = systemClock.now();
   const drained = await within(stopMs / 2, server.stop());
   server.cut();
-  const left = Math.max(0, stopMs - (systemClock.now() - started));
+  const left = Math.max(0, stopMs - passedSince(systemClock, started));
   const flushed = await within(left, manager.flush());
   const pending = await pendingChanges(manager);
   await manager.stop();
@@ -173,7 +173,7 @@ export function stopSignal(log: Log, reload: () => void): Promise<void> {
           reload();
           return;
         }
-        if (since !== undefined && systemClock.now() - since >= SAME_SIGNAL_MS) process.exit(code);
+        if (since !== undefined && passedSince(systemClock, since) >= SAME_SIGNAL_MS) process.exit(code);
         if (since !== undefined) return;
         since = systemClock.now();
         log('info', 'stopping', { signal });

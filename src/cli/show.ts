@@ -85,10 +85,14 @@ export function whileShowing<T>(fn: (at: (phase: string) => void) => T): T {
   }
 }
 
-function difference({ tables, error }: { tables: Record<string, number>; error?: string | undefined }): string {
+type Compared = Pick<NonNullable<ShownStatus['peer_states'][number]['verified']>, 'tables' | 'error' | 'pending'>;
+
+function difference({ tables, error, pending }: Compared): string {
   if (error !== undefined) return `: ${error}`;
   const rows = Object.values(tables).reduce((sum, n) => sum + n, 0);
-  return rows === 0 ? ': equal' : `: ${count(rows)} rows differed`;
+  if (rows > 0) return `: ${count(rows)} rows differed`;
+  // The other side has been sent them, and keeps them until their time has come; or they are being sent.
+  return pending > 0 ? `: ${count(pending)} rows on their way` : ': equal';
 }
 
 /**

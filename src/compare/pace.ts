@@ -11,6 +11,11 @@ import { CannotCompare } from './remote.ts';
 const REST_MS = 1;
 export const REST_ROWS = 1_024;
 const TURNS_MAX = 64;
+/**
+ * No turn, and no answer to a question, is rested for as if it had taken longer: a machine that has slept in the middle of it,
+ * a clock that has jumped or a peer that says so would have it rest for days, and nobody else is compared with meanwhile.
+ */
+const WORKED_MS_MAX = 1_000;
 
 /** What is read at once: begins small, is doubled after each turn that took no time, and halved after one that did. */
 const SLOW_MS = 2;
@@ -55,7 +60,7 @@ export class Pace {
     const result = await this.#patiently(() => work({ rows: Math.ceil(this.#rows / cost), bytes: BYTES }));
     const took = Math.max(0, this.#clock.now() - began);
     this.#rows = took >= SLOW_MS ? Math.max(ROWS.least, this.#rows >> 1) : Math.min(ROWS.most, this.#rows * 2);
-    this.#busyMs += took;
+    this.#worked(took);
     this.#turns += 1;
     const isEnough = this.#busyMs >= REST_MS || this.#turns >= TURNS_MAX || this.#read + this.#rows > REST_ROWS;
     if (isEnough) await this.#rest();
@@ -64,8 +69,12 @@ export class Pace {
 
   /** The peer was kept busy for so long. */
   async afterPeer(busyMs: number): Promise<void> {
-    this.#busyMs += busyMs;
+    this.#worked(busyMs);
     await this.#rest();
+  }
+
+  #worked(ms: number): void {
+    this.#busyMs += Math.min(Math.max(0, ms), WORKED_MS_MAX);
   }
 
   async sleep(ms: number): Promise<void> {

@@ -5,6 +5,7 @@
  * looked at again after a while. It counts only where the side that was behind has still not come to what the other had
  * then; and where the newer side has not sent its change yet, there is nothing wrong, only something to wait for.
  */
+import { passedSince } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { Body } from '../wire/body.ts';
@@ -203,7 +204,7 @@ async function judgeAll(
   options: VerifyOptions,
 ): Promise<void> {
   const { pace, now } = comparison;
-  const until = now() + AGAIN_MS_MAX;
+  const began = now();
   const differing: Judged[] = [];
   let undecided = suspects;
   while (undecided.length > 0) {
@@ -214,7 +215,7 @@ async function judgeAll(
     const pending = judged.filter(({ judgement }) => judgement === 'pending');
     const waiting = new Set(pending.map(({ id }) => id));
     undecided = undecided.filter(({ id }) => waiting.has(id));
-    if (now() < until) continue;
+    if (passedSince({ now }, began) < AGAIN_MS_MAX) continue;
     differing.push(...pending);
     break;
   }

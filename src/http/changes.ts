@@ -2,7 +2,7 @@
  * `GET /_rowcast/changes`: what has changed, as JSON or as Server-Sent Events, from any position on. The feed itself is the
  * buffer: a reader is given a page at a time, when it has taken the one before, so one that is slow costs nobody memory.
  */
-import { type Clock, systemClock } from '../clock.ts';
+import { alarm, type Clock, systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Feed, FeedEntry, FeedPage, FeedReadOptions } from '../feed/page.ts';
 import type { Incoming, Outgoing, Outlet } from './bridge.ts';
@@ -154,11 +154,19 @@ function eventsOf({ reset, entries, position }: FeedPage): string {
 async function longpoll(feed: Feed, asked: Asked, first: FeedPage, wait: Wait): Promise<Outgoing> {
   const { clock, over } = wait;
   let found = first;
-  const end = clock.now() + LONGPOLL_MS;
-  while (isEmpty(found) && !over.signal.aborted && clock.now() < end) {
-    await changed(feed, found.position, wait, end - clock.now());
-    if (over.signal.aborted) break;
-    found = await page(feed, { ...asked, since: found.position }, clock);
+  // Rung, not read from a clock, which may be set back by an hour meanwhile.
+  const ended = new AbortController();
+  const off = alarm(clock, LONGPOLL_MS, () => ended.abort());
+  const waiting = { clock, over: firstOf(over.signal, ended.signal) };
+  try {
+    while (isEmpty(found) && !waiting.over.signal.aborted) {
+      await changed(feed, found.position, waiting, LONGPOLL_MS);
+      if (over.signal.aborted) break;
+      found = await page(feed, { ...asked, since: found.position }, clock);
+    }
+  } finally {
+    off();
+    waiting.over.release();
   }
   return json(200, shown(found));
 }

@@ -1,5 +1,5 @@
 /** Which node answers at an edge's address, learnt from its `/health`. */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Bond } from '../send/bond.ts';
@@ -115,8 +115,7 @@ export class EdgeIdentities {
   askBack(url: string): void {
     if (this.#askingBack.has(url)) return;
     this.#askingBack.add(url);
-    const now = this.#o.clock.now();
-    const since = Math.abs(now - (this.#askedBackAt.get(url) ?? -Infinity));
+    const since = passedSince(this.#o.clock, this.#askedBackAt.get(url) ?? -Infinity);
     const wait =
       since >= ASK_AGAIN_MS ? Promise.resolve() : this.#o.clock.sleep(ASK_AGAIN_MS - since, this.#stop.signal);
     void wait.then(() => {
@@ -164,9 +163,11 @@ export class EdgeIdentities {
   /** By a clock that has jumped, in either direction, it is due as well. */
   #isDue({ edge, askedAt, pause, isKnown, asking }: Watched, everyMs: number): boolean {
     if (asking || this.#stop.signal.aborted) return false;
-    const since = isKnown && edge.inc !== undefined ? Math.max(askedAt, this.#o.answeredAt(edge)) : askedAt;
+    const { clock } = this.#o;
+    const heardMs = isKnown && edge.inc !== undefined ? passedSince(clock, this.#o.answeredAt(edge)) : Infinity;
+    const quietMs = Math.min(heardMs, passedSince(clock, askedAt));
     // The next look is a while away, and must not be too late.
-    return Math.abs(this.#o.clock.now() - since) > Math.max(this.#leastMs, pause) - everyMs;
+    return quietMs > Math.max(this.#leastMs, pause) - everyMs;
   }
 
   #ask(watched: Watched): void {

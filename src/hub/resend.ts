@@ -3,7 +3,7 @@
  * goes to all edges, at most once in ten minutes, whoever asks and however often: it costs far more than a request. What
  * is asked for too early waits in the store, where it outlasts the process.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import { ALL_TABLES, namesAsked } from '../send/resend.ts';
 import type { HubStore } from './store.ts';
 
@@ -68,6 +68,6 @@ export class Resends {
 
   /** By a clock that has jumped, in either direction, it is due as well. */
   #isDue(name: string): boolean {
-    return Math.abs(this.#o.clock.now() - (this.#servedAt.get(name) ?? -Infinity)) >= EVERY_MS;
+    return passedSince(this.#o.clock, this.#servedAt.get(name) ?? -Infinity) >= EVERY_MS;
   }
 }

@@ -8,6 +8,7 @@ import { type Introduction, introduce, numberOf, readIntroduction } from '../wir
 import { claimed } from './claim.ts';
 import { PeerClocks } from './clocks.ts';
 import { type Finding, type Hearing, isNews, type Other } from './finding.ts';
+import { Heard } from './heard.ts';
 import { judge, type Memory } from './judge.ts';
 import { speaksOfLater } from './later.ts';
 import { Lineage } from './lineage.ts';
@@ -63,8 +64,7 @@ export class Identity {
   /** The file does not go on from where this process has seen it. */
   #isAnotherFile = false;
   readonly #began: number;
-  /** What was last heard of a database, by its inc. */
-  readonly #heard = new Map<string, { id: string; low: number | undefined; at: number }>();
+  readonly #heard: Heard;
   /** When an id was taken over by another database, and when two were last seen to use it. */
   readonly #takenOver = new Map<string, number>();
   readonly #usedTwice = new Map<string, number>();
@@ -79,6 +79,7 @@ export class Identity {
     this.#strangersMax = this.#strangersKept;
     this.#began = options.clock.now();
     this.#clocks = new PeerClocks(options.maxAheadMs);
+    this.#heard = new Heard(options.clock);
   }
 
   /** A new attach. Flushed: what is told of it must survive. */
@@ -159,7 +160,7 @@ export class Identity {
       rememberNode(this.#db, said, judgement.remember, known, own);
       if (!known && ++this.#strangersMax > this.#strangersKept) this.#forgetStrangers();
     } else if (known && kind === 'restarted') noteClaim(this.#db, said, known);
-    if (kind !== 'late' && (hearing.answer || !this.#isAtUrl(inc))) this.#noteLow(said);
+    if (kind !== 'late' && (hearing.answer || !this.#isAtUrl(inc))) this.#heard.note(said);
     // Anybody can make a request that says so: it counts where we have asked.
     if (hearing.answer && said.low !== undefined) this.#clocks.note(inc, said.low, this.#o.clock.now());
     const passOn = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
@@ -176,7 +177,7 @@ export class Identity {
     const isOther = said.id !== known.id || said.inc === own.inc || said.id === this.#o.id;
     if (isOther || judgement.kind !== 'same') return undefined;
     this.#hearOfSelf(said, own);
-    this.#noteLow(said);
+    this.#heard.note(said);
     if (said.low !== undefined) this.#clocks.note(said.inc, said.low, this.#o.clock.now());
     return { changed: goneOn(said, judgement.remember, known, own) };
   }
@@ -273,11 +274,6 @@ export class Identity {
     return this.#db.get('SELECT 1 AS n FROM main._nodes WHERE self IS NULL LIMIT 1') !== undefined;
   }
 
-  #noteLow({ id, inc, low }: Introduction): void {
-    // A hub that was started again says nothing until its edges have spoken: what it said before still holds.
-    this.#heard.set(inc, { id, low: low ?? this.saidBy(inc), at: this.#o.clock.now() });
-  }
-
   /** What was heard since the start is over; it will be heard again. */
   forgetHeard(): void {
     this.#heard.clear();
@@ -285,15 +281,16 @@ export class Identity {
 
   /** What a database last said of what it still has to send; undefined where it has not, since the start. */
   saidBy(inc: string): number | undefined {
-    return this.#heard.get(inc)?.low;
+    return this.#heard.lowOf(inc);
   }
 
   /** The databases that hold an id at present, without this one. */
   others(): Other[] {
     const names = this.#db.all<{ id: string; inc: string }>('SELECT id, inc FROM main._names ORDER BY id');
-    // Another node can claim to be this database, but with a key for itself alone not by this name.
-    const heardAs = (id: string, inc: string) => (this.#heard.get(inc)?.id === id ? this.#heard.get(inc) : undefined);
-    return names.map(({ id, inc }) => ({ id, inc, low: heardAs(id, inc)?.low, heardAt: heardAs(id, inc)?.at }));
+    return names.map(({ id, inc }) => {
+      const heard = this.#heard.as(id, inc);
+      return { id, inc, low: heard?.low, heardAt: heard?.at };
+    });
   }
 
   problems(): string[] {
@@ -327,7 +324,7 @@ export class Identity {
     if (known <= this.#strangersKept) return;
     const oldest = `SELECT inc FROM main._nodes WHERE ${strangers} ORDER BY heard LIMIT ${known - this.#strangersKept}`;
     const forgotten = this.#db.all<{ inc: string }>(`DELETE FROM main._nodes WHERE inc IN (${oldest}) RETURNING inc`);
-    for (const { inc } of forgotten) this.#heard.delete(inc);
+    for (const { inc } of forgotten) this.#heard.forget(inc);
     this.#db.run('DELETE FROM main._names WHERE inc NOT IN (SELECT inc FROM main._nodes)');
   }
 

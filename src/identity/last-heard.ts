@@ -1,7 +1,7 @@
 /** When others were last heard, to within an hour, and of whom nobody waits to hear any more; both outlive a restart. */
 import type { Connection } from '../sqlite/connection.ts';
 
-type What = 'heard' | 'forgotten';
+export type What = 'heard' | 'forgotten';
 
 /** A node id; or, of one that has never said who it is, its URL. */
 type Name = string;

@@ -5,7 +5,7 @@
  * above `base` was not seen by that change: no clock is asked, and there are no false alarms. What is about to be replaced
  * is noted before the merge, in its transaction; what the merge then left as it was is taken out again.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince, Steadiness } from '../clock.ts';
 import type { Emitter, RowcastEvents } from '../events.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -53,11 +53,13 @@ export class Journal {
   readonly #limits: Around['limits'];
   /** Bytes of the rows that it holds, as far as is known; undefined before the first look. */
   #bytes: number | undefined;
-  #lookAgainAt = 0;
+  #lookedAt = Number.NEGATIVE_INFINITY;
+  readonly #steadiness: Steadiness;
 
   constructor(db: Connection, { clock, events, limits }: Around) {
     this.#db = db;
     this.#clock = clock;
+    this.#steadiness = new Steadiness(clock);
     this.#events = events;
     this.#limits = limits;
     this.arrivals = new Arrivals(db, clock);
@@ -76,7 +78,7 @@ export class Journal {
     if (!notes || !limits) return [];
     const found = notes.confirmed();
     if (found.length === 0) return [];
-    this.#bytes = trimJournal(this.#db, { limits, bytes: this.#bytes, mark: notes.mark, at: notes.at });
+    this.#bytes = trimJournal(this.#db, { limits, bytes: this.#bytes, mark: notes.mark });
     return found;
   }
 
@@ -91,16 +93,23 @@ export class Journal {
     if (this.#limits()) this.arrivals.note(body, undefined, undefined);
   }
 
-  /** What has become too old goes also where nothing new comes; looked for once an hour. */
+  /** What has become too old goes; looked for once an hour, and by a clock that was set not before it has run for an hour. */
   tick(): void {
+    const isBelieved = this.#steadiness.isBelieved();
     const limits = this.#limits();
     if (limits) this.arrivals.tick();
+    if (!limits || passedSince(this.#clock, this.#lookedAt) < LOOK_MS || this.#db.isInTransaction || !isBelieved)
+      return;
     const now = this.#clock.now();
-    if (!limits || now < this.#lookAgainAt || this.#db.isInTransaction) return;
-    this.#lookAgainAt = now + LOOK_MS;
-    const oldest = this.#db.get<{ at: number }>('SELECT at FROM main._conflicts ORDER BY conflict_id LIMIT 1')?.at;
-    if (oldest === undefined || oldest >= now - limits.ageMs) return;
-    this.#db.transaction(() => this.#db.run('DELETE FROM main._conflicts WHERE at < ?', now - limits.ageMs));
+    this.#lookedAt = now;
+    const tooOld = now - limits.ageMs;
+    const ends = this.#db.get<Ends>('SELECT min(at) AS first, max(at) AS last FROM main._conflicts');
+    if (ends?.first == null || (ends.first >= tooOld && ends.last <= now)) return;
+    this.#db.transaction(() => {
+      this.#db.run('DELETE FROM main._conflicts WHERE at < ?', tooOld);
+      // Noted by a clock that was ahead, and set right since.
+      this.#db.run('UPDATE main._conflicts SET at = CAST(? AS INTEGER) WHERE at > ?', now, now);
+    });
     this.#bytes = undefined;
   }
 
@@ -108,6 +117,12 @@ export class Journal {
   stop(): void {
     if (this.#limits()) this.arrivals.keep(STOPPING_MS);
   }
+}
+
+/** The times of the oldest and of the newest; null where there is none. */
+interface Ends extends Record<string, number | null> {
+  first: number | null;
+  last: number;
 }
 
 /** A batch as it came. */

@@ -1,4 +1,4 @@
-/** The journal is a ring: a bounded number of conflicts, of bytes and of days; the oldest of the largest part makes room. */
+/** The journal is a ring: a bounded number of conflicts and of bytes; the oldest of the largest part makes room. */
 import type { Connection } from '../sqlite/connection.ts';
 import type { JournalLimits } from './journal.ts';
 
@@ -8,7 +8,6 @@ interface Trimming {
   bytes: number | undefined;
   /** What is above it is new. */
   mark: number;
-  at: number;
 }
 
 /** Of a journal that was too large so much stays, so that not every conflict has to look at all others. */
@@ -20,15 +19,11 @@ const SIZE = 'coalesce(octet_length(lost_row), 0) + 100';
  * Returns how many bytes it holds now. That is added up as conflicts come, and counted anew when it seems to be too much:
  * a second process on the file, and what was dismissed, are noticed then.
  */
-export function trimJournal(db: Connection, { limits, bytes, mark, at }: Trimming): number {
+export function trimJournal(db: Connection, { limits, bytes, mark }: Trimming): number {
   const sum = (where: string, ...params: number[]): number =>
     Number(db.get(`SELECT coalesce(sum(${SIZE}), 0) AS n FROM main._conflicts ${where}`, ...params)?.n);
   const count = Number(db.get('SELECT count(*) AS n FROM main._conflicts')?.n);
   for (let excess = count - limits.keep; excess > 0; ) excess -= letGo(db, excess);
-  const oldest = db.get<{ at: number }>('SELECT at FROM main._conflicts ORDER BY conflict_id LIMIT 1')?.at;
-  if (oldest !== undefined && oldest < at - limits.ageMs) {
-    db.run('DELETE FROM main._conflicts WHERE at < ?', at - limits.ageMs);
-  }
   const known = bytes === undefined ? sum('') : bytes + sum('WHERE conflict_id > ?', mark);
   if (known <= limits.bytes) return known;
   const held = sum('');

@@ -2,7 +2,7 @@
  * How many received changes that cannot be applied are kept. They are a stranger's gift: 0.8 MB on the wire became 316 MB
  * on disk. Beyond the limit nothing is dropped; the sender is answered 503, keeps its batch, and tries again.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 
@@ -72,7 +72,7 @@ export class LetterRoom {
   }
 
   #isFull(): boolean {
-    return this.#full !== undefined && this.#clock.now() - this.#full.at < COUNTED_AGAIN_MS;
+    return this.#full !== undefined && passedSince(this.#clock, this.#full.at) < COUNTED_AGAIN_MS;
   }
 
   #over(from: string | undefined): { from: string | undefined; reason: string } | undefined {

@@ -6,27 +6,26 @@
  * The floor is the day before which there was no Rowcast, or the greatest time at which this database was seen in use by a
  * clock that ran steadily for an hour: one that is wrong for a moment must not shut the door for years.
  */
-import type { Clock } from '../clock.ts';
+import { BELIEVED_MS, type Clock, Steadiness } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 
 export const EARLIEST = Date.UTC(2023, 10, 1);
 
-const HOUR_MS = 3_600_000;
-/** A clock that moves on by more than this between two looks, or goes back, was set, or has slept. */
-const STEADY_MS = 10 * 60_000;
+/** How often a time is noted. */
+const NOTE_MS = 3_600_000;
 
 export class ClockFloor {
   readonly #clock: Clock;
   readonly #maxAheadMs: number;
   /** The greatest time that was noted, by this process or another. */
   noted: number;
-  #lookedAt = Number.NEGATIVE_INFINITY;
-  #steadySince = Number.POSITIVE_INFINITY;
+  readonly #steadiness: Steadiness;
 
   constructor(clock: Clock, maxAheadMs: number, noted: number | undefined) {
     this.#clock = clock;
     this.#maxAheadMs = maxAheadMs;
+    this.#steadiness = new Steadiness(clock);
     this.noted = noted ?? 0;
   }
 
@@ -46,9 +45,7 @@ export class ClockFloor {
   /** Asked again and again. A time that is to be noted now, and is `noted` when it is: once in an hour, mostly undefined. */
   look(): number | undefined {
     const now = this.#clock.now();
-    if (now < this.#lookedAt || now - this.#lookedAt > STEADY_MS) this.#steadySince = now;
-    this.#lookedAt = now;
-    return now - this.#steadySince < HOUR_MS || now - this.noted < HOUR_MS ? undefined : now;
+    return this.#steadiness.look() < BELIEVED_MS || now - this.noted < NOTE_MS ? undefined : now;
   }
 }
 

@@ -4,9 +4,10 @@
  * note that covers it, to within that second. The notes of a lasting backlog are kept in `_meta`, so that its age
  * survives a restart.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { writeIfFree } from '../sqlite/look.ts';
+import { snapshotKey } from './resend.ts';
 
 /** How often to note. */
 const NOTE_MS = 1_000;
@@ -39,22 +40,25 @@ export class BacklogAge {
 
   /** Called often; does something once a second. */
   tick(): void {
-    if (Math.abs(this.#clock.now() - this.#notedAt) < NOTE_MS) return;
+    if (passedSince(this.#clock, this.#notedAt) < NOTE_MS) return;
     this.note();
     this.#save();
   }
 
   /** Looks at what there is. */
   note(): void {
-    this.#notedAt = this.#clock.now();
+    const now = this.#clock.now();
+    this.#notedAt = now;
     const ends = this.#db.get<{ low: number | null; high: number | null }>(
       'SELECT (SELECT min(change_id) FROM main._changes) AS low, (SELECT max(change_id) FROM main._changes) AS high',
     );
     const low = ends?.low ?? 0;
     const high = ends?.high ?? 0;
     // Gone at the lower end: everybody has it. Gone at the upper end: it was rolled back, and its ids are given again.
-    this.#notes = this.#notes.filter(({ upTo }) => upTo >= low && upTo <= high);
-    if (high > (this.#notes.at(-1)?.upTo ?? 0)) this.#notes.push({ upTo: high, at: this.#clock.now() });
+    const kept = this.#notes.filter(({ upTo }) => upTo >= low && upTo <= high);
+    // Noted by a clock that was ahead, and set right since: a backlog would have no age until that time comes again.
+    this.#notes = kept.map((one) => (one.at > now ? { ...one, at: now } : one));
+    if (high > (this.#notes.at(-1)?.upTo ?? 0)) this.#notes.push({ upTo: high, at: now });
     if (this.#notes.length > NOTES_MAX) this.#notes = thinned(this.#notes, NOTES_MAX / 2);
   }
 
@@ -65,14 +69,27 @@ export class BacklogAge {
 
   /** Writes the notes of a lasting backlog down. What keeps it from that (a lock, a full disk) is not worth an error. */
   #save(): void {
+    if (passedSince(this.#clock, this.#savedAt) < SAVE_MS) return;
     const now = this.#clock.now();
-    if (now - this.#savedAt < SAVE_MS) return;
     this.#savedAt = now;
+    this.#rectify(now);
     const text = JSON.stringify(thinned(this.#notes, NOTES_SAVED_MAX).map(({ upTo, at }) => [upTo, at]));
     if (now - (this.#notes[0]?.at ?? now) < SAVE_MS || text === this.#saved) return;
     try {
       const sql = 'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value';
       if (writeIfFree(this.#db, () => this.#db.run(sql, META_KEY, text)) === 'done') this.#saved = text;
+    } catch {
+      // The next time, then.
+    }
+  }
+
+  /** The same for the beginnings of walks, which are in `_meta` alone. */
+  #rectify(now: number): void {
+    const ahead = `key GLOB '${snapshotKey('*')}' AND value > CAST(? AS INTEGER)`;
+    if (!this.#db.get(`SELECT 1 AS n FROM main._meta WHERE ${ahead} LIMIT 1`, now)) return;
+    try {
+      const sql = `UPDATE main._meta SET value = CAST(? AS INTEGER) WHERE ${ahead}`;
+      writeIfFree(this.#db, () => this.#db.run(sql, now, now));
     } catch {
       // The next time, then.
     }

@@ -2,7 +2,7 @@
  * How one batch gets to one peer and what the peer says of it. Its answers also teach about the link (is it worth
  * compressing for?) and about the peer (does it keep up? is it a Rowcast, which can be asked how it is?).
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { type OriginRun, writeOrigins } from '../wire/origins.ts';
@@ -236,7 +236,7 @@ export class Courier<P> {
 
   /** Of a peer that has never answered, or not for longer, from now on. */
   #untilSilent(ms: number): number {
-    const left = ms - (this.#o.clock.now() - this.#answeredAt);
+    const left = ms - passedSince(this.#o.clock, this.#answeredAt);
     return left > 0 ? left : ms;
   }
 

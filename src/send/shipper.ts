@@ -5,6 +5,7 @@
  * are the same. One loop per peer, so that a slow or dead peer never delays another.
  */
 
+import { passedSince } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { nextBatchSize } from './batch-size.ts';
 import { Checkup } from './checkup.ts';
@@ -304,7 +305,7 @@ export class Shipper<P = unknown> {
   /** Its operator is told, now and then: to the peer these are no fault of its own. */
   #tellEarly(early: Early | undefined): void {
     this.keepsBack = early !== undefined;
-    if (!early || Math.abs(this.#o.clock.now() - this.#toldEarlyAt) < TELL_EARLY_MS) return;
+    if (!early || passedSince(this.#o.clock, this.#toldEarlyAt) < TELL_EARLY_MS) return;
     this.#toldEarlyAt = this.#o.clock.now();
     this.#o.events.emit('warning', { code: 'future-stamp', message: earlyAt(this.peer, early) });
   }
@@ -343,10 +344,10 @@ export class Shipper<P = unknown> {
 
   /** Nothing was written for a while, so nobody would notice that the peer is gone, or back. */
   #isQuiet(): boolean {
-    const heard = Math.max(this.#courier.answeredAt, this.#checkup.askedAt);
+    const { clock, pace } = this.#o;
+    const quietMs = Math.min(passedSince(clock, this.#courier.answeredAt), passedSince(clock, this.#checkup.askedAt));
     // The next chance is a tick away, and must not be too late.
-    const byNextTick = this.#o.clock.now() + this.#o.pace.batchMs;
-    return byNextTick - heard > IDLE_MS && this.#courier.mayAsk;
+    return quietMs + pace.batchMs > IDLE_MS && this.#courier.mayAsk;
   }
 
   /** A batch may wait for an answer that never comes, and five of them take minutes: the dead are found as if it were quiet. */

@@ -8,7 +8,7 @@
  * look is no more than EXACT_ROWS. A larger table that is written to is counted again in the background while somebody goes
  * on asking: its number is then some seconds old.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Connection, Value } from './connection.ts';
 import { waitingAtMost } from './look.ts';
@@ -134,15 +134,16 @@ export class RowCounter {
   async #keepCurrent(count: Count): Promise<void> {
     count.isRunning = true;
     try {
-      while (!this.#stopped.signal.aborted && this.#clock.now() - count.askedAt < ASKED_WITHIN_MS) {
+      while (!this.#stopped.signal.aborted && passedSince(this.#clock, count.askedAt) < ASKED_WITHIN_MS) {
         const began = this.#clock.now();
         // Whoever has asked is answered first.
         await this.#turn();
         if (this.#stopped.signal.aborted) return;
         if (this.#stamp() !== count.stamp) await this.#recount(count);
         if (this.#stopped.signal.aborted) return;
-        const took = this.#clock.now() - began;
-        await this.#clock.sleep(Math.max(PAUSE_MS, PAUSE_FACTOR * took), this.#stopped.signal);
+        const pause = Math.max(PAUSE_MS, PAUSE_FACTOR * passedSince(this.#clock, began));
+        // The machine may have slept in the middle of it.
+        await this.#clock.sleep(Math.min(pause, ASKED_WITHIN_MS), this.#stopped.signal);
       }
     } catch {
       // The table went away or the database was closed meanwhile: the next who asks is told so.

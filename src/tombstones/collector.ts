@@ -68,6 +68,8 @@ export class Collector {
     this.#note(horizon, now);
     if (horizon.kind !== 'open') return;
     const day = Math.floor(horizon.before / DAY_MS);
+    // By a clock that was ahead, and set right since: otherwise nothing would be collected until that day comes.
+    if (this.#collectedUpTo > Math.floor((now - keep) / DAY_MS)) this.#collectedUpTo = Number.NEGATIVE_INFINITY;
     if (day <= this.#collectedUpTo) return;
     this.#collectedUpTo = day;
     this.#collection = new Collection(this.#parts, horizon.before);
@@ -76,7 +78,7 @@ export class Collector {
   /** Who holds tombstones back is said when it changes, and not every minute. */
   #note(horizon: Horizon, now: number): void {
     // Soon after the start nobody may have spoken yet.
-    const by = horizon.kind === 'waiting' && now - this.#began < UNSPOKEN_MS ? [] : horizon.by;
+    const by = horizon.kind === 'waiting' && Math.abs(now - this.#began) < UNSPOKEN_MS ? [] : horizon.by;
     const fresh = by.filter((id) => !this.#heldBy.includes(id));
     this.#heldBy = by;
     if (fresh.length === 0) return;

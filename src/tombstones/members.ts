@@ -6,7 +6,7 @@
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Other } from '../identity/identity.ts';
-import { note, noted } from '../identity/last-heard.ts';
+import { note, noted, type What } from '../identity/last-heard.ts';
 import { leftDatabases } from '../send/company.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Member } from './horizon.ts';
@@ -21,10 +21,16 @@ export interface MembersOptions {
 
 const NOTED_EVERY_MS = 3_600_000;
 
+/**
+ * Noted by a clock that was ahead, and set right since. Until that time came, nobody could be forgotten who was heard then, and
+ * nobody who was forgotten then would count again.
+ */
+const isAhead = (at: number | undefined, now: number): boolean => at !== undefined && at > now;
+
 export class Members {
   readonly #db: Connection;
   readonly #o: MembersOptions;
-  readonly #began: number;
+  #began: number;
 
   constructor(db: Connection, options: MembersOptions) {
     this.#db = db;
@@ -37,6 +43,7 @@ export class Members {
     const now = this.#o.clock.now();
     const own: Member = { id, low: company.low(), lastHeard: now, retired: false, left: false, plain: false };
     const left = leftDatabases(this.#db);
+    this.#began = Math.min(this.#began, now);
     const others = company.others().map((other): Member => {
       const lastHeard = other.heardAt ?? noted(this.#db, 'heard', other.id) ?? this.#began;
       const retired = (noted(this.#db, 'forgotten', other.id) ?? Number.NEGATIVE_INFINITY) >= lastHeard;
@@ -47,13 +54,17 @@ export class Members {
 
   /** When the others were last heard, for the next process. */
   note(): void {
-    const due = this.#o.company.others().filter(({ id, heardAt }) => {
-      const before = noted(this.#db, 'heard', id) ?? Number.NEGATIVE_INFINITY;
-      return heardAt !== undefined && heardAt - before >= NOTED_EVERY_MS;
-    });
-    if (due.length === 0) return;
+    const now = this.#o.clock.now();
+    const notes: [What, string, number][] = [];
+    for (const { id, heardAt } of this.#o.company.others()) {
+      const heard = noted(this.#db, 'heard', id);
+      const isDue = heardAt !== undefined && heardAt - (heard ?? Number.NEGATIVE_INFINITY) >= NOTED_EVERY_MS;
+      if (isDue || isAhead(heard, now)) notes.push(['heard', id, Math.min(heardAt ?? now, now)]);
+      if (isAhead(noted(this.#db, 'forgotten', id), now)) notes.push(['forgotten', id, now]);
+    }
+    if (notes.length === 0) return;
     this.#db.transaction(() => {
-      for (const { id, heardAt } of due) note(this.#db, 'heard', id, heardAt as number);
+      for (const [what, id, at] of notes) note(this.#db, what, id, at);
     });
   }
 
@@ -66,6 +77,7 @@ export class Members {
         hint: names === '' ? 'none is' : `those that are: ${names}`,
       });
     }
+    this.note();
     this.#db.transaction(() => note(this.#db, 'forgotten', id, this.#o.clock.now()));
   }
 

@@ -68,6 +68,16 @@ test('five minutes later it is forgotten, and the place is not mistaken for a ne
   expect(rates.since(0).acked).toEqual(new Array(61).fill(0));
 });
 
+test('a clock that was ahead for a year, and is set right, counts from then on', () => {
+  const { rates, acked, at } = counted();
+  at(FIRST + 10_000);
+  acked('b', 1);
+  at(FIRST + 2);
+  acked('b', 2);
+  at(FIRST + 3);
+  expect(rates.since(FIRST)).toMatchObject({ acked: [0, 0, 2, 0], peers: { b: [0, 0, 2, 0] } });
+});
+
 test('a clock that was set back counts into no step that is over, and a step from the future asks for the present one', () => {
   const { rates, acked, at } = counted();
   at(FIRST + 2);

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { type AuthOptions, createKeyring, signRequest } from '../../src/auth/index.ts';
 import { respond } from '../../src/http/respond.ts';
-import { Cluster, hubIds, settled, write } from '../support/cluster.ts';
+import { Cluster, hubIds, hurried, settled, write } from '../support/cluster.ts';
 import { rowsOf, until } from '../support/nodes.ts';
 import { OTHER_SECRET, SECRET } from './messages.ts';
 
@@ -70,7 +70,8 @@ test('a key for one node does not speak for the database of another, which would
     const batch = { batch_id: 1, changes: [{ op: 'INSERT', table: 'items', row, old_id: null }] };
     const body = Buffer.from(JSON.stringify(batch));
     const plain = { 'content-type': 'application/json', 'x-node-id': 'a', 'x-rowcast': said };
-    const signed = signRequest(keyring, { method: 'POST', path: '/sync', headers: plain, body });
+    const request = { method: 'POST', path: '/sync', headers: plain, body };
+    const signed = signRequest(keyring, request, { now: hurried.now() });
     const headers: Record<string, string> = { ...plain, ...signed.headers };
     const answer = await respond(
       hub.hub,

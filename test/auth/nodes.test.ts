@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { AuthOptions } from '../../src/auth/index.ts';
 import type { Config } from '../../src/index.ts';
 import type { FetchResponse } from '../../src/send/transport.ts';
-import { Cluster, ids, type Member, settled, write } from '../support/cluster.ts';
+import { Cluster, hurried, ids, type Member, settled, write } from '../support/cluster.ts';
 import { shared } from '../support/draws.ts';
 import { rowsOf, until } from '../support/nodes.ts';
 import { OTHER_SECRET, SECRET } from './messages.ts';
@@ -307,19 +307,7 @@ describe('which node answers', () => {
 
 test('a clock that is an hour off does not keep a node from being believed, and is told of', async () => {
   const cluster = new Cluster();
-  const ahead: NonNullable<Config['clock']> = {
-    now: () => Date.now() + 3_600_000,
-    sleep: (ms, signal) =>
-      new Promise((resolve) => {
-        if (signal?.aborted) return resolve();
-        const timer = setTimeout(resolve, ms);
-        const end = (): void => {
-          clearTimeout(timer);
-          resolve();
-        };
-        signal?.addEventListener('abort', end, { once: true });
-      }),
-  };
+  const ahead: NonNullable<Config['clock']> = { now: () => hurried.now() + 3_600_000, sleep: hurried.sleep };
   const a = await cluster.node('a', ['b'], { auth: AUTH });
   const codes: string[] = [];
   a.manager.on('warning', ({ code }) => codes.push(code));

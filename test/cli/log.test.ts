@@ -70,6 +70,22 @@ test('a line of text has the same, and nothing in it can begin another line', ()
   ]);
 });
 
+test('the same warning is told once a minute, also by a clock that was set back by an hour', () => {
+  const lines: Record<string, unknown>[] = [];
+  const events = new Emitter();
+  let now = 10_000_000;
+  const clock = { now: () => now, sleep: async () => {} };
+  const log = createLog('n', clock, (line) => lines.push(JSON.parse(line)));
+  logEvents(events, log, clock);
+  const warn = (): void => void events.emit('warning', { code: 'clock', message: 'it is wrong' });
+  warn();
+  warn();
+  now -= 3_600_000;
+  warn();
+  warn();
+  expect(lines.map(({ repeated }) => repeated)).toEqual([undefined, 1]);
+});
+
 test('conflicts are told once a minute, with how many there were', async () => {
   const lines: Record<string, unknown>[] = [];
   const events = new Emitter();

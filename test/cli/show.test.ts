@@ -60,6 +60,9 @@ test.each([
   [{ pending: 1, lag_ms: 9_000 }, /b {2}behind {2}pending 1 {2}for 9 s {2}not compared yet$/m],
   [{ pending: 1, lag_ms: 9_000, last_error: TIMEOUT }, /b {2}retrying {2}pending 1 .* no answer within 30000 ms$/m],
   [{ pending: 0, state: 'down', last_error: TIMEOUT }, /b {2}down {2}pending 0 .* no answer within 30000 ms$/m],
+  [{ pending: 0, verified: { at: -5_000, tables: {}, pending: 0 } }, /compared 5 s ago: equal$/m],
+  [{ pending: 0, verified: { at: -5_000, tables: {}, pending: 3 } }, /compared 5 s ago: 3 rows on their way$/m],
+  [{ pending: 0, verified: { at: 0, tables: { items: 2 }, pending: 3 } }, /compared 0 s ago: 2 rows differed$/m],
   [{ pending: 1, paused: true, last_error: TIMEOUT }, /b {2}paused {2}pending 1 +not compared yet$/m],
 ])('a peer is shown as it is, with the reason: %j', (peer, line) => {
   expect(shown(peer)).toMatch(line);

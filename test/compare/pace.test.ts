@@ -38,6 +38,19 @@ test('a tenth of the time is worked, whatever each turn takes, and nobody waits 
   expect(clock.rested).toBeGreaterThanOrEqual(9 * (clock.worked + 50 - 1));
 });
 
+test('a machine that slept, a clock that jumped and a peer that says so are not rested for', async () => {
+  const clock = new WorkingClock(() => true);
+  const pace = new Pace(clock, 0.1, new AbortController().signal);
+  await pace.turn(() => clock.work(28_800_000));
+  expect(clock.rested).toBe(9_000);
+  await pace.turn(() => clock.work(-28_800_000));
+  await pace.afterPeer(Number.POSITIVE_INFINITY);
+  expect(clock.rested).toBe(18_000);
+  await pace.afterPeer(-1_000_000);
+  await pace.turn(() => clock.work(10));
+  expect(clock.rested).toBe(18_090);
+});
+
 test('on demand there is no rest, and everybody else has a turn all the same', async () => {
   const clock = new WorkingClock(() => true);
   const pace = new Pace(clock, 1, new AbortController().signal);

@@ -5,6 +5,7 @@ import { type ChangesOptions, createChangesHandler, createChangesListener } from
 import type { Clock, Manager } from '../../src/index.ts';
 import { Reader } from '../support/event-reader.ts';
 import { cleanUp, node, serve, until } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
 
 const ITEMS = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, updated_at INTEGER)';
 
@@ -67,6 +68,18 @@ test('as JSON, at once or when there is something', async () => {
   const { body } = await waiting;
   expect(body).toMatchObject({ reset: false, changes: [{ local: true, rows: [{ id: 'x' }] }] });
   expect((await get(`${url}?since=now`)).body).toMatchObject({ reset: false, changes: [], position: body.position });
+});
+
+test('who waits for something is answered after 25 seconds, although the clock was set back by an hour', async () => {
+  const clock = new VirtualClock();
+  const { url, manager } = await served({ clock });
+  const position = manager.feed?.position() as string;
+  const waiting = get(`${url}?feed=longpoll&since=${position}`);
+  await until('it waits', () => clock.requested.includes(25_000));
+  clock.setBack(3_600_000);
+  await clock.advance(25_000);
+  expect((await waiting).body).toEqual({ reset: false, changes: [], position, more: false });
+  await until('nothing is left of it', () => clock.pending === 0);
 });
 
 test.each([

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { attach, type RowcastEvents } from '../../src/index.ts';
 import { Cluster } from '../support/cluster.ts';
 import { attached, captured, cleanUp, database, node, rowsOf, type TestNode } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
 
 type Row = Record<string, unknown>;
 
@@ -223,16 +224,34 @@ describe('the ring', () => {
     expect(it.manager.conflicts.list().at(-1)?.id).toBe('r19');
   });
 
-  test('for so long', async () => {
-    let now = 1_000_000;
-    const sleep = () => new Promise<void>((resolve) => setTimeout(resolve, 1));
-    const it = await node({ conflicts: { age: '1h' }, clock: { now: () => now, sleep } });
+  test('for so long, give or take the hour after which it is looked again', async () => {
+    const { it, kept, run } = await aging('2h');
     await clash(it, 1);
-    now += 1_800_000;
+    await run(HOUR);
     await clash(it, 2);
-    now += 1_800_001;
+    await run(2 * HOUR);
     await clash(it, 3);
-    expect(it.manager.conflicts.list().map(({ id }) => id)).toEqual(['r2', 'r3']);
+    expect(kept()).toEqual(['r2', 'r3']);
+  });
+
+  test('not by a clock that is a year ahead for a while; by one that has run on for an hour, it is', async () => {
+    const { it, clock, kept, run } = await aging('2h');
+    await clash(it, 1);
+    await clock.jump(365 * 24 * HOUR);
+    await run(HOUR / 2);
+    await clash(it, 2);
+    expect(kept()).toEqual(['r1', 'r2']);
+    // What was noted meanwhile does not stay for a year.
+    clock.setBack(365 * 24 * HOUR);
+    await run(2.5 * HOUR);
+    expect(kept()).toEqual(['r2']);
+    await run(3 * HOUR);
+    expect(kept()).toEqual([]);
+    // A machine that has slept for a year.
+    await clash(it, 3);
+    await clock.jump(365 * 24 * HOUR);
+    await run(2 * HOUR);
+    expect(kept()).toEqual([]);
   });
 
   test('is off on request, also while it runs', async () => {
@@ -346,3 +365,22 @@ test('by two nodes that write at the same time, on the one that lost', async () 
   expect(b.manager.conflicts.list()).toEqual([]);
   cleanUp(() => {});
 });
+
+const HOUR = 3_600_000;
+
+interface Growing {
+  it: TestNode;
+  clock: VirtualClock;
+  kept(): string[];
+  run(ms: number): Promise<void>;
+}
+
+/** A node whose journal is kept for that long, and time that passes for it. */
+async function aging(age: string): Promise<Growing> {
+  const clock = new VirtualClock();
+  const it = await node({ conflicts: { age }, clock });
+  const run = async (ms: number): Promise<void> => {
+    for (let left = ms; left > 0; left -= HOUR / 12) await clock.jump(Math.min(left, HOUR / 12));
+  };
+  return { it, clock, kept: () => it.manager.conflicts.list().map(({ id }) => id), run };
+}

@@ -92,6 +92,19 @@ describe('a quiet peer', () => {
     },
   );
 
+  test('is asked as often by a clock that is set back by a day, and its silence is noticed as soon', async () => {
+    let alive = true;
+    const it = await watched({ 'x-apply-ms': '3' }, () => (alive ? answer(200, HEALTH) : never()));
+    it.clock.setBack(86_400_000);
+    await it.clock.advance(3 * IDLE_MS + 200);
+    expect(gets(it).length).toBeGreaterThanOrEqual(3);
+    expect(gets(it).length).toBeLessThanOrEqual(4);
+    alive = false;
+    it.clock.setBack(86_400_000);
+    await it.clock.advance(30_000);
+    expect(it.state()).toBe('down');
+  });
+
   test('that has died is down after five failures, and up again when it answers', async () => {
     let alive = false;
     const it = await watched({ 'x-apply-ms': '3' }, () => (alive ? answer(200, HEALTH) : undefined));

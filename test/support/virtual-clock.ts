@@ -55,6 +55,12 @@ export class VirtualClock implements Clock {
     this.#now += ms;
   }
 
+  /** Somebody sets the clock back; no pause ends later for it. */
+  setBack(ms: number): void {
+    this.#now -= ms;
+    for (const sleeper of this.#sleepers) sleeper.at -= ms;
+  }
+
   /** Moves time on, from one sleeper to the next, and lets each do what it woke up for. */
   async advance(ms: number): Promise<void> {
     await settle();

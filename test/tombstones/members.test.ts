@@ -146,6 +146,7 @@ describe('through a hub', () => {
     b.db.exec("DELETE FROM items WHERE id = '1'");
     await settled('2', a, b);
     await cluster.pass(100, a, b);
+    await cluster.pass(1, a, b);
     await cluster.gone(a, b);
     // The hub keeps it: its id and its version.
     expect(rowsOf(hub.db, "SELECT row_id FROM _hub_rows WHERE op = 'DELETE'")).toEqual([{ row_id: '1' }]);

@@ -1,4 +1,5 @@
 /** What is told of a group's store: of one row, of how far the edges are, and for dashboards. */
+import { passedSince } from '../../clock.ts';
 import { RowcastError } from '../../errors.ts';
 import type { Row } from '../../journal/rows.ts';
 import type { Why } from '../../journal/why.ts';
@@ -21,6 +22,8 @@ const COUNTED_EXACTLY = 10_000;
 /** Beyond that all are counted, not more often than this, nor for more than a hundredth of the time. */
 const COUNTED_AGAIN_MS = 60_000;
 const COUNT_FACTOR = 100;
+/** The machine may have slept in the middle of a count. */
+const PAUSE_MS_MAX = 3_600_000;
 
 const NOTHING: Pending = { pending: 0, oldest: undefined };
 
@@ -34,7 +37,7 @@ export class PostgresFacts {
   readonly #base: Base;
   readonly #letters: PostgresLetters;
   /** More live rows than are counted each time. */
-  #rows: { count: number; again: number } | undefined;
+  #rows: { count: number; at: number; pauseMs: number } | undefined;
   #counting: Promise<void> | undefined;
 
   constructor(base: Base, letters: PostgresLetters) {
@@ -108,7 +111,7 @@ export class PostgresFacts {
       const rows = found?.n ?? 0;
       if (rows <= COUNTED_EXACTLY) return { rows, atLeast: false };
     }
-    if (!this.#rows || this.#base.clock.now() >= this.#rows.again) {
+    if (!this.#rows || passedSince(this.#base.clock, this.#rows.at) >= this.#rows.pauseMs) {
       this.#counting ??= this.#countAll(live)
         .catch(() => {
           // Health says by itself that the store cannot be read.
@@ -121,12 +124,13 @@ export class PostgresFacts {
   }
 
   async #countAll(live: string): Promise<void> {
-    const began = this.#base.clock.now();
+    const { clock } = this.#base;
+    const began = clock.now();
     const [found] = await this.#base.sessions.query<{ n: number }>(`SELECT count(*) AS n FROM (${live}) AS r`);
-    const now = this.#base.clock.now();
-    const again = now + Math.max(COUNTED_AGAIN_MS, COUNT_FACTOR * (now - began));
+    const pauseMs = Math.max(COUNTED_AGAIN_MS, COUNT_FACTOR * passedSince(clock, began));
     const count = found?.n ?? 0;
-    this.#rows = count <= COUNTED_EXACTLY ? undefined : { count, again };
+    this.#rows =
+      count <= COUNTED_EXACTLY ? undefined : { count, at: clock.now(), pauseMs: Math.min(pauseMs, PAUSE_MS_MAX) };
   }
 
   /** Edges are mostly at a few places: what comes after one is counted once. */

@@ -1,0 +1,53 @@
+/** How a program ends, whatever is done to the clock meanwhile. */
+import { afterEach, expect, test, vi } from 'vitest';
+import { shutDown, stopSignal } from '../../src/cli/program.ts';
+
+afterEach(() => vi.restoreAllMocks());
+
+const HOUR_MS = 3_600_000;
+
+/** The clock says this from now on. */
+function setClock(now: number): void {
+  vi.spyOn(Date, 'now').mockReturnValue(now);
+}
+
+test('a stop ends in its time, although the clock is set back by an hour in the middle of it', async () => {
+  setClock(10 * HOUR_MS);
+  const forever = new Promise<never>(() => {});
+  const server = {
+    stop: () => {
+      setClock(9 * HOUR_MS);
+      return forever;
+    },
+    cut: () => {},
+  };
+  const manager = { flush: () => forever, health: async () => ({ pending_changes: 7 }), stop: async () => {} };
+  const ended = await shutDown(server as never, manager as never, 20);
+  expect(ended).toEqual({ requests: 'cut off', shipped: false, pending: 7 });
+});
+
+test('a second signal ends the program, although the clock was set back by an hour since the first', async () => {
+  const before = new Map(SIGNALS.map((signal) => [signal, process.listeners(signal)]));
+  const exit = vi.spyOn(process, 'exit').mockReturnValue(undefined as never);
+  const stopped = stopSignal(
+    () => {},
+    () => {},
+  );
+  try {
+    setClock(10 * HOUR_MS);
+    process.emit('SIGTERM');
+    await stopped;
+    // Ctrl-C under npm comes twice.
+    process.emit('SIGTERM');
+    expect(exit).not.toHaveBeenCalled();
+    setClock(9 * HOUR_MS);
+    process.emit('SIGTERM');
+    expect(exit).toHaveBeenCalledWith(143);
+  } finally {
+    for (const [signal, listeners] of before) {
+      for (const one of process.listeners(signal)) if (!listeners.includes(one)) process.off(signal, one);
+    }
+  }
+});
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
