@@ -4,12 +4,24 @@ import type { Checks } from './checks.ts';
 import { rebuildSql, type TableName } from './disk.ts';
 import { Lineage } from './journal.ts';
 import { isDiskTrouble, type Machine, type Surroundings } from './machine.ts';
-import { migrationFor, NEW_COLUMN, ownStatements, spelt, tableOn } from './migration.ts';
-import { covers } from './mixed.ts';
+import {
+  DROP,
+  dropsColumn,
+  hasOldColumn,
+  migrationFor,
+  NEW_COLUMN,
+  OLD_COLUMN,
+  ownStatements,
+  SAID_TO_BE_DROPPED,
+  spelt,
+  tableOn,
+  unsaidIn,
+} from './migration.ts';
+import { covers, isLetter } from './mixed.ts';
 import { POISON } from './network.ts';
 import { canonical, idIn, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version } from './oracle.ts';
 import { type Random, stream } from './random.ts';
-import { columnsOf, knowsNewColumn, rowsOf, rowsOn, versionOn, withoutNewColumn } from './rows.ts';
+import { columnsOf, isCaptured, knowsNewColumn, rowsOf, rowsOn, versionOn, withoutNewColumn } from './rows.ts';
 
 type Param = string | number | bigint | null | Uint8Array;
 
@@ -61,6 +73,7 @@ const ANYTHING: Param[] = [
 ];
 
 const ITEM = 'INTO items (id, name, value, score, anything, updated_at) VALUES (?, ?, ?, ?, ?, ?)';
+const SHORTER_ITEM = 'INTO items (id, name, value, anything, updated_at) VALUES (?, ?, ?, ?, ?)';
 const NOTE = 'INTO notes (id, item_id, body, updated_at) VALUES (?, ?, ?, ?)';
 const PERSON = 'INTO people (id, email, nick, gone, updated_at) VALUES (?, ?, ?, ?, ?)';
 
@@ -103,11 +116,21 @@ export class Application {
     this.#transaction(machine, index, random, machine.process.handle, 'commit', () => {
       // By the column another one wins than without it.
       const place = random.chance(0.8) ? index % 3 : random.below(3);
-      const extra = hasNewColumn(machine) ? ['xyz'.charAt(place)] : [];
-      const columns = ['id', 'name', 'updated_at', ...extra.map(() => NEW_COLUMN)];
+      const row = tieOf(machine, place);
+      const columns = ['id', 'updated_at', ...Object.keys(row)];
       const sql = `INSERT OR IGNORE INTO items (${columns}) VALUES (${columns.map(() => '?')})`;
-      return [{ what: 'all write tie', sql, params: [TIE, 'cba'.charAt(place), BigInt(time), ...extra] }];
+      return [{ what: 'all write tie', sql, params: [TIE, BigInt(time), ...Object.values(row)] }];
     });
+  }
+
+  /** A row that is wanted is written anew. False where that cannot be done now. */
+  renew(machine: Machine, key: Key): boolean {
+    if (!machine.process || machine.held || machine.disk.inTransaction) return false;
+    const random = stream(this.#world.plan.seed, 'renew', key);
+    const sql = `UPDATE ${tableIn(key)} SET updated_at = ? WHERE id = ?`;
+    const statement = (): Statement => ({ what: `renew ${key}`, sql, params: [BigInt(machine.now()), idIn(key)] });
+    this.#transaction(machine, 3_000, random, machine.process.handle, 'commit', () => [statement()]);
+    return true;
   }
 
   /** Transaction number `index`, on one of the machines. */
@@ -277,11 +300,14 @@ export class Application {
     for (const { key, version } of difference(wholeOn(machine, machine.versions.rows()), now)) {
       if (tableIn(key) !== table || version.isDelete) continue;
       this.#checks.unseen(machine, key, version);
-      // NULL may be what making the table anew has left, and be filled in.
-      const behind = hasNewColumn(machine) && version.row[NEW_COLUMN] === null;
-      const earlier = machine.versions.history(key).filter((one) => behind && covers(machine, key, version, one));
+      // What nobody has said may be what making the table anew has left, and be filled in.
+      const behind = hasNewColumn(machine) && version.row[NEW_COLUMN] === unsaidIn(machine.disk.migration);
+      // What is kept of the column until it is there was given as well.
+      const isGiven = (one: Version): boolean => behind || isLetter(machine, key, one);
+      const earlier = machine.versions.history(key).filter((one) => isGiven(one) && covers(machine, key, version, one));
       machine.versions.set(key, version);
-      if (behind) for (const one of [...earlier, withoutNewColumn(version)]) machine.versions.merge(key, one);
+      for (const one of earlier) machine.versions.merge(key, one);
+      if (behind) machine.versions.merge(key, withoutNewColumn(version));
       this.#count(machine, { key, version, behind });
     }
   }
@@ -298,8 +324,10 @@ export class Application {
     if (migration === 'alter-rename' && (!machine.ready || machine.unseen.has('items'))) return false;
     const given = migrationFor(migration);
     if (given) return this.#migrateBy(machine, () => machine.process?.migrate(given.sql, given.options));
+    if (migration === 'rebuild-drop' && this.#dropByItself(machine)) return true;
     try {
-      for (const sql of ownStatements(migration, rebuildSql(disk, 'items', true))) disk.exec(sql);
+      const doing = migration === 'rebuild-drop' ? 'dropping' : 'adding';
+      for (const sql of ownStatements(migration, rebuildSql(disk, 'items', doing))) disk.exec(sql);
     } catch (error) {
       if (!isDiskTrouble(error)) throw error;
       if (disk.inTransaction) disk.exec('ROLLBACK');
@@ -309,9 +337,39 @@ export class Application {
     machine.noteSchema();
     machine.touched = true;
     // Where the table is without triggers already, its rows from before they come back are those with the new column.
-    const unseen = migration === 'rebuild' || machine.unseen.has('items');
+    const unseen = migration === 'rebuild' || migration === 'rebuild-drop' || machine.unseen.has('items');
     if (unseen && machine.ready) machine.noteUnseen('items');
     return true;
+  }
+
+  /** Only where no trigger of ours is on the table: otherwise SQLite says that one names the column. */
+  #dropByItself(machine: Machine): boolean {
+    const { disk } = machine;
+    const isNamed = isCaptured(disk, 'items');
+    try {
+      disk.exec(DROP);
+    } catch (error) {
+      const isRefused = isNamed && String(error).includes('error in trigger');
+      if (!isRefused && !isDiskTrouble(error)) throw error;
+      return false;
+    }
+    if (isNamed) this.#checks.fail(`${machine.name}: a column that triggers name could be dropped`);
+    machine.noteSchema();
+    machine.touched = true;
+    if (machine.ready) machine.noteUnseen('items');
+    return true;
+  }
+
+  /** A column that was dropped in such a way is missed, in letters, until somebody says that it will not come. */
+  sayDropped(machine: Machine): void {
+    const { disk, process } = machine;
+    if (disk.inTransaction || machine.held || machine.restarting || machine.unseen.size > 0) return;
+    try {
+      process?.migrate('', SAID_TO_BE_DROPPED);
+    } catch (error) {
+      if (!process?.dead && !isDiskTrouble(error)) throw error;
+    }
+    machine.touched = true;
   }
 
   /** What it has written counts like any other write, and is as complete. */
@@ -447,11 +505,14 @@ export class Application {
     const other = `i${random.below(plan.ids)}`;
     const note = `n${random.below(plan.ids)}`;
     const name = plan.faults.poison !== undefined && random.chance(0.15) ? POISON : random.pick(NAMES);
-    const item: Param[] = [name, random.pick(VALUES), random.pick(SCORES), random.pick(ANYTHING)];
+    const [value, score, anything] = [random.pick(VALUES), random.pick(SCORES), random.pick(ANYTHING)];
+    const isShorter = !hasOldColumn(machine.disk);
+    const item: Param[] = isShorter ? [name, value, anything] : [name, value, score, anything];
+    const into = isShorter ? SHORTER_ITEM : ITEM;
     const time = this.#time(random, machine, keyOf('items', id));
     const statement = (what: string, sql: string, ...params: Param[]): Statement => ({ what, sql, params });
     if (hasNewColumn(machine) && random.chance(0.4)) {
-      const extra = random.pick(['x', 'y', 'z', null]);
+      const extra = random.pick(['x', 'y', 'z', null]) ?? unsaidIn(plan.migration);
       return statement(
         `extra ${id}`,
         `UPDATE items SET ${NEW_COLUMN} = ?, updated_at = ? WHERE id = ?`,
@@ -460,26 +521,28 @@ export class Application {
         id,
       );
     }
+    // Where deletions are forgotten there must be some.
+    if (plan.forgets && random.chance(0.2)) return statement(`delete ${id}`, 'DELETE FROM items WHERE id = ?', id);
     // Where notes refer to items there are more of them, so that one often arrives before what it refers to.
     const kind = random.below(14);
     switch (plan.foreignKeys && random.chance(0.4) ? 12 : kind) {
       case 0:
       case 1:
-        return statement(`insert ${id}`, `INSERT ${ITEM}`, id, ...item, time);
+        return statement(`insert ${id}`, `INSERT ${into}`, id, ...item, time);
       case 2:
-        return statement(`insert or ignore ${id}`, `INSERT OR IGNORE ${ITEM}`, id, ...item, time);
+        return statement(`insert or ignore ${id}`, `INSERT OR IGNORE ${into}`, id, ...item, time);
       case 3:
-        return statement(`replace ${id}`, `INSERT OR REPLACE ${ITEM}`, id, ...item, time);
+        return statement(`replace ${id}`, `INSERT OR REPLACE ${into}`, id, ...item, time);
       case 4:
       case 5: {
         const set = 'ON CONFLICT (id) DO UPDATE SET name = excluded.name, updated_at = excluded.updated_at';
-        return statement(`upsert ${id}`, `INSERT ${ITEM} ${set}`, id, ...item, time);
+        return statement(`upsert ${id}`, `INSERT ${into} ${set}`, id, ...item, time);
       }
       case 6:
       case 7:
         return statement(`update ${id}`, 'UPDATE items SET name = ?, updated_at = ? WHERE id = ?', name, time, id);
       case 8:
-        return statement(`update ${id}, no time`, 'UPDATE items SET value = ? WHERE id = ?', item[1] as Param, id);
+        return statement(`update ${id}, no time`, 'UPDATE items SET value = ? WHERE id = ?', value, id);
       case 9:
         return statement(`delete ${id}`, 'DELETE FROM items WHERE id = ?', id);
       case 10:
@@ -504,7 +567,10 @@ export class Application {
   /** Mostly the machine's own time; now and then what careless applications write. */
   #time(random: Random, machine: Machine, key: Key): Param {
     const now = machine.now();
-    switch (random.below(18)) {
+    const kind = random.below(18);
+    // A row that is new and says that it is older than what was forgotten is set aside elsewhere, and rightly.
+    if (this.#world.plan.forgets && (kind === 4 || kind === 5)) return BigInt(now);
+    switch (kind) {
       case 5:
         // As if time had been counted from another beginning.
         return BigInt(900 + random.below(200));
@@ -524,6 +590,13 @@ export class Application {
   }
 }
 
+/** By the column that not all have, another one of the three wins than without it. */
+function tieOf(machine: Machine, place: number): Record<string, Param> {
+  if (dropsColumn(machine.disk.migration))
+    return { value: BigInt(3 - place), ...(hasOldColumn(machine.disk) && { [OLD_COLUMN]: place + 0.5 }) };
+  return { name: 'cba'.charAt(place), ...(hasNewColumn(machine) && { [NEW_COLUMN]: 'xyz'.charAt(place) }) };
+}
+
 function hasNewColumn({ disk }: Machine): boolean {
   return columnsOf(disk, 'items').includes(NEW_COLUMN);
 }
@@ -531,7 +604,8 @@ function hasNewColumn({ disk }: Machine): boolean {
 /** Rows as a migration leaves them that only adds a column. */
 function wholeOn(machine: Machine, rows: Map<Key, WireRow>): Map<Key, WireRow> {
   if (!hasNewColumn(machine)) return rows;
-  const whole = (key: Key, row: WireRow): WireRow => (tableIn(key) === 'items' ? { [NEW_COLUMN]: null, ...row } : row);
+  const whole = (key: Key, row: WireRow): WireRow =>
+    tableIn(key) === 'items' ? { [NEW_COLUMN]: unsaidIn(machine.disk.migration), ...row } : row;
   return new Map([...rows].map(([key, row]) => [key, whole(key, row)]));
 }
 

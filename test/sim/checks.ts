@@ -3,8 +3,8 @@ import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
-import { NEW_COLUMN, tableNamed, withOldNames } from './migration.ts';
-import { covers, isPutTogether, notAsGiven, versionOnMachine } from './mixed.ts';
+import { addsColumn, NEW_COLUMN, tableNamed, unsaidIn, withOldNames } from './migration.ts';
+import { covers, hasFilledIn, isPutTogether, notAsGiven, versionEverOn, versionOnMachine } from './mixed.ts';
 import {
   canonical,
   describe,
@@ -17,9 +17,9 @@ import {
   type Version,
   Versions,
 } from './oracle.ts';
-import { isMixed } from './plan.ts';
+import { isMixed, leavesTies } from './plan.ts';
 import { isInSeed } from './roster.ts';
-import { exactRowsOn, hiddenOn, rowsOn, tableOfRow, unstampedOn, versionOn, withoutNewColumn } from './rows.ts';
+import { exactRowsOn, hiddenOn, hubRow, rowsOn, tableOfRow, unstampedOn, withoutNewColumn } from './rows.ts';
 
 /** A captured change that is still there. */
 interface Pending {
@@ -57,6 +57,8 @@ export class Checks {
   violation: string | undefined;
   /** Letters have been sent again by hand: changes appear that no write has made. */
   retried = false;
+  /** Rows that somebody has said are not wanted, when they had been set aside for a floor. */
+  readonly unwanted = new Set<Key>();
   readonly #world: Surroundings;
   readonly #seen = new Map<Machine, Seen>();
   /** Rows of which more than one outcome is right, because somebody has written to them where no trigger was. */
@@ -118,12 +120,31 @@ export class Checks {
 
   /** Is there a row that was written to unseen, came late to somebody, and is not the same everywhere? */
   isLooseStill(machines: Machine[]): boolean {
+    if (this.hasOpenTies(machines)) return true;
     const taking = machines.filter(({ counts, ready }) => counts && ready);
     return [...this.#loose.keys()].some((key) => {
       if (!this.#broughtLate.has(key)) return false;
       const found = taking.map((machine) => versionOnMachine(machine, tableIn(key), idIn(key)));
       return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.#whole(one).row) : 'nothing'))).size > 1;
     });
+  }
+
+  /** Where nodes may choose differently of two versions of one time: have they, and were they not compared since? */
+  protected hasOpenTies(machines: Machine[]): boolean {
+    if (!leavesTies(this.#world.plan)) return false;
+    const taking = machines.filter(({ counts, ready }) => counts && ready);
+    const keys = new Set(taking.flatMap(({ kind, disk }) => (kind === 'hub' ? [] : [...rowsOn(disk).keys()])));
+    return [...keys].some((key) => {
+      const found = taking.map((machine) => versionOnMachine(machine, tableIn(key), idIn(key)));
+      return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.#whole(one).row) : 'nothing'))).size > 1;
+    });
+  }
+
+  /** Have nodes been told of a row that others have forgotten, or set aside? That is found by comparing them. */
+  protected isForgottenApart(machines: Machine[]): boolean {
+    if (!this.#world.plan.forgets) return false;
+    const nodes = machines.filter(({ kind, counts, ready }) => kind === 'node' && counts && ready);
+    return new Set(nodes.map(({ disk }) => exactRowsOn(disk))).size > 1;
   }
 
   /** When the triggers are back, the rows are what they were; those without a version that can be sent have got one. */
@@ -194,9 +215,21 @@ export class Checks {
       this.#neverBack(machine, seen, state);
       if (Number(state.letters) > 0) this.#letters(machine);
       if (machine.kind === 'hub') continue;
+      this.neverBack(machine);
       if (state.syncing === 1) this.fail(`${machine.name}: syncing is set outside of an apply`);
       this.#unasked(machine);
+      if (machine.fillsIn && hasFilledIn(machine)) machine.fillsIn = false;
       this.#pruned(machine, seen, state.low as number | null);
+    }
+  }
+
+  /** Whatever is brought to it, and whatever it has forgotten: what was deleted here does not come back. */
+  protected neverBack(machine: Machine): void {
+    if (!this.#world.plan.forgets) return;
+    for (const [key, { updated_at: time }] of rowsOn(machine.disk)) {
+      const known = machine.versions.get(key);
+      if (known?.isDelete && Number(time) <= known.updatedAt)
+        this.fail(`${machine.name}: ${key} was ${describe(known)}, and is back at ${time}`);
     }
   }
 
@@ -279,9 +312,10 @@ export class Checks {
   /** Undefined where the peer has that version or a newer one and, where machines lose power, would still have it after that. */
   #missing(peer: Machine, { table, id, version }: Pending): string | undefined {
     const key = keyOf(table, id);
-    if (!peer.ready || !covers(peer, key, versionOnMachine(peer, table, id), version)) return 'does not have it';
+    if (!peer.ready || !covers(peer, key, versionEverOn(peer, table, id), version)) return 'does not have it';
     if (this.#world.plan.faults['power-cut'] === undefined) return undefined;
-    return covers(peer, key, peer.durableVersion(key), version) ? undefined : 'would lose it in a power cut';
+    const isSafe = peer.durableVersions(key).some((one) => covers(peer, key, one, version));
+    return isSafe ? undefined : 'would lose it in a power cut';
   }
 
   #isLetter(machine: Machine, url: string, { table, id }: Pending): boolean {
@@ -302,7 +336,7 @@ export class Checks {
     const sql =
       'SELECT change_id, op, table_name, row_id, row_data FROM _changes WHERE change_id > ? ORDER BY change_id';
     const found = machine.disk.all(sql, seen.sequence).map((line): Pending => {
-      const row = withOldNames(JSON.parse(line.row_data as string) as WireRow);
+      const row = withOldNames(JSON.parse(line.row_data as string) as WireRow, machine.disk.migration);
       const table = line.table_name === null ? tableOfRow(row) : tableNamed(line.table_name as string);
       const version = versionOf({ op: line.op as 'DELETE', table, row, old_id: null });
       return { changeId: Number(line.change_id), table, id: String(line.row_id), version };
@@ -357,12 +391,13 @@ export class Checks {
       if (verdict !== 'ok') this.fail(`${machine.name}: integrity_check says ${verdict}`);
     }
     this.#settleLoose(expected, first, writes);
+    if (leavesTies(this.#world.plan)) this.#settleTies(expected, first, writes);
     for (const node of nodes) this.#asExpected(node, expected);
     for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
       const rows = live.map((line): [Key, WireRow] => [
         keyOf(line.table_name as string, line.row_id as string),
-        this.#whole(versionOf({ op: 'UPDATE', table: '', row: JSON.parse(line.row_data as string), old_id: null })).row,
+        this.#whole(versionOf({ op: 'UPDATE', table: '', row: hubRow(hub.disk, line.row_data), old_id: null })).row,
       ]);
       const difference = differenceOf(expected.rows(), new Map(rows));
       if (difference) this.fail(`${hub.name} is not what was written: ${difference}`);
@@ -390,6 +425,26 @@ export class Checks {
     }
   }
 
+  /**
+   * Of versions of one time any may stand, if it is the same one everywhere: its columns are those of one of them, and what
+   * is in the new column is the default, or what somebody has written there.
+   */
+  #settleTies(expected: Versions, node: Machine, writes: Write[]): void {
+    const told = [...this.#told.values(), ...writes.filter(({ lost }) => !lost)].filter(
+      ({ version }) => !version.isDelete,
+    );
+    for (const [key, row] of rowsOn(node.disk)) {
+      const newest = expected.get(key);
+      if (!newest || newest.isDelete || tableIn(key) !== 'items' || newest.updatedAt !== row.updated_at) continue;
+      const of = told.filter((one) => one.key === key);
+      const extra = row[NEW_COLUMN];
+      const isSaid = extra === this.#unsaid || of.some(({ version }) => version.row[NEW_COLUMN] === extra);
+      const known = (one: WireRow): string => canonical({ ...one, [NEW_COLUMN]: null });
+      const isOne = of.some(({ version }) => version.updatedAt === row.updated_at && known(version.row) === known(row));
+      if (isSaid && isOne) expected.set(key, versionOf({ op: 'UPDATE', table: 'items', row, old_id: null }));
+    }
+  }
+
   #asExpected(node: Machine, expected: Versions): void {
     const difference = differenceOf(expected.visible(), rowsOn(node.disk));
     if (difference) {
@@ -400,17 +455,22 @@ export class Checks {
     if (living) this.fail(`${node.name} does not keep what it hides: ${living}`);
     for (const [key, version] of expected.entries()) {
       if (!version.isDelete) continue;
-      const has = versionOn(node.disk, tableIn(key), idIn(key));
+      const has = versionEverOn(node, tableIn(key), idIn(key));
       if (has?.updatedAt !== version.updatedAt) {
         this.fail(`${node.name} does not know that ${key} was ${describe(version)}: ${describe(has)}`);
       }
     }
   }
 
-  /** A row of a node whose schema is behind: NULL in the column that it does not have, which is below everything. */
+  get #unsaid(): string | null {
+    return unsaidIn(this.#world.plan.migration);
+  }
+
+  /** A row of a node whose schema is behind: the default in the column that it does not have, mostly below everything. */
   #whole(version: Version): Version {
     if (!this.#mixedSchemas || version.isDelete || tableOfRow(version.row) !== 'items') return version;
-    return { ...version, row: { [NEW_COLUMN]: null, ...version.row } };
+    if (!addsColumn(this.#world.plan.migration)) return version;
+    return { ...version, row: { [NEW_COLUMN]: this.#unsaid, ...version.row } };
   }
 
   /**
@@ -421,7 +481,8 @@ export class Checks {
   #putTogether({ key, version }: Told, writes: Write[]): void {
     if (version.isDelete) return;
     const of = writes.filter((write) => write.key === key && !write.lost);
-    const { [NEW_COLUMN]: extra = null, ...known } = version.row;
+    const unsaid = this.#unsaid;
+    const { [NEW_COLUMN]: extra = unsaid, ...known } = version.row;
     const steps = this.#world.plan.nodes;
     // By a node that does not have the column, and was asked for all that it has.
     const passedOn = [...this.#told.values()].some(
@@ -431,12 +492,12 @@ export class Checks {
       const { [NEW_COLUMN]: own, ...written } = row;
       // One that is below was recorded in the same transaction before it got its version, and loses to it everywhere.
       const near = version.updatedAt <= updatedAt + steps;
-      // NULL is what a migration leaves, until the value is filled in.
-      const fits = extra === null || own === undefined || behind === true || own === extra || passedOn;
+      // That is what a migration leaves, until the value is filled in.
+      const fits = extra === unsaid || own === undefined || behind === true || own === extra || passedOn;
       return !isDelete && near && fits && sameBut(written, known);
     });
     if (!from) this.fail(`somebody has told ${key} as ${describe(version)}, which nobody has written`);
-    if (extra !== null && !of.some((write) => write.version.row[NEW_COLUMN] === extra))
+    if (extra !== unsaid && !of.some((write) => write.version.row[NEW_COLUMN] === extra))
       this.fail(`somebody has told ${key} with ${NEW_COLUMN} ${JSON.stringify(extra)}, which nobody has written`);
   }
 }

@@ -7,7 +7,7 @@
 import { createRequire } from 'node:module';
 import { attach } from '../../src/index.ts';
 import type { Database } from '../../src/sqlite/connection.ts';
-import { addsColumn, columnOn, type Migration, NEW_COLUMN, tableOn } from './migration.ts';
+import { addsColumn, columnOn, hasOldColumn, type Migration, newColumnSql, OLD_COLUMN, tableOn } from './migration.ts';
 import { isSameSchema, takeOver } from './take-over.ts';
 
 export interface RawStatement {
@@ -64,16 +64,23 @@ function schemaOf(kind: DiskKind): string {
  * As migrations do it where ALTER TABLE does not suffice. The triggers go with the table. That the copy takes the place of
  * the table by ALTER TABLE ... RENAME comes to the same, after SQLite has read every trigger of the schema several times.
  */
-export function rebuildSql(disk: Disk, table: TableName, adding = false): string[] {
+export function rebuildSql(
+  disk: Disk,
+  table: TableName,
+  doing: 'the same' | 'adding' | 'dropping' = 'the same',
+): string[] {
   const { kind } = disk;
   const name = tableOn(disk, table);
+  const adding = doing === 'adding';
+  const without = table === 'items' && (doing === 'dropping' || !hasOldColumn(disk));
   const extra = table === 'items' && (adding || (disk.migrated && addsColumn(disk.migration)));
-  const given = `${columnsOf(kind, table)}${extra ? `, ${NEW_COLUMN} TEXT` : ''}`;
+  const before = columnsOf(kind, table);
+  const given = `${without ? before.replace(`${OLD_COLUMN} REAL, `, '') : before}${extra ? `, ${newColumnSql(disk.migration)}` : ''}`;
   const columns = given.replace(/\bname\b/, columnOn(disk, table, 'name'));
   const rebuilt = [
     'BEGIN IMMEDIATE',
     `CREATE TABLE old_${name} (${columns})`,
-    `INSERT INTO old_${name} SELECT *${adding ? ', NULL' : ''} FROM ${name}`,
+    `INSERT INTO old_${name} SELECT ${doing === 'dropping' ? named(columns) : '*'}${adding ? ', NULL' : ''} FROM ${name}`,
     `DROP TABLE ${name}`,
     `CREATE TABLE ${name} (${columns})`,
     ...(INDEXES[table] === undefined ? [] : [INDEXES[table]]),
@@ -83,6 +90,14 @@ export function rebuildSql(disk: Disk, table: TableName, adding = false): string
   ];
   // Otherwise dropping a table would take along what refers to it.
   return kind === 'node-foreign-keys' ? ['PRAGMA foreign_keys = 0', ...rebuilt, 'PRAGMA foreign_keys = 1'] : rebuilt;
+}
+
+/** The names of columns, as they are declared. */
+function named(columns: string): string {
+  return columns
+    .split(', ')
+    .map((column) => column.split(' ')[0])
+    .join(', ');
 }
 
 /**

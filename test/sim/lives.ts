@@ -7,14 +7,15 @@
 import type { WireRow } from '../support/model.ts';
 import { TIE, type Write } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
+import { floorOn } from './days.ts';
 import { tablesOf } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
-import { NEW_COLUMN, tableNamed } from './migration.ts';
-import { describe, idIn, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
+import { NEW_COLUMN, tableNamed, unsaidIn } from './migration.ts';
+import { canonical, describe, idIn, isAtLeast, type Key, keyOf, tableIn, type Version, Versions } from './oracle.ts';
 import { lengthen, type Plan } from './plan.ts';
 import { logUniform, type Random, stream } from './random.ts';
 import { relapse } from './relapse.ts';
-import { columnsOf, exactRowsOn, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
+import { columnsOf, exactRowsOn, hubRow, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
 
 const LIVES = ['restore', 'restore', 'relapse', 'relapse', 'wipe', 'wipe', 'clone', 'swap', 'swap', 'move'] as const;
 type Life = (typeof LIVES)[number];
@@ -281,11 +282,20 @@ export class LifeChecks extends Checks {
   hasTie = false;
 
   /**
-   * Where the writer of the winner loses its disk, a node without the column may be the only one that knows its value, as a
+   * Where the writer of a row loses its disk, a node without the column may be the only one that knows its value, as a
    * letter: when it has the column, the others learn of it by the next comparison.
    */
   override isLooseStill(machines: Machine[]): boolean {
+    if (this.hasOpenTies(machines) || this.isForgottenApart(machines)) return true;
     const nodes = machines.filter(({ kind, ready }) => kind === 'node' && ready);
+    const rows = nodes.map(({ disk }) => rowsOn(disk));
+    const isKeptApart = (key: Key): boolean => {
+      const found = rows.map((one) => one.get(key));
+      const apart = new Set(found.map((row) => row && canonical(row))).size > 1;
+      const known = new Set(found.map((row) => row && canonical({ ...row, [NEW_COLUMN]: null })));
+      return apart && known.size === 1 && tableIn(key) === 'items';
+    };
+    if (rows.some((one) => [...one.keys()].some(isKeptApart))) return true;
     return this.hasTie && new Set(nodes.map(({ disk }) => describe(versionOn(disk, 'items', TIE)))).size > 1;
   }
 
@@ -301,6 +311,7 @@ export class LifeChecks extends Checks {
     for (const machine of machines) {
       if (!machine.touched || machine.kind === 'hub' || !machine.ready || machine.disk.inTransaction) continue;
       machine.touched = false;
+      this.neverBack(machine);
       this.passOver(machine);
     }
   }
@@ -313,13 +324,14 @@ export class LifeChecks extends Checks {
     if (difference) this.fail(`${machine.name}: a transaction that was rolled back has left something: ${difference}`);
   }
 
-  override final(machines: Machine[], _writes: Write[]): void {
+  override final(machines: Machine[], writes: Write[]): void {
     const nodes = machines.filter(({ kind }) => kind === 'node');
     const [first, ...others] = nodes as [Machine, ...Machine[]];
     for (const [key, version] of this.union?.entries() ?? []) {
       for (const node of nodes) {
         const has = versionOn(node.disk, tableIn(key), idIn(key));
         if (has && isAtLeast(has, version)) continue;
+        if (!has && isForgotten(key, version, nodes, writes, this.unwanted)) continue;
         this.fail(`${node.name} has ${describe(has)} of ${key}, and somebody had ${describe(version)}`);
       }
     }
@@ -332,7 +344,7 @@ export class LifeChecks extends Checks {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
       const rows = live.map((line) => [
         keyOf(line.table_name as string, line.row_id as string),
-        wholeOf(first, JSON.parse(line.row_data as string)),
+        wholeOf(first, hubRow(hub.disk, line.row_data)),
       ]) as [Key, never][];
       const difference = differenceOf(rowsOn(first.disk), new Map(rows));
       if (difference) this.fail(`${hub.name} is not what the nodes have: ${difference}`);
@@ -340,8 +352,17 @@ export class LifeChecks extends Checks {
   }
 }
 
-/** A hub that was never told of a column has nothing in it. */
+/** It was deleted, or somebody has said that it is not wanted; and of that nothing is left but a floor, or nothing at all. */
+function isForgotten(key: Key, version: Version, nodes: Machine[], writes: Write[], unwanted: Set<Key>): boolean {
+  const isDeleted = writes.some(
+    (write) => write.key === key && write.version.isDelete && write.version.updatedAt >= version.updatedAt,
+  );
+  const floor = Math.max(...nodes.map((node) => floorOn(node, tableIn(key))));
+  return (isDeleted || unwanted.has(key)) && version.updatedAt <= floor;
+}
+
+/** A hub that was never told of a column has nothing in it, which on a node is the default. */
 function wholeOf({ disk }: Machine, row: WireRow): WireRow {
   const isNew = tableOfRow(row) === 'items' && columnsOf(disk, 'items').includes(NEW_COLUMN);
-  return isNew ? { [NEW_COLUMN]: null, ...row } : row;
+  return isNew ? { [NEW_COLUMN]: unsaidIn(disk.migration), ...row } : row;
 }

@@ -152,9 +152,13 @@ export class Machine {
   /** What the application has committed and a power cut may still take back. */
   notDurable: Unflushed[] = [];
 
-  /** The version of a row that a power cut at this moment would leave. Known only where power cuts are planned. */
-  durableVersion(key: Key): Version | undefined {
-    return this.#durableVersions.get(key);
+  /**
+   * The version of a row that a power cut at this moment would leave; where not all have the same columns, any that it has
+   * come from. Known only where power cuts are planned.
+   */
+  durableVersions(key: Key): Version[] {
+    const latest = this.#durableVersions.get(key);
+    return latest ? [latest, ...this.#durableVersions.history(key)] : [];
   }
 
   /** Every peer for which it has to keep what that has not acknowledged. */
@@ -178,8 +182,13 @@ export class Machine {
   }
 
   noteSchema(): void {
+    const before = this.disk.migrated;
     this.disk.migrated = isMigrated(this.disk);
+    if (this.disk.migrated && !before) this.fillsIn = true;
   }
+
+  /** It has got a column, and may not yet have filled in what it has kept for it. */
+  fillsIn = false;
 
   /** Notes what the tables without triggers hold after something was written to them. */
   noteUnseen(table: TableName): void {
@@ -398,6 +407,8 @@ export class Process {
       // Where months pass, a comparison by itself would put right whatever was forgotten.
       ...(plan.futures && { verify: false as const }),
     };
+    // Most of them: whoever does not is as welcome.
+    const forgets = plan.forgets && stream(plan.seed, 'forgets', this.machine.name).chance(0.8);
     if (this.machine.kind === 'hub') {
       this.#beginning = createHub(this.handle, { ...common, edges: this.peers }).then((hub) => {
         this.#replica = hub;
@@ -407,7 +418,11 @@ export class Process {
     }
     const { bound } = plan.faults;
     const backlog = bound === undefined ? {} : { maxBacklog: { changes: bound } };
-    this.#replica = attach(this.handle, { ...common, ...backlog, peers: this.peers }, this.#tables(random));
+    this.#replica = attach(
+      this.handle,
+      { ...common, ...backlog, ...(forgets && { tombstones: { keep: '24h' } }), peers: this.peers },
+      this.#tables(random),
+    );
     this.#listen(this.#replica as Manager);
     return undefined;
   }
@@ -420,6 +435,10 @@ export class Process {
 
   #listen(replica: Manager | Hub): void {
     for (const event of ALARMS) (replica as Hub).on(event, () => this.#world.onAlarm(this.machine, event));
+    if (this.machine.kind === 'hub') return;
+    (replica as Manager).on('tombstones-collected', ({ removed }) =>
+      this.#world.trace(`${this.machine.name} forgets ${removed} deletions`),
+    );
   }
 
   get roster(): Peers | Edges | undefined {

@@ -4,11 +4,12 @@
  * columns from one write, what that one did not speak of from another.
  */
 import { versionOf, type WireRow } from '../support/model.ts';
+import { floorOn } from './days.ts';
 import type { TableName } from './disk.ts';
 import type { Machine } from './machine.ts';
-import { NEW_COLUMN, tableOn } from './migration.ts';
+import { dropsColumn, NEW_COLUMN, tableOn, unsaidIn } from './migration.ts';
 import { canonical, compareWithin, describe, idIn, isAtLeast, type Key, tableIn, type Version } from './oracle.ts';
-import { rowsOn, versionOn, versionOnHub } from './rows.ts';
+import { columnsOf, knowsNewColumn, rowsOn, versionOn, versionOnHub } from './rows.ts';
 
 /** The steps by which the version of a row may be above that of the write that it is: see `Retry`. */
 const STEPS = 5;
@@ -17,9 +18,18 @@ export function versionOnMachine({ kind, disk }: Machine, table: TableName, id: 
   return kind === 'hub' ? versionOnHub(disk, table, id) : versionOn(disk, table, id);
 }
 
+/** The same; and where it was deleted, and its tombstone was collected, that. */
+export function versionEverOn(machine: Machine, table: TableName, id: string): Version | undefined {
+  const has = versionOnMachine(machine, table, id);
+  if (has) return has;
+  const known = machine.versions.get(`${table}/${id}`);
+  return known?.isDelete && known.updatedAt <= floorOn(machine, table) ? known : undefined;
+}
+
 /** Is `has`, which is what the machine has of a row, that version or a newer one? */
-export function covers(machine: Machine, key: Key, has: Version | undefined, version: Version): boolean {
-  if (!has) return false;
+export function covers(machine: Machine, key: Key, known: Version | undefined, version: Version): boolean {
+  if (!known) return false;
+  const has = asOn(machine, key, known);
   if (has.isDelete || version.isDelete || has.updatedAt !== version.updatedAt) return isAtLeast(has, version);
   // A hub has no schema: what it was never told of counts as nothing.
   if (machine.kind === 'hub') return compareWithin(has, version, Object.keys(version.row)) >= 0;
@@ -32,6 +42,13 @@ export function covers(machine: Machine, key: Key, has: Version | undefined, ver
   return NEW_COLUMN in version.row && lettersOf(machine, key).some((letter) => isAtLeast(letter, version));
 }
 
+/** What a node was told without the column has, once the column is there, nothing but the default in it. */
+function asOn({ kind, disk }: Machine, key: Key, version: Version): Version {
+  const isWhole = kind === 'hub' || version.isDelete || NEW_COLUMN in version.row || tableIn(key) !== 'items';
+  if (isWhole || !columnsOf(disk, 'items').includes(NEW_COLUMN)) return version;
+  return { ...version, row: { [NEW_COLUMN]: unsaidIn(disk.migration), ...version.row } };
+}
+
 /** What a node keeps of columns that it does not have, or has not had when it was told of them. */
 function lettersOf({ disk }: Machine, key: Key): Version[] {
   const sql =
@@ -39,6 +56,17 @@ function lettersOf({ disk }: Machine, key: Key): Version[] {
     "WHERE i.code = 'unknown-column' AND i.table_name = ? AND d.row_id = ?";
   const found = disk.all(sql, tableOn(disk, tableIn(key)), idIn(key));
   return found.map(({ row }) => versionOf({ op: 'UPDATE', table: '', row: JSON.parse(String(row)), old_id: null }));
+}
+
+/** Does a node whose schema has changed know it, and has it nothing left that it kept for it? */
+export function hasFilledIn({ disk }: Machine): boolean {
+  const kept = "SELECT 1 FROM _dead_letter_info WHERE code = 'unknown-column'";
+  return knowsNewColumn(disk) && disk.all(kept).length === 0;
+}
+
+/** Does a node keep just that until it has the column? */
+export function isLetter(machine: Machine, key: Key, { isDelete, row }: Version): boolean {
+  return !isDelete && lettersOf(machine, key).some((letter) => canonical(letter.row) === canonical(row));
 }
 
 /** Undefined where a node has everything that it was given, and nothing else. */
@@ -66,21 +94,25 @@ export function isPutTogether(machine: Machine, change: { table: TableName; id: 
   const given = machine.versions.history(key);
   if (table !== 'items' || version.isDelete) return false;
   const isNews = !given.some((one) => !one.isDelete && canonical(one.row) === canonical(version.row));
-  return isNews && isOf(version, given, machine, key);
+  // What it fills in, others may fill in alike, and tell it so before anybody looks here. And with a column that its
+  // sender has dropped, and that is still here, a row is no other in the columns that count.
+  const isFine = isNews || machine.fillsIn || dropsColumn(machine.disk.migration);
+  return isFine && isOf(version, given, machine, key);
 }
 
 /** Its columns are those of one version, the new one among them, or that is of another where the version had none. */
 function isOf(has: Version, given: readonly Version[], machine: Machine, key: Key): boolean {
   const { [NEW_COLUMN]: extra, updated_at: _, ...known } = has.row;
+  const unsaid = unsaidIn(machine.disk.migration);
   const told = (value: unknown): boolean =>
-    value == null || [...given, ...lettersOf(machine, key)].some(({ row }) => row[NEW_COLUMN] === value);
+    value === unsaid || [...given, ...lettersOf(machine, key)].some(({ row }) => row[NEW_COLUMN] === value);
   return given.some(({ isDelete, updatedAt, row: { [NEW_COLUMN]: own, updated_at: __, ...others } }) => {
     if (isDelete || has.updatedAt < updatedAt || has.updatedAt > updatedAt + STEPS) return false;
     if (canonical(known) !== canonical(others)) return false;
     if (extra === undefined) return true;
     if (own === undefined) return told(extra);
-    // NULL is what a migration leaves, until the value is filled in.
-    return extra === own || (extra === null && lettersOf(machine, key).length > 0);
+    // That is what a migration leaves, until the value is filled in.
+    return extra === own || (extra === unsaid && lettersOf(machine, key).length > 0);
   });
 }
 

@@ -596,6 +596,24 @@ export const MUTANTS = [
     ],
   },
   {
+    name: 'default-taken-for-written',
+    focus: 'migration:-default',
+    what: 'what is kept of a column that is not here yet is not filled in where the column has its default',
+    edits: [
+      [
+        'receive/retry.js',
+        'f.time AND t.${name} COLLATE BINARY IS (${column.fallback})`',
+        'f.time AND t.${name} IS NULL`',
+      ],
+    ],
+  },
+  {
+    name: 'dropped-is-missed',
+    focus: 'migration:drop',
+    what: 'a column that was dropped is missed where others still send it',
+    edits: [['receive/plan.js', 'if (!table.dropped.has(fold(key)))', 'if (true)']],
+  },
+  {
     name: 'hidden-not-in-snapshot',
     focus: 'uniques',
     what: 'a new peer is not sent the rows that a stronger one hides',

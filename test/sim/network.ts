@@ -113,6 +113,12 @@ export class Network {
     return (url, { headers, signal }) => this.#send(from, url, HEALTH_PATH, { body: undefined, headers, signal });
   }
 
+  /** As the checks know it. */
+  #inOldNames(change: WireChange): WireChange {
+    const { faults, migration } = this.#o.plan;
+    return inOldNames(change, faults.schema === undefined ? undefined : migration);
+  }
+
   #send(from: Process, url: string, path: string, { body, headers, signal }: Sent): Promise<Answer> {
     const to = this.at(url.slice(0, -path.length));
     const link = `${from.machine.name} ${to.name}`;
@@ -121,7 +127,7 @@ export class Network {
     const random = stream(this.#o.plan.seed, 'request', link, count);
     const isBatch = body !== undefined && path === SYNC_PATH;
     const batch: Request['batch'] = isBatch ? (batchIn(body) as Request['batch']) : { batch_id: 0, changes: [] };
-    batch.changes = batch.changes.map(inOldNames);
+    batch.changes = batch.changes.map((change) => this.#inOldNames(change));
     const { [ROWCAST_HEADER]: _, ...plain } = headers;
     const givenUp = (): boolean => from.dead || signal.aborted;
     const told = this.#o.plan.plain ? plain : headers;
@@ -212,7 +218,9 @@ export class Network {
       this.#o.onCommitted(to, { body, changes: batch.changes, givenUp: request.givenUp() });
     // What it has asked for it applies as what it is sent.
     if (path === FETCH_PATH && reply.status === 200)
-      from.machine.fetched.push(...JSON.parse(reply.body).changes.map(inOldNames));
+      from.machine.fetched.push(
+        ...JSON.parse(reply.body).changes.map((change: WireChange) => this.#inOldNames(change)),
+      );
     const lost = this.#happens('lost-answer', random);
     const torn = this.#happens('torn', random);
     const emptied = body !== undefined && this.#happens('empty', random);

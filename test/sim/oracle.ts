@@ -116,6 +116,13 @@ function clash(a: WireRow, b: WireRow): boolean {
 
 type Order = (a: Version, b: Version) => number;
 
+let areTiesHeeded = true;
+
+/** Does it count which of two versions of one time is the greater one? Set for each schedule, one after the other. */
+export function heedTies(heeded: boolean): void {
+  areTiesHeeded = heeded;
+}
+
 /** A hub has no schema: it compares by what the arriving one speaks of; what it was never told of counts as nothing. */
 export function compareOnHub(arriving: Version, known: Version): number {
   if (arriving.isDelete || known.isDelete) return compareVersions(arriving, known);
@@ -124,6 +131,7 @@ export function compareOnHub(arriving: Version, known: Version): number {
 
 /** By the columns that both have: that is how nodes compare whose schemas differ. */
 function compare(a: Version, b: Version): number {
+  if (!areTiesHeeded) return compareTimes(a, b);
   const [keys, others] = [Object.keys(a.row), Object.keys(b.row)];
   if (a.isDelete || b.isDelete || keys.length === others.length) return compareVersions(a, b);
   return compareWithin(
@@ -140,11 +148,16 @@ function saysMore({ isDelete, row }: Version, than: Version): boolean {
 
 /** By these columns alone; what one of them does not have counts as null. */
 export function compareWithin(a: Version, b: Version, keys: string[]): number {
+  if (!areTiesHeeded) return compareTimes(a, b);
   const within = (version: Version): Version => ({
     ...version,
     row: Object.fromEntries(keys.map((key) => [key, version.row[key] ?? null])),
   });
   return compareVersions(within(a), within(b));
+}
+
+function compareTimes(a: Version, b: Version): number {
+  return a.updatedAt - b.updatedAt || Number(a.isDelete) - Number(b.isDelete);
 }
 
 export function isAbove(version: Version, other: Version | undefined): boolean {

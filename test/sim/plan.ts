@@ -4,12 +4,13 @@
  * Faults are drawn as a swarm: each schedule has its own few, at its own rates. A schedule in which everything fails all
  * the time explores less than many schedules which each lack something.
  */
-import { type Focus, focusOf, sharpen, themeOf, weighted } from './focus.ts';
+import { planDays } from './days.ts';
+import { type Focus, focusOf, sharpen, themeOf } from './focus.ts';
 import { planFutures } from './futures.ts';
 import { type KeysPlan, planKeys } from './keys.ts';
 import { planLives } from './lives.ts';
-import { addsColumn, MIGRATIONS, type Migration } from './migration.ts';
-import { logUniform, type Random, stream } from './random.ts';
+import { addsColumn, dropsColumn, isMiddling, type Migration, migrationOf } from './migration.ts';
+import { logUniform, type Random, stream, weighted } from './random.ts';
 
 /** Everything that can go wrong, by the name under which `--without` takes it away. */
 export const FAULTS = [
@@ -81,6 +82,8 @@ export interface Plan {
   lives: boolean;
   /** Clocks are wrong by months: see futures.ts. */
   futures: boolean;
+  /** Nodes collect tombstones all the time: see days.ts. */
+  forgets: boolean;
   /** Machines sign what they send and what they answer: see keys.ts. */
   keys: KeysPlan;
   /** Absent where it does not happen. Probabilities per request or, for what befalls a machine, times per second. */
@@ -91,7 +94,16 @@ export interface Plan {
 
 /** Have not all nodes the same columns all the time? */
 export function isMixed({ faults, migration }: Plan): boolean {
-  return faults.schema !== undefined && addsColumn(migration);
+  return faults.schema !== undefined && (addsColumn(migration) || dropsColumn(migration));
+}
+
+/**
+ * May nodes choose differently of two versions of one time, until they are compared? What they then agree upon is one of
+ * them, or put together from both. A column that is not there does not count, so those who have dropped it already may find
+ * another one greater.
+ */
+export function leavesTies({ faults, migration }: Plan): boolean {
+  return faults.schema !== undefined && (isMiddling(migration) || dropsColumn(migration));
 }
 
 /** Where commits fail, they do so for a while after the other trouble: most of what comes in comes then. */
@@ -174,9 +186,10 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     verifies: chance('verifies', theme.verifies),
     lives: chance('lives', theme.lives),
     futures: false,
+    forgets: false,
     keys: 'none',
     faults: {},
-    migration: weighted(stream(seed, 'migration'), MIGRATIONS),
+    migration: migrationOf(seed),
   };
   for (const fault of FAULTS) {
     const usual = RARE[fault] ?? USUAL;
@@ -189,6 +202,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   if (plan.lives) planLives(plan);
   sharpen(plan);
   planFutures(plan);
+  planDays(plan, theme.forgets);
   planKeys(plan);
   giveTime(plan);
   return plan;
@@ -200,9 +214,13 @@ export function lengthen(plan: Plan, more: { ms?: number; writes?: number }): vo
   plan.writes += Math.round(plan.scale * (more.writes ?? 0));
 }
 
-/** Is a seed's schedule one of that theme? Those with keys are few, and are found by that name as well. */
+/** Is a seed's schedule one of that theme? Those with keys, with days or with one migration are few, and are found by these. */
 export function isAbout(seed: number, theme: string): boolean {
-  return theme === 'keys' ? planFor(seed).keys !== 'none' : focusOf(seed) === theme;
+  if (theme === 'keys') return planFor(seed).keys !== 'none';
+  if (theme === 'days') return planFor(seed).forgets;
+  if (!theme.startsWith('migration:')) return focusOf(seed) === theme;
+  const { faults, migration } = planFor(seed);
+  return faults.schema !== undefined && migration.endsWith(theme.slice('migration:'.length));
 }
 
 /** Some trouble needs time or writes to show: five refusals take a second and a half, a cut must come upon something. */

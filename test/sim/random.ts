@@ -31,3 +31,13 @@ export function exponential(random: Random): number {
   while (random.chance(0.5)) halvings += 1;
   return (halvings + random.next()) * 0.7;
 }
+
+/** One of these, by how many of so many it is. */
+export function weighted<T>(random: Random, choices: [T, number][]): T {
+  let place = random.below(choices.reduce((sum, [, weight]) => sum + weight, 0));
+  for (const [choice, weight] of choices) {
+    place -= weight;
+    if (place < 0) return choice;
+  }
+  throw new Error('no choice');
+}

@@ -1,7 +1,7 @@
 /** Reads what is on a disk, past Rowcast and by plain SQL alone. */
 import { versionOf, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
-import { addsColumn, columnOn, NEW_COLUMN, tableOn } from './migration.ts';
+import { addsColumn, columnOn, dropsColumn, NEW_COLUMN, OLD_COLUMN, tableOn, withOldNames } from './migration.ts';
 import { type Key, keyOf, type Version, wireValue } from './oracle.ts';
 
 const COLUMNS: Record<TableName, string[]> = {
@@ -11,14 +11,16 @@ const COLUMNS: Record<TableName, string[]> = {
 };
 
 export function columnsOf({ migrated, migration }: Disk, table: TableName): string[] {
-  return table === 'items' && migrated && addsColumn(migration) ? [...COLUMNS.items, NEW_COLUMN] : COLUMNS[table];
+  if (table !== 'items') return COLUMNS[table];
+  if (dropsColumn(migration)) return COLUMNS.items.filter((name) => name !== OLD_COLUMN);
+  return migrated && addsColumn(migration) ? [...COLUMNS.items, NEW_COLUMN] : COLUMNS.items;
 }
 
 const TEXTS = new Map<string, string>();
 
 /** Each value twice: its storage class, and itself in a form that JavaScript can hold. */
 function selectSql(disk: Disk, table: TableName): string {
-  const key = `${table} ${disk.migrated && disk.migration}`;
+  const key = `${table} ${disk.migrated} ${disk.migration}`;
   const known = TEXTS.get(key);
   if (known) return known;
   const columns = columnsOf(disk, table).map((name) => columnOn(disk, table, name));
@@ -142,6 +144,10 @@ export function versionOn(disk: Disk, table: TableName, id: string): Version | u
 export function versionOnHub(disk: Disk, table: string, id: string): Version | undefined {
   const found = disk.all('SELECT op, row_data FROM _hub_rows WHERE table_name = ? AND row_id = ?', table, id)[0];
   if (!found) return undefined;
-  const row = JSON.parse(found.row_data as string) as WireRow;
-  return versionOf({ op: found.op as 'DELETE', table, row, old_id: id });
+  return versionOf({ op: found.op as 'DELETE', table, row: hubRow(disk, found.row_data), old_id: id });
+}
+
+/** A row as a hub keeps it. */
+export function hubRow({ migration }: Disk, data: unknown): WireRow {
+  return withOldNames(JSON.parse(String(data)) as WireRow, migration);
 }
