@@ -7,7 +7,11 @@ export interface ShownStatus extends Omit<Observed, 'peer_states'> {
   /** The file alone was looked at: nobody can say whether all is well. */
   offline?: true;
   dead_letter: number;
-  peer_states: (Observed['peer_states'][number] & { last_error: string | null; stale?: boolean })[];
+  peer_states: (Observed['peer_states'][number] & {
+    verified: { pending: number } | null;
+    last_error: string | null;
+    stale?: boolean;
+  })[];
 }
 
 export function statusText(status: ShownStatus, now: number): string {

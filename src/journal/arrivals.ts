@@ -14,6 +14,7 @@ import { type OriginRun, originAt, readOrigins, writeOrigins } from '../wire/ori
 import { isNodeId } from '../wire/protocol.ts';
 import { canonicalId } from '../wire/values.ts';
 import { SELF } from './self.ts';
+import { bytesOf, type Laid, pickedUp, Shelf } from './shelf.ts';
 
 const BYTES_MAX = 4 * 1024 * 1024;
 /** Of those that wait, one may be as large as a batch mostly is at most. */
@@ -42,9 +43,8 @@ interface Sought {
 }
 
 interface Arrival {
-  /** The body, as it is or one character per byte. */
-  text: string | Uint8Array;
-  /** In its place, where it is too large to wait: one row of some megabytes, mostly. */
+  body: Laid;
+  /** What it holds, where it is too large to wait: one row of some megabytes, mostly. */
   changes?: Came[];
   /** Undefined: it was written here. */
   from: string | undefined;
@@ -63,6 +63,7 @@ export class Arrivals {
   readonly #clock: Clock;
   /** Not written down yet. */
   readonly #waiting = new Map<string | undefined, Waiting>();
+  readonly #shelf = new Shelf();
   #bytes = 0;
   #keepAgainAt = 0;
   /** Bytes that the table holds, as far as is known; undefined before the first look. */
@@ -73,14 +74,16 @@ export class Arrivals {
     this.#clock = clock;
   }
 
-  /** Once its batch is committed; without `from`, what is written here. */
+  /** Once its batch is committed; without `from`, what is written here. The body is as it is, or one character per byte. */
   note(text: string | Uint8Array, from: string | undefined, origins: OriginRun[] | undefined): void {
     const own = this.#waiting.get(from) ?? { list: [], bytes: 0 };
     this.#waiting.set(from, own);
-    const body = text.length > LARGE_BYTES ? { text: '', changes: this.#read(text) } : { text };
-    own.list.push({ ...body, from, origins, at: this.#clock.now() });
-    own.bytes += body.text.length + EACH_BYTES;
-    this.#bytes += body.text.length + EACH_BYTES;
+    const isLarge = text.length > LARGE_BYTES;
+    const body = this.#shelf.lay(isLarge ? '' : text);
+    const changes = isLarge ? { changes: this.#read(bytesOf(text)) } : {};
+    own.list.push({ body, ...changes, from, origins, at: this.#clock.now() });
+    own.bytes += body.bytes + EACH_BYTES;
+    this.#bytes += body.bytes + EACH_BYTES;
     while (this.#bytes > WAITING_BYTES_MAX) this.#drop(this.#largest());
   }
 
@@ -94,7 +97,7 @@ export class Arrivals {
       return broughtBy({ from: sender ?? undefined, at, origins: readOrigins(told ?? undefined, n) }, idx, origin);
     }
     for (const arrival of this.#inOrder()) {
-      const changes = arrival.changes ?? this.#read(arrival.text);
+      const changes = arrival.changes ?? this.#read(pickedUp(arrival.body));
       const isIt = ([table, row, time, removed]: Came): boolean =>
         row === spelt && time === version && removed === gone && names.includes(table as string);
       const idx = changes.findIndex(isIt);
@@ -124,7 +127,7 @@ export class Arrivals {
       for (const arrival of this.#inOrder()) {
         if (written.length > 0 && this.#clock.now() >= until) break;
         const { from, origins, at } = arrival;
-        const changes = JSON.stringify(arrival.changes ?? this.#read(arrival.text));
+        const changes = JSON.stringify(arrival.changes ?? this.#read(pickedUp(arrival.body)));
         this.#db.run(KEEP, at, from ?? null, origins ? writeOrigins(origins) : null, changes);
         written.push(arrival);
       }
@@ -150,11 +153,7 @@ export class Arrivals {
   }
 
   /** By JavaScript: SQLite takes three times as long to look into each, and none of the values is of interest. */
-  #read(text: string | Uint8Array): Came[] {
-    const bytes =
-      typeof text === 'string'
-        ? Buffer.from(text, 'latin1')
-        : Buffer.from(text.buffer, text.byteOffset, text.byteLength);
+  #read(bytes: Buffer): Came[] {
     const { changes, rows, columns, table, op } = batchIn(bytes.toString());
     if (Array.isArray(changes)) return changes.map((change) => this.#cameAs(change));
     if (!Array.isArray(rows) || !Array.isArray(columns)) return [];
@@ -202,9 +201,11 @@ export class Arrivals {
     const own = this.#waiting.get(from);
     const gone = own?.list.shift();
     if (!own || !gone) return;
-    own.bytes -= gone.text.length + EACH_BYTES;
-    this.#bytes -= gone.text.length + EACH_BYTES;
+    this.#shelf.letGo(gone.body);
+    own.bytes -= gone.body.bytes + EACH_BYTES;
+    this.#bytes -= gone.body.bytes + EACH_BYTES;
     if (own.list.length === 0) this.#waiting.delete(from);
+    if (this.#waiting.size === 0) this.#shelf.clear();
   }
 }
 

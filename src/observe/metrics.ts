@@ -61,7 +61,7 @@ export interface Observed {
     pending: number;
     lag_ms: number;
     last_acked_at: number | null;
-    verified: { at: number; tables: Record<string, number>; pending: number; error?: string | undefined } | null;
+    verified: { at: number; tables: Record<string, number>; error?: string | undefined } | null;
   }[];
 }
 

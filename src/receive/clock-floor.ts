@@ -34,7 +34,11 @@ export class ClockFloor {
     const floor = Math.max(EARLIEST, this.noted);
     const now = this.#clock.now();
     if (this.#maxAheadMs === 0 || now + this.#maxAheadMs >= floor) return undefined;
-    return `clock: it says ${iso(now)}, and this database was in use at ${iso(floor)}; nothing is received until it is set`;
+    const what = `clock: it says ${iso(now)}, and this database was in use at ${iso(floor)}; nothing is received until it is set`;
+    // Whoever has set it right a minute ago must not be told to do so once more.
+    return floor === this.noted
+      ? `${what}; if it is right, that time was not: docs/clocks.md says how to take it out`
+      : what;
   }
 
   refuseIfBehind(): void {

@@ -133,6 +133,28 @@ describe('the tabular form', () => {
     for (const text of spelt) expect(tabularForm(bytesOf(text), 2)).toBeUndefined();
   });
 
+  test('there is none of a body that breaks off, wherever it does', () => {
+    const whole = bodyOf([write({ ...A, n: 'a "quote" \\' }), write({ ...B, n: null })]);
+    expect(tabularForm(whole.slice(), 2)).toBeDefined();
+    const made = Array.from(whole, (_, length) => tabularForm(whole.slice(0, length), 2));
+    expect(made.filter((one) => one !== undefined)).toEqual([]);
+  });
+
+  test('there is none where the first row is longer than all the others would be together', () => {
+    const wide = Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`a long name ${i}`, i]));
+    const others = Array.from({ length: 20 }, () => write({ id: 'a' }));
+    expect(tabularForm(bodyOf([write(wide), ...others]), 21)).toBeUndefined();
+  });
+
+  test('with white space between its rows has a plain one with the same', () => {
+    const spelt = (rows: string): string =>
+      `{"batch_id":7,"op":"INSERT","table":"items","columns":["id","updated_at"],"rows":[${rows}]}`;
+    const text = spelt('["a",1] ,\r\n\t["b",2]\n');
+    const plain = plainForm(text, tabularHead(text) as never, 2, MAX) as Body;
+    expect(JSON.parse(latin1(plain))).toEqual({ batch_id: 7, changes: [write(A), write(B)] });
+    expect(latin1(plain)).toContain('} ,\r\n\t{');
+  });
+
   test.each([
     ['[["a",1],["b"]]'],
     ['[["a",1],["b",2,3]]'],
