@@ -40,7 +40,7 @@ const HEAVY = new Set(['crash', 'power-cut', 'partition', 'skew']);
 
 /** Whether a seed is such a schedule; and makes it one. */
 export function planDays(plan: Plan, likely: number): void {
-  const random = stream(plan.seed, 'days');
+  const random = stream(plan.seed, 'forgetful');
   if (plan.futures || plan.faults.schema !== undefined || !random.chance(likely)) return;
   plan.forgets = true;
   plan.plain = false;
