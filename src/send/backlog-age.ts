@@ -17,10 +17,14 @@ const NOTES_MAX = 1_000;
 const NOTES_SAVED_MAX = 50;
 const META_KEY = 'backlog';
 
-/** At that time `upTo` was the highest change_id. */
+/**
+ * At that time `upTo` was the highest change_id. What it covers came after the look before, which may be days earlier: machines
+ * sleep, and processes die and are started again. 0 where nobody knows.
+ */
 interface Note {
   upTo: number;
   at: number;
+  after: number;
 }
 
 export class BacklogAge {
@@ -48,6 +52,7 @@ export class BacklogAge {
   /** Looks at what there is. */
   note(): void {
     const now = this.#clock.now();
+    const after = Math.max(0, Math.min(this.#notedAt, now));
     this.#notedAt = now;
     const ends = this.#db.get<{ low: number | null; high: number | null }>(
       'SELECT (SELECT min(change_id) FROM main._changes) AS low, (SELECT max(change_id) FROM main._changes) AS high',
@@ -57,8 +62,8 @@ export class BacklogAge {
     // Gone at the lower end: everybody has it. Gone at the upper end: it was rolled back, and its ids are given again.
     const kept = this.#notes.filter(({ upTo }) => upTo >= low && upTo <= high);
     // Noted by a clock that was ahead, and set right since: a backlog would have no age until that time comes again.
-    this.#notes = kept.map((one) => (one.at > now ? { ...one, at: now } : one));
-    if (high > (this.#notes.at(-1)?.upTo ?? 0)) this.#notes.push({ upTo: high, at: now });
+    this.#notes = kept.map((one) => (one.at > now ? { ...one, at: now, after: Math.min(one.after, now) } : one));
+    if (high > (this.#notes.at(-1)?.upTo ?? 0)) this.#notes.push({ upTo: high, at: now, after });
     if (this.#notes.length > NOTES_MAX) this.#notes = thinned(this.#notes, NOTES_MAX / 2);
   }
 
@@ -67,13 +72,22 @@ export class BacklogAge {
     return this.#notes.find(({ upTo }) => upTo > watermark)?.at;
   }
 
+  /**
+   * No change above `watermark` was captured before this. It is what others are promised, so it is rather too early than too
+   * late, where `sinceAfter` is for people: what is covered by no look yet came after the last one.
+   */
+  earliestAfter(watermark: number): number {
+    if (this.#notedAt === -Infinity) this.note();
+    return this.#notes.find(({ upTo }) => upTo > watermark)?.after ?? this.#notedAt;
+  }
+
   /** Writes the notes of a lasting backlog down. What keeps it from that (a lock, a full disk) is not worth an error. */
   #save(): void {
     if (passedSince(this.#clock, this.#savedAt) < SAVE_MS) return;
     const now = this.#clock.now();
     this.#savedAt = now;
     this.#rectify(now);
-    const text = JSON.stringify(thinned(this.#notes, NOTES_SAVED_MAX).map(({ upTo, at }) => [upTo, at]));
+    const text = JSON.stringify(thinned(this.#notes, NOTES_SAVED_MAX).map(({ upTo, at, after }) => [upTo, at, after]));
     if (now - (this.#notes[0]?.at ?? now) < SAVE_MS || text === this.#saved) return;
     try {
       const sql = 'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value';
@@ -101,7 +115,10 @@ export class BacklogAge {
     const now = this.#clock.now();
     const isGood = ({ upTo, at }: Note): boolean => Number.isSafeInteger(upTo) && Number.isSafeInteger(at) && at <= now;
     try {
-      const notes = (JSON.parse(String(text)) as [number, number][]).map(([upTo, at]) => ({ upTo, at }));
+      const notes = (JSON.parse(String(text)) as number[][]).map(
+        // Of builds that did not know it, the third is missing.
+        ([upTo, at, after]) => ({ upTo, at, after: Number.isSafeInteger(after) ? after : 0 }) as Note,
+      );
       this.#notes = notes.filter(isGood).sort((a, b) => a.upTo - b.upTo);
     } catch {
       // Nothing was written down, or by somebody else: then what is there counts from now on.
@@ -115,6 +132,6 @@ function thinned(notes: Note[], max: number): Note[] {
   if (size <= 1) return notes;
   return Array.from({ length: Math.ceil(notes.length / size) }, (_, i) => {
     const group = notes.slice(i * size, (i + 1) * size);
-    return { at: (group[0] as Note).at, upTo: (group.at(-1) as Note).upTo };
+    return { ...(group[0] as Note), upTo: (group.at(-1) as Note).upTo };
   });
 }

@@ -55,7 +55,7 @@ export class OwnLow {
 const STALE = 'SELECT inc FROM main._peer_state WHERE stale = 1 AND inc IS NOT NULL';
 
 /**
- * All that was captured here before has reached every peer: since when the oldest of the rest has been waiting. For a
+ * All that was captured here before has reached every peer: since when the oldest of the rest may have been waiting. For a
  * stale peer nothing waits; it is compared with when it is back.
  */
 export function lowOf(db: Connection, { peers, age, now }: { peers: string[]; age: BacklogAge; now: number }): number {
@@ -70,7 +70,7 @@ export function lowOf(db: Connection, { peers, age, now }: { peers: string[]; ag
     if (stale === 1) return low;
     // While a peer is given the whole state, anything may be on its way that is as old as that.
     if (walking) return Math.min(low, snapshotSince(db, url));
-    return Math.min(low, age.sinceAfter(acked) ?? now);
+    return Math.min(low, age.earliestAfter(acked));
   }, now);
 }
 
