@@ -123,6 +123,16 @@ export class Application {
     });
   }
 
+  /** A row that is wanted is written anew. False where that cannot be done now. */
+  renew(machine: Machine, key: Key): boolean {
+    if (!machine.process || machine.held || machine.disk.inTransaction) return false;
+    const random = stream(this.#world.plan.seed, 'renew', key);
+    const sql = `UPDATE ${tableIn(key)} SET updated_at = ? WHERE id = ?`;
+    const statement = (): Statement => ({ what: `renew ${key}`, sql, params: [BigInt(machine.now()), idIn(key)] });
+    this.#transaction(machine, 3_000, random, machine.process.handle, 'commit', () => [statement()]);
+    return true;
+  }
+
   /** Transaction number `index`, on one of the machines. */
   write(machine: Machine, index: number): void {
     if (this.#skip.has(index) || !machine.process || machine.held) return;
@@ -511,6 +521,8 @@ export class Application {
         id,
       );
     }
+    // Where deletions are forgotten there must be some.
+    if (plan.forgets && random.chance(0.2)) return statement(`delete ${id}`, 'DELETE FROM items WHERE id = ?', id);
     // Where notes refer to items there are more of them, so that one often arrives before what it refers to.
     const kind = random.below(14);
     switch (plan.foreignKeys && random.chance(0.4) ? 12 : kind) {
@@ -555,7 +567,10 @@ export class Application {
   /** Mostly the machine's own time; now and then what careless applications write. */
   #time(random: Random, machine: Machine, key: Key): Param {
     const now = machine.now();
-    switch (random.below(18)) {
+    const kind = random.below(18);
+    // A row that is new and says that it is older than what was forgotten is set aside elsewhere, and rightly.
+    if (this.#world.plan.forgets && (kind === 4 || kind === 5)) return BigInt(now);
+    switch (kind) {
       case 5:
         // As if time had been counted from another beginning.
         return BigInt(900 + random.below(200));

@@ -4,7 +4,7 @@ import type { Write } from './application.ts';
 import type { TableName } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { addsColumn, NEW_COLUMN, tableNamed, unsaidIn, withOldNames } from './migration.ts';
-import { covers, hasFilledIn, isPutTogether, notAsGiven, versionOnMachine } from './mixed.ts';
+import { covers, hasFilledIn, isPutTogether, notAsGiven, versionEverOn, versionOnMachine } from './mixed.ts';
 import {
   canonical,
   describe,
@@ -19,7 +19,7 @@ import {
 } from './oracle.ts';
 import { isMixed, leavesTies } from './plan.ts';
 import { isInSeed } from './roster.ts';
-import { exactRowsOn, hiddenOn, hubRow, rowsOn, tableOfRow, unstampedOn, versionOn, withoutNewColumn } from './rows.ts';
+import { exactRowsOn, hiddenOn, hubRow, rowsOn, tableOfRow, unstampedOn, withoutNewColumn } from './rows.ts';
 
 /** A captured change that is still there. */
 interface Pending {
@@ -57,6 +57,8 @@ export class Checks {
   violation: string | undefined;
   /** Letters have been sent again by hand: changes appear that no write has made. */
   retried = false;
+  /** Rows that somebody has said are not wanted, when they had been set aside for a floor. */
+  readonly unwanted = new Set<Key>();
   readonly #world: Surroundings;
   readonly #seen = new Map<Machine, Seen>();
   /** Rows of which more than one outcome is right, because somebody has written to them where no trigger was. */
@@ -138,6 +140,13 @@ export class Checks {
     });
   }
 
+  /** Have nodes been told of a row that others have forgotten, or set aside? That is found by comparing them. */
+  protected isForgottenApart(machines: Machine[]): boolean {
+    if (!this.#world.plan.forgets) return false;
+    const nodes = machines.filter(({ kind, counts, ready }) => kind === 'node' && counts && ready);
+    return new Set(nodes.map(({ disk }) => exactRowsOn(disk))).size > 1;
+  }
+
   /** When the triggers are back, the rows are what they were; those without a version that can be sent have got one. */
   seenAgain(machine: Machine, table: TableName, before: Map<Key, WireRow>, now: Map<Key, WireRow>): void {
     const difference = differenceOf(withoutTime(before), withoutTime(now));
@@ -206,10 +215,21 @@ export class Checks {
       this.#neverBack(machine, seen, state);
       if (Number(state.letters) > 0) this.#letters(machine);
       if (machine.kind === 'hub') continue;
+      this.neverBack(machine);
       if (state.syncing === 1) this.fail(`${machine.name}: syncing is set outside of an apply`);
       this.#unasked(machine);
       if (machine.fillsIn && hasFilledIn(machine)) machine.fillsIn = false;
       this.#pruned(machine, seen, state.low as number | null);
+    }
+  }
+
+  /** Whatever is brought to it, and whatever it has forgotten: what was deleted here does not come back. */
+  protected neverBack(machine: Machine): void {
+    if (!this.#world.plan.forgets) return;
+    for (const [key, { updated_at: time }] of rowsOn(machine.disk)) {
+      const known = machine.versions.get(key);
+      if (known?.isDelete && Number(time) <= known.updatedAt)
+        this.fail(`${machine.name}: ${key} was ${describe(known)}, and is back at ${time}`);
     }
   }
 
@@ -292,7 +312,7 @@ export class Checks {
   /** Undefined where the peer has that version or a newer one and, where machines lose power, would still have it after that. */
   #missing(peer: Machine, { table, id, version }: Pending): string | undefined {
     const key = keyOf(table, id);
-    if (!peer.ready || !covers(peer, key, versionOnMachine(peer, table, id), version)) return 'does not have it';
+    if (!peer.ready || !covers(peer, key, versionEverOn(peer, table, id), version)) return 'does not have it';
     if (this.#world.plan.faults['power-cut'] === undefined) return undefined;
     const isSafe = peer.durableVersions(key).some((one) => covers(peer, key, one, version));
     return isSafe ? undefined : 'would lose it in a power cut';
@@ -435,7 +455,7 @@ export class Checks {
     if (living) this.fail(`${node.name} does not keep what it hides: ${living}`);
     for (const [key, version] of expected.entries()) {
       if (!version.isDelete) continue;
-      const has = versionOn(node.disk, tableIn(key), idIn(key));
+      const has = versionEverOn(node, tableIn(key), idIn(key));
       if (has?.updatedAt !== version.updatedAt) {
         this.fail(`${node.name} does not know that ${key} was ${describe(version)}: ${describe(has)}`);
       }

@@ -49,6 +49,8 @@ export interface Theme {
   verifies: number;
   /** A node collects its tombstones, and is sent everything once more. */
   collects: number;
+  /** All nodes collect theirs, all the time. */
+  forgets: number;
 }
 
 const USUAL: Omit<Theme, 'faults'> = {
@@ -59,6 +61,7 @@ const USUAL: Omit<Theme, 'faults'> = {
   plain: 0.05,
   verifies: 0.04,
   collects: 0.04,
+  forgets: 0.03,
 };
 
 const THEMES: Record<Focus, Theme> = {
@@ -81,6 +84,7 @@ const THEMES: Record<Focus, Theme> = {
     ],
     faults: { partition: 0.6, delay: 0.5, crash: 0.3, 'power-cut': 0.15, schema: 0.15 },
     lives: 1,
+    forgets: 0.15,
   },
   // Values that two rows cannot both have, and whoever comes later and must be told of hidden rows, too.
   uniques: {
@@ -147,7 +151,7 @@ const THEMES: Record<Focus, Theme> = {
     faults: { bound: 0.5, roster: 0.7, partition: 0.4, 'two-attachments': 0.3 },
     plain: 0.2,
   },
-  comparison: { ...USUAL, faults: { schema: 0.15 }, uniques: 0.2, verifies: 0.6, collects: 0.6 },
+  comparison: { ...USUAL, faults: { schema: 0.15 }, uniques: 0.2, verifies: 0.6, collects: 0.6, forgets: 0.15 },
 };
 
 export function focusOf(seed: number): Focus {

@@ -7,6 +7,7 @@
 import type { WireRow } from '../support/model.ts';
 import { TIE, type Write } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
+import { floorOn } from './days.ts';
 import { tablesOf } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { NEW_COLUMN, tableNamed, unsaidIn } from './migration.ts';
@@ -285,7 +286,7 @@ export class LifeChecks extends Checks {
    * letter: when it has the column, the others learn of it by the next comparison.
    */
   override isLooseStill(machines: Machine[]): boolean {
-    if (this.hasOpenTies(machines)) return true;
+    if (this.hasOpenTies(machines) || this.isForgottenApart(machines)) return true;
     const nodes = machines.filter(({ kind, ready }) => kind === 'node' && ready);
     const rows = nodes.map(({ disk }) => rowsOn(disk));
     const isKeptApart = (key: Key): boolean => {
@@ -310,6 +311,7 @@ export class LifeChecks extends Checks {
     for (const machine of machines) {
       if (!machine.touched || machine.kind === 'hub' || !machine.ready || machine.disk.inTransaction) continue;
       machine.touched = false;
+      this.neverBack(machine);
       this.passOver(machine);
     }
   }
@@ -322,13 +324,14 @@ export class LifeChecks extends Checks {
     if (difference) this.fail(`${machine.name}: a transaction that was rolled back has left something: ${difference}`);
   }
 
-  override final(machines: Machine[], _writes: Write[]): void {
+  override final(machines: Machine[], writes: Write[]): void {
     const nodes = machines.filter(({ kind }) => kind === 'node');
     const [first, ...others] = nodes as [Machine, ...Machine[]];
     for (const [key, version] of this.union?.entries() ?? []) {
       for (const node of nodes) {
         const has = versionOn(node.disk, tableIn(key), idIn(key));
         if (has && isAtLeast(has, version)) continue;
+        if (!has && isForgotten(key, version, nodes, writes, this.unwanted)) continue;
         this.fail(`${node.name} has ${describe(has)} of ${key}, and somebody had ${describe(version)}`);
       }
     }
@@ -347,6 +350,15 @@ export class LifeChecks extends Checks {
       if (difference) this.fail(`${hub.name} is not what the nodes have: ${difference}`);
     }
   }
+}
+
+/** It was deleted, or somebody has said that it is not wanted; and of that nothing is left but a floor, or nothing at all. */
+function isForgotten(key: Key, version: Version, nodes: Machine[], writes: Write[], unwanted: Set<Key>): boolean {
+  const isDeleted = writes.some(
+    (write) => write.key === key && write.version.isDelete && write.version.updatedAt >= version.updatedAt,
+  );
+  const floor = Math.max(...nodes.map((node) => floorOn(node, tableIn(key))));
+  return (isDeleted || unwanted.has(key)) && version.updatedAt <= floor;
 }
 
 /** A hub that was never told of a column has nothing in it, which on a node is the default. */

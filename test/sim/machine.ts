@@ -407,6 +407,8 @@ export class Process {
       // Where months pass, a comparison by itself would put right whatever was forgotten.
       ...(plan.futures && { verify: false as const }),
     };
+    // Most of them: whoever does not is as welcome.
+    const forgets = plan.forgets && stream(plan.seed, 'forgets', this.machine.name).chance(0.8);
     if (this.machine.kind === 'hub') {
       this.#beginning = createHub(this.handle, { ...common, edges: this.peers }).then((hub) => {
         this.#replica = hub;
@@ -416,7 +418,11 @@ export class Process {
     }
     const { bound } = plan.faults;
     const backlog = bound === undefined ? {} : { maxBacklog: { changes: bound } };
-    this.#replica = attach(this.handle, { ...common, ...backlog, peers: this.peers }, this.#tables(random));
+    this.#replica = attach(
+      this.handle,
+      { ...common, ...backlog, ...(forgets && { tombstones: { keep: '24h' } }), peers: this.peers },
+      this.#tables(random),
+    );
     this.#listen(this.#replica as Manager);
     return undefined;
   }
@@ -429,6 +435,10 @@ export class Process {
 
   #listen(replica: Manager | Hub): void {
     for (const event of ALARMS) (replica as Hub).on(event, () => this.#world.onAlarm(this.machine, event));
+    if (this.machine.kind === 'hub') return;
+    (replica as Manager).on('tombstones-collected', ({ removed }) =>
+      this.#world.trace(`${this.machine.name} forgets ${removed} deletions`),
+    );
   }
 
   get roster(): Peers | Edges | undefined {

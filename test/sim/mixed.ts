@@ -4,6 +4,7 @@
  * columns from one write, what that one did not speak of from another.
  */
 import { versionOf, type WireRow } from '../support/model.ts';
+import { floorOn } from './days.ts';
 import type { TableName } from './disk.ts';
 import type { Machine } from './machine.ts';
 import { dropsColumn, NEW_COLUMN, tableOn, unsaidIn } from './migration.ts';
@@ -15,6 +16,14 @@ const STEPS = 5;
 
 export function versionOnMachine({ kind, disk }: Machine, table: TableName, id: string): Version | undefined {
   return kind === 'hub' ? versionOnHub(disk, table, id) : versionOn(disk, table, id);
+}
+
+/** The same; and where it was deleted, and its tombstone was collected, that. */
+export function versionEverOn(machine: Machine, table: TableName, id: string): Version | undefined {
+  const has = versionOnMachine(machine, table, id);
+  if (has) return has;
+  const known = machine.versions.get(`${table}/${id}`);
+  return known?.isDelete && known.updatedAt <= floorOn(machine, table) ? known : undefined;
 }
 
 /** Is `has`, which is what the machine has of a row, that version or a newer one? */

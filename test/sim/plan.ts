@@ -4,6 +4,7 @@
  * Faults are drawn as a swarm: each schedule has its own few, at its own rates. A schedule in which everything fails all
  * the time explores less than many schedules which each lack something.
  */
+import { planDays } from './days.ts';
 import { type Focus, focusOf, sharpen, themeOf } from './focus.ts';
 import { planFutures } from './futures.ts';
 import { type KeysPlan, planKeys } from './keys.ts';
@@ -81,6 +82,8 @@ export interface Plan {
   lives: boolean;
   /** Clocks are wrong by months: see futures.ts. */
   futures: boolean;
+  /** Nodes collect tombstones all the time: see days.ts. */
+  forgets: boolean;
   /** Machines sign what they send and what they answer: see keys.ts. */
   keys: KeysPlan;
   /** Absent where it does not happen. Probabilities per request or, for what befalls a machine, times per second. */
@@ -183,6 +186,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     verifies: chance('verifies', theme.verifies),
     lives: chance('lives', theme.lives),
     futures: false,
+    forgets: false,
     keys: 'none',
     faults: {},
     migration: migrationOf(seed),
@@ -198,6 +202,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   if (plan.lives) planLives(plan);
   sharpen(plan);
   planFutures(plan);
+  planDays(plan, theme.forgets);
   planKeys(plan);
   giveTime(plan);
   return plan;
@@ -209,9 +214,10 @@ export function lengthen(plan: Plan, more: { ms?: number; writes?: number }): vo
   plan.writes += Math.round(plan.scale * (more.writes ?? 0));
 }
 
-/** Is a seed's schedule one of that theme? Those with keys, and with one migration, are few: they are found by that name as well. */
+/** Is a seed's schedule one of that theme? Those with keys, with days or with one migration are few, and are found by these. */
 export function isAbout(seed: number, theme: string): boolean {
   if (theme === 'keys') return planFor(seed).keys !== 'none';
+  if (theme === 'days') return planFor(seed).forgets;
   if (!theme.startsWith('migration:')) return focusOf(seed) === theme;
   const { faults, migration } = planFor(seed);
   return faults.schema !== undefined && migration.endsWith(theme.slice('migration:'.length));

@@ -6,7 +6,7 @@
  *   npm run sim -- --seeds 100000 --from 5   as many as you like, from there
  *   npm run sim -- --seed 17                 one schedule with everything that happens in it
  *   npm run sim -- --seed 17 --without drop,crash --skip 3,4    the same without some of the trouble and some of the writes
- *   npm run sim -- --focus lives             of these seeds, those of one theme only (focus.ts has them)
+ *   npm run sim -- --focus lives             of these seeds, those of one theme only (focus.ts has them; see isAbout in plan.ts)
  *   npm run sim -- --runtime bun             on one runtime only
  *   npm run sim -- --low-priority            leave the processor to others
  *

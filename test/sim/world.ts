@@ -3,6 +3,7 @@ import type { WireChange, WireRow } from '../support/model.ts';
 import { Application } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
 import { collectAndRepeat } from './collecting.ts';
+import { Days, setAsideOn } from './days.ts';
 import type { DiskKind, DiskPool, TableName } from './disk.ts';
 import { themeOf } from './focus.ts';
 import { deletedByComparison } from './forgetting.ts';
@@ -98,6 +99,7 @@ class World implements Surroundings {
   readonly #application: Application;
   readonly #lives: Lives | undefined;
   readonly #futures: Futures | undefined;
+  readonly #days: Days | undefined;
   readonly #keys: Keys | undefined;
   readonly #machines: Machine[] = [];
   readonly #pool: DiskPool;
@@ -129,6 +131,7 @@ class World implements Surroundings {
     const lifeChecks = plan.lives ? new LifeChecks(this) : undefined;
     this.#checks = lifeChecks ?? (plan.futures ? new FutureChecks(this) : new Checks(this));
     this.#lives = plan.lives ? new Lives(this, this.#machines, (node) => this.#writeMore(node)) : undefined;
+    this.#days = plan.forgets ? new Days(this, this.#machines) : undefined;
     const tellAll = (machine: Machine, peers: string[]): void => this.#givePeers(machine, peers);
     this.#futures = plan.futures ? new Futures(this, this.#machines, tellAll) : undefined;
     if (lifeChecks) Object.assign(lifeChecks, { union: this.#lives?.union, hasTie: this.#hasTie });
@@ -161,6 +164,7 @@ class World implements Surroundings {
     this.#heal();
     this.#lives?.healed();
     this.#futures?.healed();
+    this.#days?.healed();
     const drained = await this.#passTime(this.plan.troubleMs + HEALED_MS, this.#looking());
     if (!drained)
       this.#checks.fail(`not everything has arrived after ${HEALED_MS} ms without trouble: ${this.#whatIsLeft()}`);
@@ -169,7 +173,7 @@ class World implements Surroundings {
     const alarm = hasLineage(this.plan) ? this.#application.lineage.falseAlarm(this.#machines) : undefined;
     if (alarm) this.#checks.fail(alarm);
     if (!this.#checks.violation && !this.plan.lives) this.#inAnotherOrder();
-    if (!this.#checks.violation && this.plan.verifies && !this.plan.plain) {
+    if (!this.#checks.violation && this.plan.verifies && !this.plan.plain && !this.plan.forgets) {
       await verifyInTheEnd({
         seed: this.plan.seed,
         machines: this.#machines,
@@ -249,6 +253,7 @@ class World implements Surroundings {
     if (this.plan.faults['two-attachments'] !== undefined) this.#shareAFile(nodes[0] as Machine);
     this.#lives?.plan();
     this.#futures?.plan();
+    this.#days?.plan();
     this.#keys?.plan();
     const runs = (machine: Machine): boolean => (this.#lives ?? this.#futures)?.runs(machine) ?? true;
     for (const machine of this.#machines) if (runs(machine)) machine.start();
@@ -353,7 +358,7 @@ class World implements Surroundings {
 
   get #collects(): boolean {
     const { seed, faults, lives } = this.plan;
-    const isFit = !this.#altersSchemas && faults.rebuild === undefined && !lives;
+    const isFit = !this.#altersSchemas && faults.rebuild === undefined && !lives && !this.plan.forgets;
     return isFit && stream(seed, 'collects').chance(themeOf(this.plan.focus).collects);
   }
 
@@ -575,9 +580,10 @@ class World implements Surroundings {
           this.#migrate(machine);
         if (this.plan.migration === 'rebuild-drop' && machine.migrated && missesAColumn(machine))
           this.#application.sayDropped(machine);
+        if (this.plan.forgets) this.#decide(machine);
         if (hasLeftARow(machine)) machine.offsetMs += MINUTE_MS;
       }
-      if (!(this.#lives?.over ?? true) || !(this.#futures?.over ?? true)) return false;
+      if (!(this.#lives?.over ?? true) || !(this.#futures?.over ?? true) || !(this.#days?.over ?? true)) return false;
       return this.#whatIsLeft() === undefined && !this.#sendNewNames();
     };
   }
@@ -620,6 +626,22 @@ class World implements Surroundings {
     if (this.plan.faults['power-cut'] === undefined) machine.crash();
     else machine.cutPower();
     machine.start();
+  }
+
+  /**
+   * A row that was set aside for a floor waits for somebody who knows whether it is wanted. Then it is written anew where it
+   * is; if not, the next comparison deletes it there, or brings it once more where that cannot tell.
+   */
+  #decide(machine: Machine): void {
+    if (!machine.process || machine.held || machine.restarting) return;
+    for (const { letter, key } of setAsideOn(machine)) {
+      const isWanted = this.#checks.unwanted.has(key) || stream(this.plan.seed, 'wanted', key).chance(0.5);
+      const has = this.#machines.find(({ kind, disk }) => kind === 'node' && rowsOn(disk).has(key));
+      this.trace(`${machine.name} has set ${key} aside, and it is ${isWanted ? '' : 'not '}wanted`);
+      if (isWanted && has && !this.#application.renew(has, key)) continue;
+      if (!isWanted) this.#checks.unwanted.add(key);
+      void machine.process.letters?.discard(letter);
+    }
   }
 
   async #retryLetters(machine: Machine): Promise<void> {

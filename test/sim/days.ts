@@ -1,0 +1,138 @@
+/**
+ * Nodes that collect their tombstones while things go wrong: days pass on all clocks, and whoever is away, dies or is put back
+ * meanwhile is waited for, or is not. No row that a node has deleted may come back there, whatever is brought to it.
+ *
+ * Where nobody loses anything, nothing is ever set aside for a floor. Where databases have lives, it may be, and somebody has
+ * to decide: the row is written anew where it is, or is not wanted.
+ */
+import { DAY_MS } from './futures.ts';
+import type { Machine, Surroundings } from './machine.ts';
+import { type Key, keyOf } from './oracle.ts';
+import { lengthen, type Plan } from './plan.ts';
+import { type Random, stream } from './random.ts';
+import { MINUTE_MS } from './roster.ts';
+
+/** What such a schedule has beside. Whoever is paused, removed or refused for days may rightly come too late. */
+const ALLOWED = new Set([
+  'drop',
+  'delay',
+  'duplicate',
+  'partition',
+  'lost-answer',
+  'torn',
+  'empty',
+  'html',
+  'throttled',
+  'failing',
+  'hang',
+  'crash',
+  'power-cut',
+  'skew',
+  'coarse',
+  'locked',
+  'held',
+  'other-process',
+  'commit',
+]);
+
+/** Of the rest there is little: nothing is collected before everybody has been heard. */
+const HEAVY = new Set(['crash', 'power-cut', 'partition', 'skew']);
+
+/** Whether a seed is such a schedule; and makes it one. */
+export function planDays(plan: Plan, likely: number): void {
+  const random = stream(plan.seed, 'forgetful');
+  if (plan.futures || plan.faults.schema !== undefined || !random.chance(likely)) return;
+  plan.forgets = true;
+  plan.plain = false;
+  plan.foreignKeys = false;
+  plan.uniques = false;
+  if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
+  for (const fault of Object.keys(plan.faults)) {
+    const isKept = ALLOWED.has(fault) && (HEAVY.has(fault) || random.chance(0.3));
+    if (!isKept) delete plan.faults[fault as keyof Plan['faults']];
+  }
+  lengthen(plan, { ms: 7_000, writes: 30 });
+}
+
+/** With time for everybody to be asked how he is, and for a collection. */
+const BETWEEN_MS = 1_500;
+const DAYS_AFTER = 2;
+/** A deletion is kept for a day, and for the rest of the days that this began and ended in. */
+const DAYS = 3;
+const MINUTES = 12;
+/** With time for a request; each brings everybody to look, and a collection takes some looks. */
+const LOOKED_MS = 20;
+
+export class Days {
+  readonly #world: Surroundings;
+  readonly #machines: Machine[];
+  readonly #random: Random;
+  #over = false;
+
+  constructor(world: Surroundings, machines: Machine[]) {
+    this.#world = world;
+    this.#machines = machines;
+    this.#random = stream(world.plan.seed, 'day');
+  }
+
+  /** Before anything runs. */
+  plan(): void {
+    const { timeline, plan } = this.#world;
+    for (let i = 2 + this.#random.below(4); i > 0; i--) {
+      timeline.in(this.#random.next() * plan.troubleMs, () => this.#pass());
+    }
+  }
+
+  /** The trouble is over: what is left to collect goes. */
+  healed(): void {
+    const { timeline } = this.#world;
+    const pass = (day: number): void => {
+      if (day === DAYS_AFTER) {
+        this.#over = true;
+        return;
+      }
+      this.#pass();
+      timeline.in(BETWEEN_MS, () => pass(day + 1));
+    };
+    timeline.in(BETWEEN_MS, () => pass(0));
+  }
+
+  get over(): boolean {
+    return this.#over;
+  }
+
+  /** So many that all deletions of before are old enough; who may still lack one is looked at once a minute. */
+  #pass(): void {
+    const { timeline, plan } = this.#world;
+    this.#world.trace('days pass');
+    for (const machine of this.#machines) machine.offsetMs += DAYS * DAY_MS;
+    for (let minute = 1; minute <= MINUTES; minute++) {
+      timeline.in(minute * (LOOKED_MS + plan.batchMs), () => {
+        for (const machine of this.#machines) machine.offsetMs += MINUTE_MS;
+      });
+    }
+  }
+}
+
+/** A letter that waits for somebody to decide. */
+interface SetAside {
+  letter: number;
+  key: Key;
+}
+
+export function setAsideOn({ kind, disk, ready }: Machine): SetAside[] {
+  if (kind === 'hub' || !ready) return [];
+  const sql =
+    'SELECT dead_id AS letter, i.table_name AS name, d.row_id AS id FROM _dead_letter_info AS i ' +
+    "JOIN _dead_letter AS d USING (dead_id) WHERE i.code = 'below-floor' ORDER BY dead_id";
+  return disk
+    .all(sql)
+    .map(({ letter, name, id }) => ({ letter: Number(letter), key: keyOf(String(name), String(id)) }));
+}
+
+/** How far a node has forgotten deletions of a table. */
+export function floorOn({ kind, disk, ready }: Machine, table: string): number {
+  if (kind === 'hub' || !ready) return Number.NEGATIVE_INFINITY;
+  const [found] = disk.all('SELECT value FROM _meta WHERE key = ?', `floor:${table}`);
+  return found ? Number(found.value) : Number.NEGATIVE_INFINITY;
+}
