@@ -193,7 +193,8 @@ function captureRename(table: Table): TriggerParts {
 function noteBeforeRename(table: Table): TriggerParts {
   const id = idOf(table, 'NEW');
   const time = quote(table.updatedAt);
-  const there = `FROM ${quote(table.name)} WHERE ${quote(table.id)} = ${id} AND ${valid(time)}`;
+  const living = `FROM ${quote(table.name)} WHERE ${quote(table.id)} = ${id}`;
+  const there = `${living} AND ${valid(time)}`;
   return {
     kind: 'rename_floor',
     event: `BEFORE UPDATE OF ${quote(table.id)}`,
@@ -207,7 +208,8 @@ function noteBeforeRename(table: Table): TriggerParts {
             noteStamp(table, {
               id,
               version: `max(${table.floor}, ${NOW} - 1)`,
-              from: `WHERE (${timeOf(table, 'NEW')} > ${table.floor}) IS NOT 1`,
+              // Of an id that lives, what its row has is noted already: where the update is ignored, this would be above that.
+              from: `WHERE (${timeOf(table, 'NEW')} > ${table.floor}) IS NOT 1 AND NOT EXISTS (SELECT 1 ${living})`,
             }),
           ]),
       ...(table.uniques.length > 0

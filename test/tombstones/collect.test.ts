@@ -219,6 +219,19 @@ describe('a row that is inserted here', () => {
     expect(all('SELECT id, updated_at AS v FROM items ORDER BY id')).toEqual(sent.map(([id, v]) => ({ id, v })));
   });
 
+  test('an id that is not taken over, because it lives, leaves its row as it was', async () => {
+    const { db, manager, all } = await node();
+    receive(manager, live('lives', T - 5), live('other', T - 3), gone('a', T));
+    collect(db);
+    expect(floor(db)).toBe(T);
+    db.exec("UPDATE OR IGNORE items SET id = 'lives' WHERE id = 'other'");
+    expect(all('SELECT id, updated_at FROM items ORDER BY id')).toEqual([
+      { id: 'lives', updated_at: T - 5 },
+      { id: 'other', updated_at: T - 3 },
+    ]);
+    expect(all('SELECT * FROM _changes')).toEqual([]);
+  });
+
   test('so does one that takes an id by UPDATE', async () => {
     const { db, manager, all } = await node();
     receive(manager, live('x', T - 9), gone('a', T));
