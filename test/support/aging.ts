@@ -1,4 +1,5 @@
 /** Nodes and hubs that grow old together: their tombstones, and who keeps them. */
+import { TICK_MS } from '../../src/attach.ts';
 import type { Config } from '../../src/index.ts';
 import { readIntroduction } from '../../src/wire/introduction.ts';
 import { Cluster, type HubMember, hurried, ids, type Member, write } from './cluster.ts';
@@ -12,13 +13,22 @@ export class Aging extends Cluster {
   /** Of all members: who warned, the code, and what was said. */
   readonly warnings: string[] = [];
   #passed = 0;
+  /** How often each member has looked around. */
+  readonly #looks = new Map<string, number>();
 
   get clock(): { clock: NonNullable<Config['clock']> } {
     return { clock: { now: () => hurried.now() + this.offset, sleep: hurried.sleep } };
   }
 
   async member(name: string, peers: string[], more: Partial<Config> = {}): Promise<Member> {
-    const member = await this.node(name, peers, { ...this.clock, tombstones: { keep: '90d' }, ...more });
+    const { now, sleep } = this.clock.clock;
+    const looking = async (ms: number, signal?: AbortSignal): Promise<void> => {
+      await sleep(ms, signal);
+      if (ms === TICK_MS) this.#looks.set(name, (this.#looks.get(name) ?? 0) + 1);
+    };
+    const given = { clock: { now, sleep: looking }, tombstones: { keep: '90d' }, ...more };
+    this.#looks.set(name, 0);
+    const member = await this.node(name, peers, given);
     member.manager.on('warning', ({ code, message }) => this.warnings.push(`${name} ${code} ${message}`));
     return member;
   }
@@ -27,10 +37,15 @@ export class Aging extends Cluster {
     return this.hub(name, edges, this.clock);
   }
 
-  /** Time passes; then all who are there hear of each other, and after a minute look again. */
+  /** Time passes; then all who are there look around, hear of each other, and after a minute look again. */
   async pass(days: number, ...members: Member[]): Promise<void> {
     this.offset += days * DAY;
     this.#passed += 1;
+    // What is written before the first look might be as old as the last one.
+    const looks = new Map(this.#looks);
+    const counted = members.filter(({ name }) => looks.has(name));
+    const hasLooked = ({ name }: Member): boolean => Number(this.#looks.get(name)) >= Number(looks.get(name)) + 2;
+    await until('all have looked around', () => counted.every(hasLooked));
     for (const member of members) write(member, `${member.name} ${this.#passed}`);
     await until('all have heard of each other', () =>
       members.every((one) => members.every(({ name }) => ids(one).includes(`${name} ${this.#passed}`))),
