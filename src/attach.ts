@@ -113,7 +113,7 @@ class Attached implements Manager {
     this.#settings = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs, maxBacklog, conflicts };
     this.#clock = config.clock ?? systemClock;
     this.#random = config.random ?? chance;
-    this.#faults = new Faults(this.#clock);
+    this.#faults = new Faults(this.#clock, db);
     const warn = warningLater(this.#events);
     const peers = (): string[] => this.#roster.urls;
     this.#oneWay = new OneWay(config.id, peers, warn);

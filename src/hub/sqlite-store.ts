@@ -8,6 +8,7 @@ import { type Facts, factsOf } from '../observe/facts.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
+import { OpenFile } from '../sqlite/open-file.ts';
 import { atLeastOf, RowCounter } from '../sqlite/row-counter.ts';
 import { type BatchLimit, batchText } from '../wire/body.ts';
 import { SqliteHubCompany } from './sqlite-company.ts';
@@ -54,6 +55,7 @@ export class SqliteHubStore implements HubStore {
   readonly company: SqliteHubCompany;
   readonly ledger: SqliteHubLedger;
   readonly #db: Connection;
+  readonly #file: OpenFile;
   readonly #clock: Clock;
   readonly #letters: DeadLetters;
   readonly #merger: BatchMerger;
@@ -66,6 +68,7 @@ export class SqliteHubStore implements HubStore {
   constructor(db: Connection, options: SqliteStoreOptions) {
     const { clock, maxBodyBytes, maxAheadMs, id, random, jsonb = true } = options;
     this.#db = db;
+    this.#file = new OpenFile(db);
     this.#clock = clock;
     this.#edges = new SqliteEdges(db);
     this.company = new SqliteHubCompany(db, { id, random, clock, maxAheadMs }, this.#edges);
@@ -105,6 +108,7 @@ export class SqliteHubStore implements HubStore {
   }
 
   async receive(body: string | Uint8Array, sender: Sender): Promise<Stored> {
+    this.#file.refuseIfMoved();
     const { advanced, ...stored } = this.#merger.receive(body, sender);
     this.company.settle();
     if (advanced) this.#advanced();
@@ -280,7 +284,8 @@ export class SqliteHubStore implements HubStore {
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
     const problems = [...this.#writeProblems(), ...this.company.problems()];
-    if (this.#letters.room.problem !== undefined) problems.push(this.#letters.room.problem);
+    const others = [this.#letters.room.problem, this.#file.problem];
+    for (const problem of others) if (problem !== undefined) problems.push(problem);
     this.#counter.beginLook();
     const dead_letter = this.#letters.count(this.#counter);
     const item_count = this.#counter.count({ name: '_hub_rows', id: 'seq', only: "op <> 'DELETE'" });

@@ -18,7 +18,8 @@ export function statementsIn(sql: string): string[] {
   };
   for (const { 0: token, index } of sql.matchAll(TOKEN)) {
     if (token === ';') {
-      if (!isInBody(words)) end(index);
+      if (isInBody(words)) words.push(token);
+      else end(index);
     } else if (/^[A-Za-z_]/.test(token)) words.push(token.toUpperCase());
   }
   end(sql.length);
@@ -27,18 +28,20 @@ export function statementsIn(sql: string): string[] {
 
 /** BEGIN, COMMIT and END, which frame a file; SAVEPOINT and ROLLBACK do more than that, and are not taken for it. */
 export function isFrame(statement: string): boolean {
-  return /^(BEGIN|COMMIT|END)(\s+(DEFERRED|IMMEDIATE|EXCLUSIVE))?(\s+TRANSACTION)?$/i.test(statement);
+  const words = statement.replace(COMMENT, ' ').trim();
+  return /^(BEGIN|COMMIT|END)(\s+(DEFERRED|IMMEDIATE|EXCLUSIVE))?(\s+TRANSACTION)?$/i.test(words);
 }
 
+const COMMENT = /--[^\n]*|\/\*[\s\S]*?\*\//g;
 const LEADING = /^(?:\s|--[^\n]*(?:\n|$)|\/\*[\s\S]*?\*\/)+/;
 
-/** The statements of a trigger end in semicolons of their own, and the trigger with END. CASE ends in END as well. */
+/**
+ * The statements of a trigger end in semicolons of their own, and the trigger with an END that comes right after one. CASE
+ * ends in END as well, and a column may be called begin or end.
+ */
 function isInBody(words: string[]): boolean {
   const [first, second, third] = words;
   const isTrigger =
     first === 'CREATE' && (second === 'TRIGGER' || (/^TEMP(ORARY)?$/.test(second ?? '') && third === 'TRIGGER'));
-  if (!isTrigger) return false;
-  const opened = words.filter((word) => word === 'BEGIN' || word === 'CASE').length;
-  const closed = words.filter((word) => word === 'END').length;
-  return opened === 0 || closed < opened;
+  return isTrigger && !(words.at(-2) === ';' && words.at(-1) === 'END');
 }

@@ -1,35 +1,62 @@
 /**
- * What has failed at writing to the database, until it has succeeded again: a disk that is full lets a transaction begin and
- * end, and only who wants to write something finds out.
+ * Why what is written here would not last: what has failed at writing to the database, until it has succeeded again: a disk that is full lets a transaction begin and
+ * end, and only who wants to write something finds out; and a file that was moved away under the process.
  */
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { OpenFile } from '../sqlite/open-file.ts';
 
 /** Whoever fails tries again within seconds; where nobody does, nobody knows whether it would still fail. */
 const LASTS_MS = 60_000;
+/** A lock of somebody else's is given back, and then all goes on; one that is held for so long was forgotten. */
+const HELD_MS = 30_000;
 
 export class Faults {
   readonly #clock: Clock;
+  readonly #file: OpenFile | undefined;
   /** By what was tried. */
   readonly #failed = new Map<string, { message: string; at: number }>();
+  /** What somebody else's lock, or a transaction of the application's own, keeps from being done; since when, at each try. */
+  readonly #held = new Map<string, { message: string; since: number; at: number }>();
 
-  constructor(clock: Clock) {
+  /** Without a database of its own, as a hub whose store looks after that. */
+  constructor(clock: Clock, db?: Connection) {
     this.#clock = clock;
+    this.#file = db && new OpenFile(db);
   }
 
-  /** Somebody else's lock, a body that is no batch and the like are no faults of the database. */
+  /** A body that is no batch and the like are no faults of the database; somebody else's lock is one where it lasts. */
   failed(what: string, error: unknown): void {
-    if (!(error instanceof RowcastError) || error.code !== 'DATABASE_FAILED') return;
-    this.#failed.set(what, { message: error.message, at: this.#clock.now() });
+    if (!(error instanceof RowcastError)) return;
+    const [{ code, message }, at] = [error, this.#clock.now()];
+    if (code === 'DATABASE_FAILED') this.#failed.set(what, { message, at });
+    if (code !== 'DATABASE_BUSY' && code !== 'IN_TRANSACTION') return;
+    const before = this.#held.get(what);
+    // Who has not tried for long does not know how it was meanwhile; nor does a clock that was set back.
+    const isSame = before !== undefined && Math.abs(at - before.at) < LASTS_MS;
+    this.#held.set(what, { message, since: isSame ? Math.min(before.since, at) : at, at });
   }
 
   succeeded(what: string): void {
     this.#failed.delete(what);
+    this.#held.delete(what);
+  }
+
+  /** Nothing is acknowledged that would be lost with the process. */
+  refuseIfMoved(): void {
+    this.#file?.refuseIfMoved();
   }
 
   problems(): string[] {
     const now = this.#clock.now();
-    for (const [what, { at }] of this.#failed) if (Math.abs(now - at) >= LASTS_MS) this.#failed.delete(what);
-    return [...new Set([...this.#failed.values()].map(({ message }) => message))];
+    for (const tried of [this.#failed, this.#held]) {
+      for (const [what, { at }] of tried) if (Math.abs(now - at) >= LASTS_MS) tried.delete(what);
+    }
+    const held = [...this.#held.values()].filter(({ since, at }) => at - since >= HELD_MS);
+    const locked = held.map(({ message }) => `nothing could be written for half a minute: ${message}`);
+    const moved = this.#file?.problem;
+    const failed = [...this.#failed.values()].map(({ message }) => message);
+    return [...new Set([...(moved === undefined ? [] : [moved]), ...failed, ...locked])];
   }
 }

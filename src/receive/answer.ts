@@ -60,6 +60,7 @@ export function receiving(
   const answer = (outcome: () => Taken): Received => finish(receiver, batch, began, answerTo(receiver, outcome));
   let taken: Taken | Promise<Taken>;
   try {
+    receiver.faults.refuseIfMoved();
     taken = apply();
   } catch (error) {
     return answer(() => raise(error));

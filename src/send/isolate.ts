@@ -81,4 +81,5 @@ async function deliver<P>(search: Search<P>, count: number): Promise<Searched | 
 }
 
 /** Why a change that is refused for its size, though it is alone, becomes a dead letter. */
-export const TOO_LARGE_ALONE = 'HTTP 413 for a single change';
+export const TOO_LARGE_ALONE =
+  'HTTP 413 for a single change: it is larger than the peer takes (let it take more there, by maxBodyBytes, and retry)';

@@ -158,10 +158,13 @@ export function describeTable(db: Connection, requested: string): Table {
     writers: writersOf(db, listed.name),
     warnings: [],
   };
-  for (const trigger of unguardedTriggers(db, listed.name)) {
+  for (const { name, sql } of unguardedTriggers(db, listed.name)) {
+    const remedy = "WHEN (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
     table.warnings.push(
-      `trigger "${trigger}" on "${listed.name}" also fires while received changes are applied: give it ` +
-        "WHEN (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 unless that is what you want",
+      `trigger "${name}" on "${listed.name}" also fires while received changes are applied: give it ${remedy} ` +
+        (setsTime(sql)
+          ? 'as it sets "updated_at", and otherwise the row gets another version on every node that receives it'
+          : 'unless that is what you want'),
     );
   }
   return table;
@@ -236,12 +239,17 @@ function writersOf(db: Connection, table: string): number {
   return triggers.filter(({ sql }) => fold(sql ?? '').includes(fold(table))).length;
 }
 
-function unguardedTriggers(db: Connection, table: string): string[] {
+/** Does it set `updated_at`, whatever the write has brought? One that asks for it first stands back where changes bring it. */
+function setsTime(sql: string): boolean {
+  const [head = ''] = sql.split(/\bbegin\b/i);
+  return !/\bupdated_at\b/i.test(head) && /\bset\b(?:(?!\bwhere\b)[^;])*?[\s,("'`[]updated_at["'`\]]?\s*=/i.test(sql);
+}
+
+function unguardedTriggers(db: Connection, table: string): { name: string; sql: string }[] {
   return db
     .all<{ name: string; sql: string }>(
       `SELECT name, sql FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
       table,
     )
-    .filter(({ sql }) => !/\bsyncing\b/i.test(sql))
-    .map(({ name }) => name);
+    .filter(({ sql }) => !/\bsyncing\b/i.test(sql));
 }

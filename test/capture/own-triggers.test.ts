@@ -1,7 +1,7 @@
 /** The application's own triggers that touch updated_at. */
 import { describe, expect, test } from 'vitest';
 import { expectSameElsewhere, origin } from '../support/elsewhere.ts';
-import { captured, ITEMS } from '../support/nodes.ts';
+import { attached, captured, database, ITEMS } from '../support/nodes.ts';
 
 describe("the application's own triggers that touch updated_at", () => {
   const NOW = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
@@ -62,4 +62,24 @@ describe("the application's own triggers that touch updated_at", () => {
       await expectSameElsewhere(it, { schema: ITEMS });
     },
   );
+});
+
+const SETS = 'UPDATE items SET name = NEW.name, updated_at = 5 WHERE id = NEW.id';
+test.each([
+  ['on every update', `AFTER UPDATE ON items BEGIN ${SETS}; END`, true],
+  ['in quotes', 'AFTER UPDATE ON items BEGIN UPDATE items SET "updated_at" = 5; END', true],
+  [
+    'where the write has brought none',
+    `AFTER UPDATE ON items WHEN NEW.updated_at IS OLD.updated_at BEGIN ${SETS}; END`,
+    false,
+  ],
+  ['never', 'AFTER UPDATE ON items BEGIN UPDATE items SET name = 1 WHERE updated_at = 5; END', false],
+])('a trigger that sets updated_at %s: the warning says what comes of it', async (_when, trigger, told) => {
+  const db = await database(`${ITEMS}; CREATE TRIGGER touch ${trigger}`);
+  const manager = attached(db);
+  const warnings: string[] = [];
+  manager.on('warning', ({ message }) => warnings.push(message));
+  await manager.flush();
+  expect(warnings).toEqual([expect.stringMatching(/trigger "touch" on "items" also fires while received changes/)]);
+  expect(/another version on every node/.test(warnings[0] as string)).toBe(told);
 });

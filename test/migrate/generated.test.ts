@@ -113,3 +113,28 @@ test('a text of SQL is taken apart where its statements end', () => {
   ]);
   expect(found).toHaveLength(8);
 });
+
+test('a trigger ends where SQLite says so, whatever its columns are called', () => {
+  const sql = `BEGIN -- a frame
+    ;
+    CREATE TRIGGER t AFTER UPDATE ON stays WHEN NEW.begin > OLD.end BEGIN
+      INSERT INTO log VALUES (NEW.end); INSERT INTO log SELECT begin, end FROM stays; -- almost
+    END; CREATE TABLE z (begin, end); COMMIT /* and out */;`;
+  const found = statementsIn(sql).filter((one) => !isFrame(one));
+  expect(found.map((one) => one.split('\n')[0])).toEqual([
+    'CREATE TRIGGER t AFTER UPDATE ON stays WHEN NEW.begin > OLD.end BEGIN',
+    'CREATE TABLE z (begin, end)',
+  ]);
+});
+
+test('a migration may make a trigger that names a column called end', async () => {
+  const schema =
+    'CREATE TABLE items (id TEXT PRIMARY KEY, begin INTEGER, end INTEGER, updated_at INTEGER); CREATE TABLE log (x)';
+  const { db, manager } = await node({ schema, batchMs: 3_600_000 });
+  manager.migrate(
+    'CREATE TRIGGER t AFTER INSERT ON items BEGIN INSERT INTO log VALUES (NEW.end); INSERT INTO log VALUES (2); END; ' +
+      'CREATE TABLE after (x);',
+  );
+  db.exec(`INSERT INTO items VALUES ('a', 1, 5, ${T})`);
+  expect(rowsOf(db, 'SELECT x FROM log')).toEqual([{ x: 5 }, { x: 2 }]);
+});

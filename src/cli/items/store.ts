@@ -1,6 +1,7 @@
 /** The items table. Every item leaves as JSON text that SQLite has printed: 64-bit integers come out as they went in. */
 import type { Clock } from '../../clock.ts';
 import { Connection, type Database } from '../../sqlite/connection.ts';
+import { OpenFile } from '../../sqlite/open-file.ts';
 import { at, type NewItem, Refused } from './input.ts';
 import { uuidv7 } from './uuid.ts';
 
@@ -46,6 +47,7 @@ export function indexItems(db: Database): void {
 export class ItemStore {
   /** Shared with whoever reads input: SQLite reads the integers of a body. */
   readonly connection: Connection;
+  readonly #file: OpenFile;
   readonly #nodeId: string;
   readonly #clock: Clock;
   readonly #newId: () => string;
@@ -53,16 +55,19 @@ export class ItemStore {
   constructor(db: Database, nodeId: string, clock: Clock) {
     this.#nodeId = nodeId;
     this.connection = new Connection(db);
+    this.#file = new OpenFile(this.connection);
     this.#clock = clock;
     this.#newId = uuidv7(clock);
   }
 
   create(item: NewItem): string {
+    this.#file.refuseIfMoved();
     return this.connection.transaction(() => this.#insert(item, this.#clock.now(), this.#newColumns()));
   }
 
   /** All or none. */
   createAll(items: NewItem[]): string[] {
+    this.#file.refuseIfMoved();
     return this.connection.transaction(() => {
       const now = this.#clock.now();
       const columns = this.#newColumns();
@@ -82,6 +87,7 @@ export class ItemStore {
   update(id: string, fields: Partial<NewItem>): string | undefined {
     const known = this.#find(id);
     if (known === undefined) return undefined;
+    this.#file.refuseIfMoved();
     // Above the version that it answers to, whatever the clock says: the row is told to the client as it will be everywhere.
     const assignments = ['updated_at = max(CAST(? AS INTEGER), updated_at + 1)'];
     const params: (string | null)[] = [String(this.#clock.now())];
@@ -99,6 +105,7 @@ export class ItemStore {
 
   /** The id that is gone, or undefined where there was none. */
   delete(id: string): string | undefined {
+    this.#file.refuseIfMoved();
     const known = this.#find(id);
     if (known !== undefined) this.connection.run('DELETE FROM items WHERE id = ?', known);
     return known;

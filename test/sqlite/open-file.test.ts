@@ -1,0 +1,101 @@
+/** A file that is moved, deleted or replaced under a running node: SQLite notices nothing, and the node must. */
+import { copyFileSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { ItemStore } from '../../src/cli/items/store.ts';
+import { systemClock } from '../../src/clock.ts';
+import { createHub } from '../../src/hub/hub.ts';
+import { cleanUp, database, node, scratchFolder } from '../support/nodes.ts';
+
+const change = (id: string) => ({
+  op: 'INSERT',
+  table: 'items',
+  row: { id, name: 'n', value: 1, created_at: 1, updated_at: 1000 },
+  old_id: null,
+});
+const batch = (id: string): string => JSON.stringify({ batch_id: 1, changes: [change(id)] });
+
+/** What an operator may do to the file, and what is said of it. */
+const done: [string, RegExp, (file: string) => () => void][] = [
+  ['moved away', /was moved or deleted/, (file) => moved(file)],
+  [
+    'deleted',
+    /was moved or deleted/,
+    (file) => {
+      rmSync(file);
+      return () => {};
+    },
+  ],
+  [
+    'replaced by a copy',
+    /is another file now/,
+    (file) => {
+      const back = moved(file);
+      copyFileSync(`${file}.old/main`, file);
+      return () => {
+        rmSync(file);
+        back();
+      };
+    },
+  ],
+];
+
+function moved(file: string): () => void {
+  mkdirSync(`${file}.old`);
+  renameSync(file, `${file}.old/main`);
+  return () => renameSync(`${file}.old/main`, file);
+}
+
+describe.each(done)('a database file that is %s', (what, said, disturb) => {
+  test('is a problem of the node, which acknowledges nothing until the file is back', async () => {
+    const path = join(scratchFolder(), 'node.db');
+    const { manager, all } = await node({ path });
+    expect(manager.receive(batch('before')).status).toBe(200);
+    const undo = disturb(path);
+    expect(manager.receive(batch('after'))).toMatchObject({
+      status: 503,
+      body: { error: expect.stringMatching(said) },
+    });
+    const { ok, problems } = manager.health();
+    expect(ok).toBe(false);
+    expect(problems).toEqual([expect.stringMatching(said)]);
+    expect(all('SELECT id FROM items')).toEqual([{ id: 'before' }]);
+    undo();
+    if (what === 'deleted') return;
+    expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+    expect(manager.receive(batch('after')).status).toBe(200);
+  });
+
+  test('is a problem of a hub as well', async () => {
+    const path = join(scratchFolder(), 'hub.db');
+    const hub = await createHub(await database('SELECT 1', path), { id: 'hub', edges: [], maxAheadMs: 0 });
+    cleanUp(() => hub.stop());
+    expect((await hub.receive(batch('before'))).status).toBe(200);
+    disturb(path);
+    expect(await hub.receive(batch('after'))).toMatchObject({ status: 503 });
+    const { ok, problems } = await hub.health();
+    expect(ok).toBe(false);
+    expect(problems).toEqual([expect.stringMatching(said)]);
+  });
+
+  test('takes no item of the routes', async () => {
+    const path = join(scratchFolder(), 'items.db');
+    const { db } = await node({ path });
+    const store = new ItemStore(db, 'here', systemClock);
+    cleanUp(() => store.release());
+    const id = '01890a5d-ac96-774b-bcce-b302099a8057';
+    const item = { name: 'n', value: null };
+    store.create({ id, ...item });
+    disturb(path);
+    expect(() => store.create(item)).toThrow(said);
+    expect(() => store.createAll([item])).toThrow(said);
+    expect(() => store.update(id, { name: 'm' })).toThrow(said);
+    expect(() => store.delete(id)).toThrow(said);
+    expect(store.get(id)).toMatch(/"name":"n"/);
+  });
+});
+
+test('a database in memory has no file to lose', async () => {
+  const { manager } = await node();
+  expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+});
