@@ -44,7 +44,7 @@ async function main(argv) {
     dist,
     scale: { ...(flags.quick ? SCALES.quick : SCALES.full), vary: flags.vary },
     out: flags.out ?? join(ROOT, 'bench', 'results'),
-    figures: FIGURES.filter(({ name }) => flags.only?.includes(name) ?? true),
+    figures: FIGURES.filter(({ name, isAskedFor }) => flags.only?.includes(name) ?? !isAskedFor),
     machine: describeMachine(),
     commit: describeCommit(),
   };

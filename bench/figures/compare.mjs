@@ -79,7 +79,7 @@ async function figuresOf(context, rows) {
 }
 
 /** Two that have exchanged a row, so that each knows what the other is, and then both have the same. */
-async function pairOf(context, rows, ids, plain = false) {
+export async function pairOf(context, rows, ids, plain = false) {
   const there = await context.receiver({ plain });
   const here = await context.sender({ peers: [there.url], options: { verify: false } });
   await here.ask('writeAndShip', { rows: 1, perTransaction: 1, peers: 1 });
@@ -94,7 +94,7 @@ async function makeOlder({ there }, rows, k) {
   });
 }
 
-async function measured({ here, there, url }, command, rows) {
+export async function measured({ here, there, url }, command, rows) {
   await there.ask('beat');
   const before = await there.ask('cpu');
   const own = await here.ask(command, { url });

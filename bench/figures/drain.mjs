@@ -60,7 +60,7 @@ export async function drainOnce(
   context,
   { rows, beat = false, silent = false, shape = {}, options, receiving, proxy },
 ) {
-  const { path, port } = await context.backlog(rows, shape);
+  const { path, port, written } = await context.backlog(rows, shape);
   const through = await proxy?.(port);
   const at = through?.behind ?? port;
   const receiver = await context.receiver({
@@ -93,11 +93,12 @@ export async function drainOnce(
     memoryB,
     idleB,
     sent: through?.bytes(),
+    written,
   };
 }
 
 /** Microseconds a row in each tenth of the rows: the median of its batches, so that one checkpoint does not decide. */
-function timesByTenth(batches, rows) {
+export function timesByTenth(batches, rows) {
   const tenths = Array.from({ length: 10 }, () => []);
   let done = 0;
   let last = 0;

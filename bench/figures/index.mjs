@@ -8,6 +8,7 @@ import { growth } from './growth.mjs';
 import { health } from './health.mjs';
 import { identity } from './identity.mjs';
 import { keys } from './keys.mjs';
+import { large } from './large.mjs';
 import { latency } from './latency.mjs';
 import { million } from './million.mjs';
 import { receive } from './receive.mjs';
@@ -29,4 +30,5 @@ export const FIGURES = [
   slowLink,
   keys,
   fanOut,
+  large,
 ];

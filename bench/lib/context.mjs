@@ -1,5 +1,5 @@
 /** What a figure works with: a build to measure, a runtime, how much work, and nodes that are checked when they are done. */
-import { copyFileSync, rmSync } from 'node:fs';
+import { copyFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { freePort, makeFolder, removeFolder, Worker } from './processes.mjs';
 
@@ -19,6 +19,7 @@ export const SCALES = {
     link: 20_000,
     compared: [100_000, 1_000_000],
     introduced: 2_000,
+    large: 10_000_000,
   },
   quick: {
     rows: 20_000,
@@ -31,6 +32,7 @@ export const SCALES = {
     link: 4_000,
     compared: [20_000],
     introduced: 500,
+    large: 100_000,
   },
   compare: {
     rows: 40_000,
@@ -43,6 +45,7 @@ export const SCALES = {
     link: 4_000,
     compared: [50_000],
     introduced: 500,
+    large: 100_000,
   },
 };
 
@@ -105,14 +108,14 @@ export class Context {
       const port = await freePort();
       const writer = await this.process({ columns: shape.columns });
       await writer.ask('attach', { id: 'a', peers: [`http://127.0.0.1:${port}`], asleep: true });
-      await writer.ask('write', { rows, perTransaction: 1_000, ...shape });
+      const written = await writeByTenths(writer, rows, shape);
       await this.finish(writer);
-      made = { port, file: writer.path };
+      made = { port, file: writer.path, written: { tenths: written, bytes: statSync(writer.path).size } };
       this.#backlogs.set(key, made);
     }
     const path = this.path();
     copyFileSync(made.file, path);
-    return { path, port: made.port };
+    return { path, port: made.port, written: made.written };
   }
 
   /** Every node holds the same rows, all of them, with nothing left to send and nothing set aside; otherwise it throws. */
@@ -150,6 +153,17 @@ export class Context {
     this.abandon();
     removeFolder(this.#folder);
   }
+}
+
+/** Writes rows in transactions of 1,000; what each tenth of them took. */
+export async function writeByTenths(worker, rows, shape = {}) {
+  const tenths = [];
+  for (let i = 0; i < 10; i++) {
+    const from = Math.floor((i * rows) / 10);
+    const count = Math.floor(((i + 1) * rows) / 10) - from;
+    if (count > 0) tenths.push(await worker.ask('write', { rows: count, from, perTransaction: 1_000, ...shape }));
+  }
+  return tenths;
 }
 
 /** Plain inserts of the same rows into one database, with no Rowcast anywhere: what everything is compared with. */

@@ -380,7 +380,7 @@ function makeBody(kind, from, count, { ids, bytes, foreign, columns = file.colum
 
 /** Resolves when `peers` peers have acknowledged `rows` changes each and nothing is left in `_changes`. */
 async function delivered(rows, peers) {
-  const deadline = performance.now() + 240_000;
+  const deadline = performance.now() + 240_000 + rows / 20;
   const onTime = (problem) => {
     if (troubles.length > 0) throw new Error(`${problem}: ${troubles[0]}`);
     if (performance.now() > deadline) throw new Error(`${problem}: time is up`);

@@ -20,7 +20,7 @@ const ASK_AGAIN_MS = 2_000;
 /** How often it is looked whom to ask: one timer for all edges. */
 const LOOK_MS = 1_000;
 /** Beyond so many edges the pauses grow with their number: a question costs a fifth of a millisecond on either side. */
-const ASKED_A_SECOND = 100;
+const ASKED_A_SECOND = 50;
 /** Whose turn comes after so long need not be looked at each time: it is, so many times until then. */
 const LOOKS_A_PAUSE = 20;
 /** Edges of one id are told of, one after the other, up to so many: a thousand copies of one image are one mistake. */
