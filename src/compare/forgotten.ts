@@ -5,7 +5,8 @@
  *
  * Exempt is what is still on its way to the side that has forgotten, which sets it aside, and what it has set aside
  * already: that is for a person to decide. So is everything where the other side has heard a node for which that one has not
- * waited: what came from there was perhaps never delivered to it, and is sent to it now, to be set aside.
+ * waited, or sends nothing to it: what came from there was perhaps never delivered to it, and is sent to it now, to be set
+ * aside.
  */
 import { type Body, batchText } from '../wire/body.ts';
 import type { Id } from './ids.ts';
@@ -37,9 +38,10 @@ export function decidingOf(floors: Floors, here: Nodes | undefined, there: Nodes
   };
 }
 
-/** What the other side itself has written it has delivered, or says that it has not. */
+/** What the other side itself has written it has delivered, or says that it has not, or that it sends nothing at all. */
 function hasAwaitedAll(own: Nodes | undefined, other: Nodes | undefined): boolean {
   if (!own || !other) return true;
+  if (other.heard.includes(other.self)) return false;
   const known = new Set([own.self, other.self, ...own.awaited]);
   return other.heard.every((node) => known.has(node));
 }

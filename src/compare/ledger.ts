@@ -54,7 +54,7 @@ export interface Sight {
 /** Who has written what may be on one side. */
 export interface Nodes {
   self: string;
-  /** All that were ever heard there. */
+  /** All that were ever heard there; itself as well where it sends nothing to the other side, which then need not have it. */
   heard: string[];
   /** Of these, the ones without whose word nothing is forgotten: what they wrote before has been delivered. */
   awaited: string[];

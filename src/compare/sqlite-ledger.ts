@@ -146,13 +146,15 @@ export class SqliteLedger implements Ledger {
       const some = rest.size === 0 ? ids : ids.filter((id) => !rest.has(id));
       const choice = listed(some);
       const all = { columns, most: Infinity, besides: this.#presence(table, choice).besides };
+      const watermark = this.#o.watermark(other);
+      const { self, heard, awaited } = this.#o.nodes();
       return {
         entries: this.#rows(table, choice, all, some.length).map(entryOf),
-        undelivered: undeliveredOf(this.#db, table, some, this.#o.watermark(other)),
+        undelivered: undeliveredOf(this.#db, table, some, watermark),
         parked: parkedOf(this.#db, table, some),
         early: earlyIn(this.#db, [table.name, table.wireName, ...table.was], some),
         rest: [...rest],
-        nodes: this.#o.nodes(),
+        nodes: { self, heard: watermark === undefined ? [self, ...heard] : heard, awaited },
         ...floorOf(table),
       };
     });

@@ -1,7 +1,8 @@
-/** When others were last heard, to within an hour, and of whom nobody waits to hear any more; both outlive a restart. */
+/** When others were last heard, to within an hour, and of whom nobody waits to hear any more; all of it outlives a restart. */
 import type { Connection } from '../sqlite/connection.ts';
 
-export type What = 'heard' | 'forgotten';
+/** `unawaited`: tombstones were last collected then without it. */
+export type What = 'heard' | 'forgotten' | 'unawaited';
 
 /** A node id; or, of one that has never said who it is, its URL. */
 type Name = string;

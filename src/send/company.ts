@@ -86,12 +86,18 @@ export class NodeCompany {
     return this.#identity.others();
   }
 
-  /** Whoever may have brought something here. Nobody waits for one that was forgotten, or for which nothing is kept. */
+  /**
+   * Whoever may have brought something here. Nobody waits for one that was forgotten, or for which nothing is kept; and of what
+   * was forgotten without it, it is known again when all that it had by then has been delivered.
+   */
   nodes(): Nodes {
     const others = this.others();
     const left = leftDatabases(this.#db);
-    const isAwaited = ({ id, inc, heardAt = Number.NEGATIVE_INFINITY }: Other): boolean =>
-      !left.has(inc) && (noted(this.#db, 'forgotten', id) ?? Number.NEGATIVE_INFINITY) <= heardAt;
+    const isAwaited = ({ id, inc, heardAt = -Infinity, low = -Infinity }: Other): boolean => {
+      const times = (['forgotten', 'unawaited'] as const).map((what) => noted(this.#db, what, id) ?? -Infinity);
+      const since = Math.max(...times);
+      return !left.has(inc) && (since === -Infinity || (heardAt >= since && low > since));
+    };
     const idsOf = (some: Other[]): string[] => some.map(({ id }) => id);
     return { self: this.#o.id, heard: idsOf(others), awaited: idsOf(others.filter(isAwaited)) };
   }

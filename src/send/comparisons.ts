@@ -153,7 +153,9 @@ export class Comparisons {
   /** How far a peer is, by its address or by its node id; of one that has not told its id yet, how far the last one is. */
   #deliveredTo(other: string | undefined): number | undefined {
     const peers = this.#o.peers();
-    const known = peers.find((peer) => peer === other) ?? this.#peerOf.get(other ?? '');
+    const named = this.#peerOf.get(other ?? '');
+    // One that was taken out is sent nothing, however far it was.
+    const known = peers.find((peer) => peer === other || peer === named);
     if (known !== undefined) return deliveredUpTo(this.#db, known);
     const told = new Set(this.#peerOf.values());
     const untold = peers.filter((peer) => !told.has(peer)).map((peer) => deliveredUpTo(this.#db, peer) ?? -1);

@@ -251,9 +251,13 @@ export function databaseAt(db: Connection, peer: string): Pick<PeerState, 'inc' 
   return found;
 }
 
-/** What is in `_changes` after it is on its way to the peer; -1 where all rows are, undefined where nothing is sent there. */
+/**
+ * What is in `_changes` after it is on its way to the peer; -1 where all rows are, undefined where nothing is sent there. What a
+ * stale one lacks may not be there any more.
+ */
 export function deliveredUpTo(db: Connection, peer: string): number | undefined {
   const state = findState(db, peer);
+  if (state?.stale) return -1;
   return state?.tailFrom == null && state?.again == null ? state?.lastAcked : -1;
 }
 

@@ -71,6 +71,7 @@ export class Collector {
     // By a clock that was ahead, and set right since: otherwise nothing would be collected until that day comes.
     if (this.#collectedUpTo > Math.floor((now - keep) / DAY_MS)) this.#collectedUpTo = Number.NEGATIVE_INFINITY;
     if (day <= this.#collectedUpTo) return;
+    members.noteUnawaited(horizon.without);
     this.#collectedUpTo = day;
     this.#collection = new Collection(this.#parts, horizon.before);
   }

@@ -31,10 +31,10 @@ export interface Surroundings {
 
 /**
  * Tombstones from before a time may go; or none may, because somebody has not spoken yet; or none may before a person
- * has done something about these nodes. `by`: because of whom no more may go.
+ * has done something about these nodes. `by`: because of whom no more may go. `without`: who was not asked.
  */
 export type Horizon =
-  | { kind: 'open'; before: number; by: string[] }
+  | { kind: 'open'; before: number; by: string[]; without: string[] }
   | { kind: 'waiting'; by: string[] }
   | { kind: 'held'; by: string[] };
 
@@ -48,7 +48,8 @@ export function horizonOf({ members, keep, now }: Surroundings): Horizon {
   // A clock that is ahead must not make anybody forget sooner than ours says.
   const low = waitedFor.reduce((least, member) => Math.min(least, member.low ?? least), now);
   const behind = waitedFor.filter((member) => now - (member.low ?? now) > keep);
-  return { kind: 'open', before: low - keep, by: namesOf(behind) };
+  const without = members.filter((member) => !waitedFor.includes(member));
+  return { kind: 'open', before: low - keep, by: namesOf(behind), without: namesOf(without) };
 }
 
 function namesOf(members: Member[]): string[] {

@@ -60,11 +60,21 @@ export class Members {
       const heard = noted(this.#db, 'heard', id);
       const isDue = heardAt !== undefined && heardAt - (heard ?? Number.NEGATIVE_INFINITY) >= NOTED_EVERY_MS;
       if (isDue || isAhead(heard, now)) notes.push(['heard', id, Math.min(heardAt ?? now, now)]);
-      if (isAhead(noted(this.#db, 'forgotten', id), now)) notes.push(['forgotten', id, now]);
+      for (const what of ['forgotten', 'unawaited'] as const)
+        if (isAhead(noted(this.#db, what, id), now)) notes.push([what, id, now]);
     }
     if (notes.length === 0) return;
     this.#db.transaction(() => {
       for (const [what, id, at] of notes) note(this.#db, what, id, at);
+    });
+  }
+
+  /** Tombstones are collected without these: what they have from before now may be below the floor, and never have come here. */
+  noteUnawaited(ids: string[]): void {
+    const now = this.#o.clock.now();
+    if (ids.length === 0) return;
+    this.#db.transaction(() => {
+      for (const id of ids) note(this.#db, 'unawaited', id, now);
     });
   }
 

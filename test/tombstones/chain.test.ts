@@ -88,3 +88,50 @@ test('nor where all know each other, and the one that wrote it was forgotten bef
     ['below-floor', 'never-deleted'],
   ]);
 });
+
+test('nor where the one that wrote it was forgotten, and is heard again before it has delivered it', async () => {
+  const cluster = new Cluster();
+  const a = await cluster.node('a', ['b', 'c'], { verify: false });
+  const b = await cluster.node('b', ['a', 'c'], { verify: false });
+  const c = await cluster.node('c', ['a', 'b'], { verify: false });
+  insert(a, 'first', T);
+  await settled('first', a, b, c);
+  await a.manager.peers.pause(cluster.url('c'));
+  insert(a, 'never-deleted', T + 1);
+  await settled('first never-deleted', a, b);
+  insert(b, 'gone', T + 10);
+  b.db.exec("DELETE FROM items WHERE id = 'gone'");
+  await until('c has heard of the deletion', () => rowsOf(c.db, 'SELECT 1 FROM _tombstones').length === 1);
+  c.manager.forget('a');
+  collect(c.db);
+  // It brings nothing, but it answers.
+  insert(c, 'later', Date.now());
+  await until('a has it', () => ids(a).includes('later'));
+  await c.manager.flush();
+  const [result] = await b.manager.verify(cluster.url('c'), { repair: true });
+  expect(result?.error).toBeUndefined();
+  expect(ids(b)).toContain('never-deleted');
+});
+
+test.each(['removed', 'never named', 'stale'])(
+  'nor what a node has not sent, because the other was %s there',
+  async (how) => {
+    const cluster = new Cluster();
+    const a = await cluster.node('a', how === 'never named' ? [] : ['b'], { verify: false });
+    const b = await cluster.node('b', ['a'], { verify: false });
+    insert(b, 'first', T);
+    await settled('first', a, b);
+    insert(b, 'gone', T + 10);
+    b.db.exec("DELETE FROM items WHERE id = 'gone'");
+    await b.manager.flush();
+    if (how === 'removed') await a.manager.peers.remove(cluster.url('b'));
+    if (how === 'stale') await a.manager.peers.pause(cluster.url('b'));
+    insert(a, 'never-deleted', T + 1);
+    // Nothing is kept for it any more.
+    if (how === 'stale') a.db.exec('UPDATE _peer_state SET stale = 1; DELETE FROM _changes');
+    collect(b.db);
+    const [result] = await b.manager.verify(cluster.url('a'), { repair: true });
+    expect(result?.error).toBeUndefined();
+    expect(ids(a)).toContain('never-deleted');
+  },
+);

@@ -18,6 +18,7 @@ describe('the horizon', () => {
       kind: 'open',
       before: NOW - 95 * DAY,
       by: [],
+      without: [],
     });
   });
 
@@ -26,6 +27,7 @@ describe('the horizon', () => {
       kind: 'open',
       before: NOW - KEEP,
       by: [],
+      without: [],
     });
   });
 
@@ -39,14 +41,19 @@ describe('the horizon', () => {
   test('and by nobody who is retired', () => {
     const away = member('away', { lastHeard: 0, low: 0, retired: true });
     const plain = member('plain', { plain: true, retired: true, low: undefined });
-    expect(of(member('self'), away, plain)).toEqual({ kind: 'open', before: NOW - KEEP, by: [] });
+    expect(of(member('self'), away, plain)).toEqual({
+      kind: 'open',
+      before: NOW - KEEP,
+      by: [],
+      without: ['away', 'plain'],
+    });
   });
 
   test('nor, once it is silent for so long, by who is no peer any more, or a stale one', () => {
     const away = member('away', { lastHeard: NOW - KEEP - 1, low: 0, left: true });
-    expect(of(member('self'), away)).toEqual({ kind: 'open', before: NOW - KEEP, by: [] });
+    expect(of(member('self'), away)).toEqual({ kind: 'open', before: NOW - KEEP, by: [], without: ['away'] });
     const heard = member('heard', { low: NOW - 5 * DAY, left: true });
-    expect(of(member('self'), heard)).toEqual({ kind: 'open', before: NOW - 95 * DAY, by: [] });
+    expect(of(member('self'), heard)).toEqual({ kind: 'open', before: NOW - 95 * DAY, by: [], without: [] });
   });
 
   test('waits for who has not said what it still has to send; where nobody is known, there is none', () => {
@@ -60,6 +67,7 @@ describe('the horizon', () => {
       kind: 'open',
       before: NOW - 2 * KEEP - 1,
       by: ['a'],
+      without: [],
     });
   });
 });

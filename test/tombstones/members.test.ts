@@ -203,3 +203,28 @@ describe('through a hub', () => {
     await until('it says how far it is', () => cluster.said('hub') !== undefined);
   });
 });
+
+test('what came from a node for which nobody waited is not taken for deleted when that one is heard again', async () => {
+  const cluster = new Aging();
+  const [a, b, c] = await three(cluster, { verify: false });
+  await a.manager.peers.pause(cluster.url('c'));
+  await c.manager.peers.remove(cluster.url('a'));
+  await until('b was given all of it', () => c.manager.peers.list().every(({ snapshot }) => !snapshot));
+  write(a, 'kept');
+  await settled('2 3 4 kept', a, b);
+  write(b, 'later');
+  await until('c has it', () => ids(c) === '2 3 4 later');
+  b.db.exec("DELETE FROM items WHERE id = 'later'");
+  await until('c has heard of it', () => ids(c) === '2 3 4');
+  await cluster.pass(100, b, c);
+  await cluster.gone(c);
+  c.manager.peers.add(cluster.url('a'));
+  await until('it is heard', () =>
+    c.manager.peers.list().some(({ url, state }) => url === cluster.url('a') && state === 'up'),
+  );
+  await c.manager.flush();
+  const [result] = await b.manager.verify(cluster.url('c'), { repair: true });
+  expect(result?.error).toBeUndefined();
+  expect([a, b].map((one) => ids(one).includes('kept'))).toEqual([true, true]);
+  expect(c.manager.deadLetters.list().map(({ code, rowId }) => [code, rowId])).toEqual([['below-floor', 'kept']]);
+});
