@@ -160,7 +160,7 @@ export const MUTANTS = [
     edits: [
       [
         'compare/sqlite-ledger.js',
-        'undelivered: undeliveredOf(this.#db, table, some, this.#o.watermark(other)),',
+        'undelivered: undeliveredOf(this.#db, table, some, watermark),',
         'undelivered: [],',
       ],
     ],
