@@ -158,11 +158,7 @@ export const MUTANTS = [
     focus: 'comparison',
     what: 'a comparison deletes a row that the other side was never told of, because the other side has forgotten as much',
     edits: [
-      [
-        'compare/sqlite-ledger.js',
-        'undelivered: undeliveredOf(this.#db, table, some, watermark),',
-        'undelivered: [],',
-      ],
+      ['compare/sqlite-ledger.js', 'undelivered: undeliveredOf(this.#db, table, some, watermark),', 'undelivered: [],'],
     ],
   },
   {
