@@ -1,6 +1,11 @@
 /** The ids of `_changes`: AUTOINCREMENT gives none twice, and here it is seen to that none is below a watermark. */
 import type { Connection } from '../sqlite/connection.ts';
 
+/** A person may have written anything into a watermark; what no change can have as its id says nothing of what a peer has. */
+const isNoId = (column: string): string =>
+  `NOT (typeof(${column}) = 'integer' AND ${column} BETWEEN 0 AND ${Number.MAX_SAFE_INTEGER})`;
+const WRITTEN_OVER = `${isNoId('last_acked')} OR (tail_from IS NOT NULL AND ${isNoId('tail_from')})`;
+
 /** The greatest id that anybody may have been told of: as a watermark, or by an earlier build in `_meta`. */
 const KNOWN =
   'max(coalesce((SELECT max(last_acked) FROM main._peer_state), 0), ' +
@@ -15,17 +20,23 @@ export function lastChangeId(db: Connection): number {
   return Number(db.get(`SELECT max(coalesce((SELECT max(change_id) FROM main._changes), 0), ${SEQUENCE}) AS n`)?.n);
 }
 
-/** Could the next change get an id that a peer has already acknowledged? */
+/** Could the next change get an id that a peer has already acknowledged, or is it unknown what one has? */
 export function idsAreBehind(db: Connection): boolean {
-  return db.get(`SELECT 1 AS n WHERE ${SEQUENCE} < ${KNOWN}`) !== undefined;
+  const isUnknown = `EXISTS (SELECT 1 FROM main._peer_state WHERE ${WRITTEN_OVER})`;
+  return db.get(`SELECT 1 AS n WHERE ${SEQUENCE} < ${KNOWN} OR ${isUnknown}`) !== undefined;
 }
 
 /**
  * No id up to the greatest known one is given from here on. Where the sequence had been below a watermark, ids were given
  * that a peer may seem to have: then all changes that are there get new ones, in their order. To be sent again under
- * another id does no harm. `atLeast` is what the sequence was before the table was rebuilt. In a transaction.
+ * another id does no harm, nor is it any to send everything that waits to a peer of which nothing is known. `atLeast` is what the
+ * sequence was before the table was rebuilt. In a transaction.
  */
 export function keepIdsAbove(db: Connection, atLeast = 0): void {
+  db.run(
+    `UPDATE main._peer_state SET last_acked = iif(${isNoId('last_acked')}, 0, last_acked), ` +
+      `tail_from = iif(tail_from IS NOT NULL AND ${isNoId('tail_from')}, 0, tail_from) WHERE ${WRITTEN_OVER}`,
+  );
   if (atLeast > 0) raiseSequence(db, atLeast);
   if (idsAreBehind(db)) {
     const known = Number(

@@ -89,6 +89,13 @@ export class Attachment {
     return this.#db.get(own, this.#o.nodeId, this.#peers) !== undefined;
   }
 
+  /** Is it known of each peer how far it is? Somebody may have deleted that. */
+  knowsAllPeers(): boolean {
+    const own = this.peers;
+    const known = `SELECT count(*) AS n FROM main._peer_state WHERE peer_url IN (${own.map(() => '?').join(', ')})`;
+    return Number(this.#db.get(known, ...own)?.n) === new Set(own).size;
+  }
+
   /** Were there others at the latest look? Whether they are alive is told by the time that passes. */
   get hasOthers(): boolean {
     return this.#others.size > 0;

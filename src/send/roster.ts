@@ -182,7 +182,8 @@ export class Roster implements Peers {
     if (!isQuiet || this.#attachment.hasOthers) {
       this.#follow();
       const left = this.#attachment.watch();
-      if (left || !this.#attachment.isEntered()) this.enrol();
+      const isKnown = this.#attachment.isEntered() && this.#attachment.knowsAllPeers();
+      if (left || !isKnown) this.enrol();
       if (left) this.noteRemoved();
     }
     const found = bound.check(this.#away());

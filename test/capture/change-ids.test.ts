@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { attach, type Config, type Manager } from '../../src/index.ts';
 import type { TestDatabase } from '../support/lane.ts';
-import { cleanUp, database, ITEMS, node, rowsOf, serveManager, type TestNode } from '../support/nodes.ts';
+import { cleanUp, database, ITEMS, node, rowsOf, serveManager, type TestNode, until } from '../support/nodes.ts';
 
 const NOTES = 'CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT, updated_at INTEGER)';
 const BOTH = `${ITEMS};${NOTES}`;
@@ -135,5 +135,42 @@ describe('ids stay above the watermark', () => {
     expect(rowsOf(it.db, 'SELECT change_id FROM _changes')).toEqual([{ change_id: 1 }]);
     await it.attached().flush();
     expect(ids(it)).toEqual(['a', 'b', 'c', 'd']);
+  });
+});
+
+describe('a watermark that somebody has written over', () => {
+  const VALUES = ['NULL', "'abc'", '1e300', '9223372036854775807', '-5', "x'00'"];
+
+  test.each(VALUES)('by %s, while attached: what waits is kept, and sent', async (value) => {
+    const it = await pair();
+    const manager = await drained(it);
+    it.db.exec(`UPDATE _peer_state SET last_acked = ${value}; ${insert('d')}`);
+    await until('the change has arrived', () => ids(it).includes('d'));
+    it.db.exec(insert('e'));
+    await manager.flush();
+    expect(ids(it)).toEqual(['a', 'b', 'c', 'd', 'e']);
+    expect(manager.health()).toMatchObject({ ok: true, pending_changes: 0 });
+  });
+
+  test.each(VALUES)('by %s, while nobody is attached: the next one sends what waits', async (value) => {
+    const it = await pair();
+    await (await drained(it)).stop();
+    it.db.exec(`${insert('d')}; UPDATE _peer_state SET last_acked = ${value}, tail_from = ${value}`);
+    await it.attached().flush();
+    expect(ids(it)).toEqual(['a', 'b', 'c', 'd']);
+  });
+
+  test('is not one by which anything is pruned', async () => {
+    const it = await pair();
+    const other = await node({ id: 'other', schema: ITEMS });
+    const peers = [it.peer, await serveManager(other.manager)];
+    const manager = it.attached({ peers });
+    it.db.exec(insert('a'));
+    await manager.flush();
+    await it.receiver.manager.stop();
+    it.db.exec(`UPDATE _peer_state SET last_acked = NULL WHERE peer_url = '${it.peer}'; ${insert('d')}`);
+    await until('the other one has it', () => other.all("SELECT 1 FROM items WHERE id = 'd'").length === 1);
+    await manager.flush();
+    expect(rowsOf(it.db, 'SELECT row_id FROM _changes')).toContainEqual({ row_id: 'd' });
   });
 });

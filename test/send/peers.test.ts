@@ -279,3 +279,19 @@ test('three nodes that all know each other over real sockets end up the same', a
   expect(made[0]?.all("SELECT name FROM items WHERE id = 'same'")).toEqual([{ name: 'from 2' }]);
   expect(exactRows(made[0]?.db as TestDatabase, 'items').length).toBe(4);
 });
+
+test.each(['DELETE FROM _peer_state', 'DROP TABLE _peer_state'])(
+  '%s by hand: peers are sent everything, as new ones are',
+  async (sql) => {
+    const peer = await node({ id: 'receiver' });
+    const sender = await node({ id: 'sender', peers: [await serveManager(peer.manager)] });
+    write(sender.db, 'a');
+    await sender.manager.flush();
+    sender.db.exec(sql);
+    write(sender.db, 'b');
+    await until('the change has arrived', () => peer.all('SELECT 1 FROM items').length === 2);
+    write(sender.db, 'c');
+    await until('so has the next', () => peer.all('SELECT 1 FROM items').length === 3);
+    await until('health is well again', () => sender.manager.health().ok);
+  },
+);

@@ -227,8 +227,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/peers.js',
-        'coalesce(min(iif(stale = 1, NULL, last_acked))',
-        'coalesce(max(iif(stale = 1, NULL, last_acked))',
+        "coalesce(min(iif(stale = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0)))",
+        "coalesce(max(iif(stale = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0)))",
       ],
     ],
   },
@@ -514,8 +514,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/peers.js',
-        'coalesce(min(iif(stale = 1, NULL, last_acked))',
-        'coalesce(min(iif(paused = 1, NULL, last_acked))',
+        "coalesce(min(iif(stale = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0)))",
+        "coalesce(min(iif(paused = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0)))",
       ],
     ],
   },
