@@ -91,9 +91,9 @@ export class Attachment {
 
   /** Is it known of each peer how far it is? Somebody may have deleted that. */
   knowsAllPeers(): boolean {
-    const own = this.peers;
-    const known = `SELECT count(*) AS n FROM main._peer_state WHERE peer_url IN (${own.map(() => '?').join(', ')})`;
-    return Number(this.#db.get(known, ...own)?.n) === new Set(own).size;
+    const states = this.#db.all<{ url: string }>('SELECT peer_url AS url FROM main._peer_state');
+    const known = new Set(states.map(({ url }) => url));
+    return this.peers.every((peer) => known.has(peer));
   }
 
   /** Were there others at the latest look? Whether they are alive is told by the time that passes. */
