@@ -29,8 +29,8 @@ export function idsAreBehind(db: Connection): boolean {
 /**
  * No id up to the greatest known one is given from here on. Where the sequence had been below a watermark, ids were given
  * that a peer may seem to have: then all changes that are there get new ones, in their order. To be sent again under
- * another id does no harm, nor is it any to send everything that waits to a peer of which nothing is known. `atLeast` is what the
- * sequence was before the table was rebuilt. In a transaction.
+ * another id does no harm, and neither does it to send all that waits to a peer of which nothing is known. `atLeast` is what
+ * the sequence was before the table was rebuilt. In a transaction.
  */
 export function keepIdsAbove(db: Connection, atLeast = 0): void {
   db.run(

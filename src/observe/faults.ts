@@ -1,6 +1,7 @@
 /**
- * Why what is written here would not last: what has failed at writing to the database, until it has succeeded again: a disk that is full lets a transaction begin and
- * end, and only who wants to write something finds out; and a file that was moved away under the process.
+ * Why what is written here would not last. What has failed at writing to the database, until it has succeeded again: a disk
+ * that is full lets a transaction begin and end, and only who wants to write something finds out. And a file that was
+ * moved away under the process.
  */
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';

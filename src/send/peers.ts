@@ -321,12 +321,13 @@ export function canPrune(db: Connection, peers: string[]): boolean {
   return db.get(`SELECT 1 AS n WHERE (${oldest}) <= (${everybodyHasUpTo(peers)})`, ...peers) !== undefined;
 }
 
-/** Where all are stale, nobody is waiting for any change. What a person has written over is no word of a peer's (change-ids.ts). */
+/** Where all are stale, nobody is waiting for any change. What somebody has written over says of no change that a peer has it. */
 function everybodyHasUpTo(peers: string[]): string {
   const own = `peer_url IN (${peers.map(() => '?').join(', ')})`;
   const latest = '(SELECT max(change_id) FROM main._changes)';
+  const acked = "iif(typeof(last_acked) = 'integer', last_acked, 0)";
   return (
-    `SELECT iif(max(peer_url) IS NULL, NULL, coalesce(min(iif(stale = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0))), ${latest})) ` +
+    `SELECT iif(max(peer_url) IS NULL, NULL, coalesce(min(iif(stale = 1, NULL, ${acked})), ${latest})) ` +
     `FROM main._peer_state WHERE ${own} OR ${OF_ANY_ATTACHMENT}`
   );
 }

@@ -225,11 +225,7 @@ export const MUTANTS = [
     name: 'prune-at-any-peer',
     what: 'a change is dropped when one of the peers has it',
     edits: [
-      [
-        'send/peers.js',
-        "coalesce(min(iif(stale = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0)))",
-        "coalesce(max(iif(stale = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0)))",
-      ],
+      ['send/peers.js', 'coalesce(min(iif(stale = 1, NULL, ${acked}))', 'coalesce(max(iif(stale = 1, NULL, ${acked}))'],
     ],
   },
   {
@@ -514,8 +510,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/peers.js',
-        "coalesce(min(iif(stale = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0)))",
-        "coalesce(min(iif(paused = 1, NULL, iif(typeof(last_acked) = 'integer', last_acked, 0)))",
+        'coalesce(min(iif(stale = 1, NULL, ${acked}))',
+        'coalesce(min(iif(paused = 1, NULL, ${acked}))',
       ],
     ],
   },

@@ -63,13 +63,19 @@ test('nor by a seed', async () => {
   expect(c.manager.deadLetters.list().map(({ code }) => code)).toEqual(['below-floor']);
 });
 
-test('nor where all know each other, and the one that wrote it was forgotten before it could deliver it', async () => {
+/** All know each other, and have one row. */
+async function triangle() {
   const cluster = new Cluster();
   const a = await cluster.node('a', ['b', 'c'], { verify: false });
   const b = await cluster.node('b', ['a', 'c'], { verify: false });
   const c = await cluster.node('c', ['a', 'b'], { verify: false });
   insert(a, 'first', T);
   await settled('first', a, b, c);
+  return { cluster, a, b, c };
+}
+
+test('nor where all know each other, and the one that wrote it was forgotten before it could deliver it', async () => {
+  const { cluster, a, b, c } = await triangle();
   cluster.cut.add(cluster.url('c'));
   insert(a, 'never-deleted', T + 1);
   await settled('first never-deleted', a, b);
@@ -90,12 +96,7 @@ test('nor where all know each other, and the one that wrote it was forgotten bef
 });
 
 test('nor where the one that wrote it was forgotten, and is heard again before it has delivered it', async () => {
-  const cluster = new Cluster();
-  const a = await cluster.node('a', ['b', 'c'], { verify: false });
-  const b = await cluster.node('b', ['a', 'c'], { verify: false });
-  const c = await cluster.node('c', ['a', 'b'], { verify: false });
-  insert(a, 'first', T);
-  await settled('first', a, b, c);
+  const { cluster, a, b, c } = await triangle();
   await a.manager.peers.pause(cluster.url('c'));
   insert(a, 'never-deleted', T + 1);
   await settled('first never-deleted', a, b);
