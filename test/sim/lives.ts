@@ -123,7 +123,7 @@ export class Lives {
       timeline.in(between(plan), () => ask(round + 1));
     };
     const drained = (): void => {
-      if (network.underWay > 0 && timeline.now - began < DRAINED_MS) timeline.in(20, drained);
+      if ((network.underWay > 0 || network.isAsking) && timeline.now - began < DRAINED_MS) timeline.in(20, drained);
       else ask(0);
     };
     drained();

@@ -75,6 +75,8 @@ export class Network {
   readonly #o: NetworkOptions;
   readonly #counts = new Map<string, number>();
   #underWay = 0;
+  /** Questions who somebody is that have no answer yet, and may never have one. */
+  readonly #questions = new Set<() => boolean>();
 
   constructor(options: NetworkOptions) {
     this.#o = options;
@@ -94,6 +96,12 @@ export class Network {
   /** Requests that will still arrive somewhere. */
   get underWay(): number {
     return this.#underWay;
+  }
+
+  /** Somebody waits to be told who another is, and asks nobody there again until then. */
+  get isAsking(): boolean {
+    for (const givenUp of this.#questions) if (givenUp()) this.#questions.delete(givenUp);
+    return this.#questions.size > 0;
   }
 
   at(url: string): Machine {
@@ -130,11 +138,13 @@ export class Network {
     batch.changes = batch.changes.map((change) => this.#inOldNames(change));
     const { [ROWCAST_HEADER]: _, ...plain } = headers;
     const givenUp = (): boolean => from.dead || signal.aborted;
+    if (path === HEALTH_PATH) this.#questions.add(givenUp);
     const told = this.#o.plan.plain ? plain : headers;
     const request: Request = { from, to, path, body, headers: told, batch, random, givenUp };
     return new Promise((resolve, reject) => {
       const back = (answer: Answer | Error | undefined): void => {
         if (givenUp() || !answer) return;
+        this.#questions.delete(givenUp);
         from.machine.looks.touch();
         if (answer instanceof Error) reject(answer);
         else resolve(answer);
