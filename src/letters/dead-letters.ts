@@ -76,12 +76,12 @@ export class DeadLetters {
     this.unknownColumns = new UnknownColumnLetters(db, clock);
   }
 
-  list(options: { limit?: number; after?: number } = {}): DeadLetter[] {
-    const found = this.#db.all<Listed>(
-      `${SELECT} WHERE d.dead_id > ? ORDER BY d.dead_id LIMIT ?`,
-      options.after ?? 0,
-      options.limit ?? 100,
-    );
+  list({ after = 0, limit = 100 }: { limit?: number; after?: number } = {}): DeadLetter[] {
+    for (const [name, value] of Object.entries({ after, limit })) {
+      if (Number.isSafeInteger(value)) continue;
+      throw new RowcastError('INVALID_OPTION', `"${name}" must be a whole number, not ${String(value)}`);
+    }
+    const found = this.#db.all<Listed>(`${SELECT} WHERE d.dead_id > ? ORDER BY d.dead_id LIMIT ?`, after, limit);
     return found.map((letter) => this.#described(letter));
   }
 

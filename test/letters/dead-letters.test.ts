@@ -197,6 +197,12 @@ describe('a sender that is not Rowcast', () => {
   });
 });
 
+test('a page that is no number is an error that names it', async () => {
+  const { manager } = await node();
+  expect(() => manager.deadLetters.list({ limit: 'x' as never })).toThrow('"limit" must be a whole number, not x');
+  expect(() => manager.deadLetters.list({ after: 1.5 })).toThrow('"after" must be a whole number, not 1.5');
+});
+
 describe('no row stops a queue', () => {
   test('a text of millions of escapes is applied', async () => {
     const b = await node({ schema: `CREATE TABLE items (${COLUMNS})` });
