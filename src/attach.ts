@@ -33,7 +33,7 @@ import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { Faults } from './observe/faults.ts';
 import { type Status, statusOf } from './observe/status.ts';
-import { type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
+import { type Heard, present, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
 import { Applier } from './receive/apply.ts';
 import { NodeClockFloor } from './receive/clock-floor.ts';
 import { lettersFor, Retry } from './receive/retry.ts';
@@ -187,7 +187,7 @@ class Attached implements Manager {
     });
     this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
     this.deadLetters = lettersFor(this.#letters, this.#retry, () => this.nudge());
-    this.aliases = { list: () => listAliases(db), drop: () => this.#change(() => sendNewNames(this.#migrating())) };
+    this.aliases = { list: () => listAliases(db), drop: () => this.#change(sendNewNames) };
     this.#roster.start();
     this.#retrying.start();
     const tell = (failure: RowcastError): void => this.#events.emit('error', failure);
@@ -201,7 +201,8 @@ class Attached implements Manager {
     return this.#apply(batchText(0, JSON.stringify(changes, exactIntegers).slice(1, -1)), {}, true).ack.applied;
   }
 
-  receive(body: string | Uint8Array, options: ReceiveOptions = {}): Received {
+  receive(body: string | Uint8Array, given: ReceiveOptions = {}): Received {
+    const options = present(given);
     const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
     const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
     return receiving(self, { body, from: options.from }, () => {
@@ -212,9 +213,9 @@ class Attached implements Manager {
     });
   }
 
-  hello(said: string): Record<string, string> {
+  hello(said?: string | null): Record<string, string> {
     this.#refuseIfStopped();
-    return this.#company.hello(said);
+    return said === undefined || said === null ? {} : this.#company.hello(said);
   }
 
   health(): Health {
@@ -250,8 +251,9 @@ class Attached implements Manager {
     return this.#comparisons.verify(peer, options);
   }
 
-  async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
+  async answer(path: string, body: string | Uint8Array, given: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
+    const options = present(given);
     const answered = await this.#comparisons.answer(path, body, options);
     const self = this.#stopping ? undefined : this.#company.introductionTo(options.said);
     return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };
@@ -290,7 +292,7 @@ class Attached implements Manager {
   }
 
   migrate(migration: Migration, options?: MigrateOptions): void {
-    this.#change(() => migrate(this.#migrating(), migration, options));
+    this.#change((subject) => migrate(subject, migration, options));
   }
 
   get feed(): Feed | undefined {
@@ -302,7 +304,7 @@ class Attached implements Manager {
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, { from, said, rights, origins }: ReceiveOptions, isRowcast: boolean): Taken {
+  #apply(body: string | Uint8Array, { from, said, rights, origins }: Heard<ReceiveOptions>, isRowcast: boolean): Taken {
     const note = said === undefined ? undefined : () => this.#company.requested(said, true);
     const wanted = { wantRows: this.#events.has('applied'), wantLetters: this.#events.has('dead-letter') };
     const { ack, event, letters, changes } = this.#changes.receiving(from, () =>
@@ -318,13 +320,9 @@ class Attached implements Manager {
     return { ack, changes };
   }
 
-  #migrating(): Subject {
-    return { db: this.#db, handle: this.#handle, registry: this.#registry };
-  }
-
-  #change(change: () => void): void {
+  #change(change: (subject: Subject) => void): void {
     this.#refuseIfStopped();
-    change();
+    change({ db: this.#db, handle: this.#handle, registry: this.#registry });
     this.#retrying.soon();
     this.nudge();
   }

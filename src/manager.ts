@@ -33,7 +33,7 @@ export interface Manager {
   /** health(), and what a dashboard draws beside it: tables, letters by cause, sizes. */
   status(): Status;
   /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
-  hello(said: string): Record<string, string>;
+  hello(said?: string | null): Record<string, string>;
   /**
    * Ships now; resolves when every reachable peer has acknowledged what was pending, and every dead letter that a change of
    * the schema has made possible has been tried again.

@@ -21,9 +21,9 @@ export interface Answered {
 
 export interface AnswerOptions {
   /** The asker's node id, from the header `x-node-id`. */
-  from?: string | undefined;
+  from?: string | null | undefined;
   /** The header `x-rowcast`, as it is: then the answer says which database gives it. */
-  said?: string | undefined;
+  said?: string | null | undefined;
 }
 
 /** Entries in one answer, so that to write it, and to read it, is soon done; what is left is asked for again. */
@@ -45,7 +45,7 @@ export class Answers {
   }
 
   to(path: string, body: string | Uint8Array, { from }: AnswerOptions = {}): Promise<Answered> {
-    const answer = this.#last.then(() => this.#answer(path, body, from));
+    const answer = this.#last.then(() => this.#answer(path, body, from ?? undefined));
     this.#last = answer;
     return answer;
   }

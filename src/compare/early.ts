@@ -9,6 +9,6 @@ export function earlyIn(db: Connection, tables: string[], ids: Id[]): Early[] {
   const sql =
     'SELECT d.row_id AS id, i.version AS version FROM main._dead_letter_info AS i ' +
     "JOIN main._dead_letter AS d USING (dead_id) WHERE +i.code = 'future-stamp' " +
-    'AND lower(i.table_name) IN (SELECT lower(value) FROM json_each(?)) AND d.row_id IN (SELECT value FROM json_each(?))';
+    'AND i.table_name COLLATE NOCASE IN (SELECT value FROM json_each(?)) AND d.row_id IN (SELECT value FROM json_each(?))';
   return db.all<Early & Record<string, never>>(sql, JSON.stringify(tables), JSON.stringify(ids));
 }

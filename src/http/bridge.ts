@@ -48,7 +48,7 @@ export function toHandler(answer: Answer, budget = new Budget()): (request: Requ
       path: new URL(request.url).pathname,
       query: new URL(request.url).search.slice(1),
       header: (name) => request.headers.get(name),
-      read: (max, tap) => readStream(request.body, max, share, tap),
+      read: (max, tap) => readRequest(request, max, share, tap),
       hold: (bytes) => share.take(bytes),
     }));
     const whole = stream && request.method !== 'HEAD' ? webStream(body, stream) : body;
@@ -157,23 +157,22 @@ function webStream(body: string, stream: Stream): ReadableStream<Uint8Array> {
   });
 }
 
-class AlreadyRead extends Error {}
+class AlreadyRead extends Error {
+  override message = 'the body was already read: mount Rowcast before any body parser';
+}
 
 type Tap = ((chunk: Uint8Array) => void) | undefined;
 
-async function readStream(
-  stream: ReadableStream<Uint8Array> | null,
-  max: number,
-  share: Share,
-  tap: Tap,
-): Promise<BodyRead> {
-  if (!stream) return new Uint8Array();
-  return collect(stream as unknown as AsyncIterable<Uint8Array>, max, share, tap);
+async function readRequest(request: Request, max: number, share: Share, tap: Tap): Promise<BodyRead> {
+  // A middleware before us (Hono's validators) has taken the body; 400 would be a verdict on a batch that nobody has seen.
+  if (request.bodyUsed || request.body?.locked) throw new AlreadyRead();
+  if (!request.body) return new Uint8Array();
+  return collect(request.body as unknown as AsyncIterable<Uint8Array>, max, share, tap);
 }
 
 async function readMessage(request: IncomingMessage, max: number, share: Share, tap: Tap): Promise<BodyRead> {
   // A body parser before us (express.json) has consumed the stream; what it made of it is no longer exact.
-  if (request.readableEnded) throw new AlreadyRead('the body was already read: mount Rowcast before any body parser');
+  if (request.readableEnded) throw new AlreadyRead();
   return collect(request as AsyncIterable<Uint8Array>, max, share, tap);
 }
 

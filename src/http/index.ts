@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AuthOptions, createKeyring } from '../auth/keys.ts';
 import { Trust } from '../auth/trust.ts';
 import { systemClock } from '../clock.ts';
-import { RowcastError } from '../errors.ts';
+import { RowcastError, suggest } from '../errors.ts';
 import { type Answer, toHandler, toListener } from './bridge.ts';
 import { answerChanges, type ChangesOptions, type Fed } from './changes.ts';
 import type { Exposition } from './probes.ts';
@@ -53,7 +53,11 @@ export function createChangesListener(
 
 const NOT_FOUND = { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
 
-function answering(manager: Replica, { prefix, auth, metrics }: HttpOptions): Answer {
+const OPTIONS = ['prefix', 'auth', 'metrics'];
+
+function answering(manager: Replica, options: HttpOptions): Answer {
+  check(manager, options);
+  const { prefix, auth, metrics } = options;
   const { id } = manager;
   if (auth && id === undefined) {
     throw new RowcastError(
@@ -63,4 +67,16 @@ function answering(manager: Replica, { prefix, auth, metrics }: HttpOptions): An
   }
   const trust = auth && new Trust(createKeyring(auth), { id: id as string, clock: systemClock, warn: () => {} });
   return (incoming) => respond(manager, { prefix, trust, metrics }, incoming);
+}
+
+/** Without this, a wrong argument is an answer of 404, or an error with the first batch. */
+function check(manager: Replica, { prefix, ...others }: HttpOptions): void {
+  const wrong = (message: string): RowcastError => new RowcastError('INVALID_OPTION', message);
+  if (typeof manager?.receive !== 'function')
+    throw wrong('the first argument must be what attach or createHub returned');
+  const stranger = Object.keys(others).find((key) => !OPTIONS.includes(key));
+  if (stranger !== undefined) throw wrong(`unknown option "${stranger}"${suggest(stranger, OPTIONS)}`);
+  if (prefix !== undefined && (typeof prefix !== 'string' || !/^(\/|$)/.test(prefix))) {
+    throw wrong(`option "prefix" must be a path such as /replication, not ${JSON.stringify(prefix)}`);
+  }
 }

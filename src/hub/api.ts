@@ -43,7 +43,7 @@ export interface Hub {
   /** health(), and what a dashboard draws beside it: letters by cause, sizes. */
   status(): Promise<HubHealth & Facts>;
   /** For a `/health` route of your own: takes the request's `x-rowcast`, returns the headers that the answer has besides. */
-  hello(said: string): Promise<Record<string, string>>;
+  hello(said?: string | null): Promise<Record<string, string>>;
   /** Ships now; resolves when every reachable edge has acknowledged what was pending. */
   flush(): Promise<FlushResult>;
   /** Compares with an edge, or with all of them, and tells what differs; with `repair`, puts it right. */

@@ -13,7 +13,7 @@ import type { FlushResult, Received } from '../index.ts';
 import type { Why } from '../journal/why.ts';
 import type { Facts } from '../observe/facts.ts';
 import { Faults } from '../observe/faults.ts';
-import { type ReceiveOptions, receiving } from '../receive/answer.ts';
+import { present, type ReceiveOptions, receiving } from '../receive/answer.ts';
 import { type BondHealth, Bonds } from '../send/bonds.ts';
 import { flushAll } from '../send/loop.ts';
 import type { Pace, Shipper } from '../send/shipper.ts';
@@ -219,7 +219,8 @@ class Relay implements Hub {
     this.#watching = this.#time.watch(kept.warnings);
   }
 
-  receive(body: string | Uint8Array, options: ReceiveOptions = {}): Promise<Received> {
+  receive(body: string | Uint8Array, given: ReceiveOptions = {}): Promise<Received> {
+    const options = present(given);
     let introduction: string | undefined;
     const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction: () => introduction };
     return receiving(self, { body, from: options.from }, async () => {
@@ -240,8 +241,9 @@ class Relay implements Hub {
     return this.#bonds?.trust;
   }
 
-  async hello(said: string): Promise<Record<string, string>> {
+  async hello(said?: string | null): Promise<Record<string, string>> {
     this.#refuseIfStopped();
+    if (said === undefined || said === null) return {};
     await this.#store.company.hello(said);
     const introduction = await this.#store.company.toSender(said);
     return introduction === undefined ? {} : { [ROWCAST_HEADER]: introduction };
@@ -316,8 +318,9 @@ class Relay implements Hub {
     return this.#comparisons.verify(edge, options);
   }
 
-  async answer(path: string, body: string | Uint8Array, options: AnswerOptions = {}): Promise<Answered> {
+  async answer(path: string, body: string | Uint8Array, given: AnswerOptions = {}): Promise<Answered> {
     this.#refuseIfStopped();
+    const options = present(given);
     const answered = await this.#comparisons.answer(path, body, options);
     const self = options.said === undefined ? undefined : await this.#store.company.toSender(options.said);
     return self === undefined ? answered : { ...answered, headers: { ...answered.headers, [ROWCAST_HEADER]: self } };

@@ -76,12 +76,12 @@ export class DeadLetters {
     this.unknownColumns = new UnknownColumnLetters(db, clock);
   }
 
-  list(options: { limit?: number; after?: number } = {}): DeadLetter[] {
-    const found = this.#db.all<Listed>(
-      `${SELECT} WHERE d.dead_id > ? ORDER BY d.dead_id LIMIT ?`,
-      options.after ?? 0,
-      options.limit ?? 100,
-    );
+  list({ after = 0, limit = 100 }: { limit?: number; after?: number } = {}): DeadLetter[] {
+    for (const [name, value] of Object.entries({ after, limit })) {
+      if (Number.isSafeInteger(value)) continue;
+      throw new RowcastError('INVALID_OPTION', `"${name}" must be a whole number, not ${String(value)}`);
+    }
+    const found = this.#db.all<Listed>(`${SELECT} WHERE d.dead_id > ? ORDER BY d.dead_id LIMIT ?`, after, limit);
     return found.map((letter) => this.#described(letter));
   }
 
@@ -94,7 +94,7 @@ export class DeadLetters {
   /** The latest letters of one row, the oldest first; the table by all its names, the id as it travels. */
   ofRow(tables: string[], rowId: string, limit: number): DeadLetter[] {
     const found = this.#db.all<Listed>(
-      `${SELECT} WHERE d.row_id = ? AND lower(i.table_name) IN (SELECT lower(value) FROM json_each(?)) ` +
+      `${SELECT} WHERE d.row_id = ? AND i.table_name COLLATE NOCASE IN (SELECT value FROM json_each(?)) ` +
         'ORDER BY d.dead_id DESC LIMIT ?',
       rowId,
       JSON.stringify(tables),
@@ -229,7 +229,8 @@ export class DeadLetters {
 
   /**
    * The ids of the next letters that wait for a table or a column that is there now: of these tables, and for one of these
-   * columns, in lower case. It looks at `limit` letters; `upTo` is the last of them, null where there are no more.
+   * columns, in lower case. It looks at `limit` letters; `upTo` is the last of them, null where there are no more. Compared by NOCASE:
+   * lower() may be one of the application's, which knows other alphabets.
    */
   nowPossible(
     tables: { name: string; columns: string[] }[],
@@ -239,11 +240,11 @@ export class DeadLetters {
     if (!this.#db.get('SELECT 1 AS n FROM main._dead_letter_info WHERE dead_id > ? LIMIT 1', page.after))
       return { ids: [], upTo: null };
     const looked =
-      'SELECT dead_id, code, lower(table_name) AS name, unknown_columns FROM main._dead_letter_info ' +
+      'SELECT dead_id, code, table_name AS name, unknown_columns FROM main._dead_letter_info ' +
       "WHERE code IN ('unknown-table', 'unknown-column') AND direction = 'in' AND dead_id > ? ORDER BY dead_id LIMIT ?";
     const found = this.#db.all<{ id: number; ready: number }>(
-      "SELECT l.dead_id AS id, EXISTS (SELECT 1 FROM json_each(?) AS t WHERE t.value ->> '$.name' = l.name AND (l.code = 'unknown-table' " +
-        "OR EXISTS (SELECT 1 FROM json_each(l.unknown_columns) AS u JOIN json_each(t.value, '$.columns') AS c ON c.value = lower(u.value)))) " +
+      "SELECT l.dead_id AS id, EXISTS (SELECT 1 FROM json_each(?) AS t WHERE l.name = (t.value ->> '$.name') COLLATE NOCASE AND (l.code = 'unknown-table' " +
+        "OR EXISTS (SELECT 1 FROM json_each(l.unknown_columns) AS u JOIN json_each(t.value, '$.columns') AS c ON u.value = c.value COLLATE NOCASE))) " +
         `AS ready FROM (${looked}) AS l`,
       JSON.stringify(tables),
       page.after,

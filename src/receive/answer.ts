@@ -13,18 +13,28 @@ export type Received =
   /** 4xx: not a batch, and it never will be. 503: not now; the sender tries again. Nothing was changed. */
   | { status: 400 | 413 | 503; body: { error: string }; headers: Record<string, string> };
 
-/** What a `/sync` route knows of a request beside its body. */
+/**
+ * What a `/sync` route knows of a request beside its body. Where a header is missing, node:http has undefined and
+ * `Headers.get` gives null.
+ */
 export interface ReceiveOptions {
   /** The sender's node id, from the header `x-node-id`. */
-  from?: string | undefined;
+  from?: string | null | undefined;
   /** The header `x-send-again`: the tables that the sender asks for. */
-  sendAgain?: string | undefined;
+  sendAgain?: string | null | undefined;
   /** The header `x-rowcast`, as it is: by it a sender says that it is Rowcast. */
-  said?: string | undefined;
+  said?: string | null | undefined;
   /** The header `x-origins`: who has made the changes, where that is not the sender. */
-  origins?: string | undefined;
+  origins?: string | null | undefined;
   /** What the sender may do, where it has shown by a key who it is; without, everything. */
   rights?: Rights | undefined;
+}
+
+/** What is there of such options. */
+export type Heard<T> = { [K in keyof T]: Exclude<T[K], null> };
+
+export function present<T extends object>(options: T): Heard<T> {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== null)) as Heard<T>;
 }
 
 /** What every answer of `/sync` says: the sender of the next batch may compress it. */

@@ -51,7 +51,7 @@ export class LateLetters {
     const named = `AND t.table_name = ${literal(table.name)}`;
     const changes =
       `SELECT c ->> '$.old_id' AS id FROM (${OBJECTS}) ` +
-      "WHERE c ->> '$.op' = 'DELETE' AND lower(c ->> '$.table') IN (SELECT value FROM json_each(?)) LIMIT -1";
+      "WHERE c ->> '$.op' = 'DELETE' AND (c ->> '$.table') COLLATE NOCASE IN (SELECT value FROM json_each(?)) LIMIT -1";
     return this.#db.all<{ id: number }>(
       `SELECT DISTINCT i.dead_id AS id FROM (${changes}) AS s ` +
         `JOIN main._dead_letter_info AS i ON i.fingerprint = ? || ${canonicalId('s.id')} ` +
@@ -73,7 +73,7 @@ export class LateLetters {
     const keys = "(SELECT json_group_array(e.key) FROM json_each(c, '$.row') AS e)";
     const changes =
       `SELECT ${field(table.id)} AS id, ${field(table.updatedAt)} AS time, ${keys} AS keys FROM (${OBJECTS}) ` +
-      "WHERE c ->> '$.op' <> 'DELETE' AND lower(c ->> '$.table') IN (SELECT value FROM json_each(?)) LIMIT -1";
+      "WHERE c ->> '$.op' <> 'DELETE' AND (c ->> '$.table') COLLATE NOCASE IN (SELECT value FROM json_each(?)) LIMIT -1";
     return this.#db.all<Spoken>(
       'SELECT i.dead_id AS id, i.reason AS reason, i.unknown_columns AS unknownColumns, s.keys AS keys ' +
         `FROM (${changes}) AS s JOIN main._dead_letter_info AS i ON i.fingerprint = ? || ${canonicalId('s.id')} ` +

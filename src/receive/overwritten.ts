@@ -1,7 +1,7 @@
 /** What a batch is about to replace without having seen it: the statement that notes it in the conflict journal. */
 import { NOTE_INTO, type Notes } from '../journal/journal.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
-import { literal, quote } from '../sqlite/sql.ts';
+import { literal, quote, shallow } from '../sqlite/sql.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { fieldIn, type Shape } from './merge.ts';
 import { type Group, STAGE } from './stage.ts';
@@ -118,7 +118,7 @@ function tied(table: Table, shape: Shape, source: Seen): string {
       return `(${here} IS NOT ${fieldIn(source.row, field, source)} AND ${here} IS NOT (${fallback}))`;
     });
   if (differs.length === 0) return 'false';
-  return `((${source.ua}) = t.${quote(table.updatedAt)} AND (${differs.join(' OR ')}))`;
+  return `((${source.ua}) = t.${quote(table.updatedAt)} AND (${shallow(differs, ' OR ')}))`;
 }
 
 function notHidden(table: Table, source: Seen): string {

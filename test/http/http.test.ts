@@ -387,6 +387,39 @@ describe('mounted in a larger application', () => {
     expect(itemIds(receiver)).toEqual([]);
   });
 
+  test('Hono: behind a middleware that has read the body the batch is kept, not refused', async () => {
+    const receiver = await node();
+    const handle = createHandler(receiver.manager);
+    const app = new Hono();
+    app.use(async (context, next) => {
+      await context.req.raw.json();
+      await next();
+    });
+    app.post('/sync', (context) => handle(context.req.raw));
+    const answer = await post(await serveFetch((request) => app.fetch(request)), batch('a'));
+    expect(answer.status).toBeGreaterThanOrEqual(500);
+    expect(await answer.text()).toContain('body parser');
+  });
+
+  test('by hand: a header that is missing may be null, as Headers.get gives it', async () => {
+    const { manager, ...receiver } = await node();
+    const nothing = { from: null, said: null, sendAgain: null, origins: null };
+    expect(manager.receive(batch('a'), nothing).status).toBe(200);
+    expect(itemIds({ manager, ...receiver })).toEqual(['a']);
+    expect([manager.hello(null), manager.hello(undefined)]).toEqual([{}, {}]);
+    expect((await manager.answer('/sync/compare', '{}', nothing)).status).toBe(400);
+  });
+
+  test('a wrong argument is an error at once, and not an answer of 404', async () => {
+    const { manager } = await node();
+    for (const create of [createHandler, createListener]) {
+      expect(() => create(undefined as never)).toThrow(/what attach or createHub returned/);
+      expect(() => create({} as never)).toThrow(/what attach or createHub returned/);
+      expect(() => create(manager, { prefx: '/api' } as never)).toThrow('"prefx"; did you mean prefix?');
+      expect(() => create(manager, { prefix: 'api' })).toThrow('must be a path such as /replication, not "api"');
+    }
+  });
+
   test('Hono: two routes beside its own', async () => {
     const receiver = await node();
     const handle = createHandler(receiver.manager);

@@ -3,6 +3,8 @@ import { describe, expect, test } from 'vitest';
 import { Cluster, type Member } from '../support/cluster.ts';
 import { rowsOf, until } from '../support/nodes.ts';
 
+const MANY = Array.from({ length: 1_100 }, (_, i) => `c${i}`);
+
 const KINDS: [string, { schema: string; table: string; text: string }][] = [
   ['STRICT', { schema: 'CREATE TABLE t (id TEXT PRIMARY KEY, v TEXT, updated_at INT) STRICT', table: 't', text: 'v' }],
   [
@@ -33,6 +35,14 @@ const KINDS: [string, { schema: string; table: string; text: string }][] = [
       schema:
         "CREATE TABLE t (id TEXT PRIMARY KEY NOT NULL, v TEXT NOT NULL DEFAULT 'd' CHECK (length(v) < 20), " +
         'n REAL NOT NULL DEFAULT 1.5, updated_at INTEGER NOT NULL)',
+      table: 't',
+      text: 'v',
+    },
+  ],
+  [
+    'with more columns than an expression may be deep',
+    {
+      schema: `CREATE TABLE t (id TEXT PRIMARY KEY, v TEXT, updated_at INT, ${MANY.join(', ')})`,
       table: 't',
       text: 'v',
     },

@@ -197,6 +197,27 @@ describe('a sender that is not Rowcast', () => {
   });
 });
 
+test('letters are found where the application has a lower() of its own, which knows other alphabets', async () => {
+  const { db, manager } = await node({ schema: 'CREATE TABLE items (id TEXT PRIMARY KEY, updated_at INTEGER)' });
+  // bun:sqlite cannot define a function.
+  (db as { function?: (name: string, lower: (text: string) => string) => void }).function?.('lower', (text) =>
+    text.toLowerCase(),
+  );
+  const row = { id: 'a', Übel: 'x', updated_at: 1 };
+  manager.applyChanges([{ op: 'INSERT', table: 'items', row } as never]);
+  expect(manager.deadLetters.list()).toMatchObject([{ code: 'unknown-column' }]);
+  manager.migrate('ALTER TABLE items ADD COLUMN "Übel" TEXT');
+  await manager.flush();
+  expect(rowsOf(db, 'SELECT "Übel" AS it FROM items')).toEqual([{ it: 'x' }]);
+  expect(manager.deadLetters.list()).toEqual([]);
+});
+
+test('a page that is no number is an error that names it', async () => {
+  const { manager } = await node();
+  expect(() => manager.deadLetters.list({ limit: 'x' as never })).toThrow('"limit" must be a whole number, not x');
+  expect(() => manager.deadLetters.list({ after: 1.5 })).toThrow('"after" must be a whole number, not 1.5');
+});
+
 describe('no row stops a queue', () => {
   test('a text of millions of escapes is applied', async () => {
     const b = await node({ schema: `CREATE TABLE items (${COLUMNS})` });
