@@ -1,7 +1,7 @@
 /** The tables of a group of hubs, in a schema of their own; and what a server has to be for them. */
 
 /** Another number, another format: an older hub refuses it. */
-export const SCHEMA_VERSION = 3;
+export const SCHEMA_VERSION = 4;
 
 /** Everything is in here, and nothing else is. */
 export const SCHEMA = 'rowcast';
@@ -42,7 +42,8 @@ export const INDEXES: string[] = [
   'edges_node ON edges (node_id)',
   'nodes_id ON nodes (id)',
   "letters_due ON letters (version, dead_id) WHERE code = 'future-stamp'",
-  'letters_row ON letters (row_id)',
+  // Of any length, as what is set aside may be.
+  'letters_row ON letters USING hash (row_id)',
   'letters_code ON letters (code, dead_id)',
 ];
 
@@ -53,6 +54,7 @@ export const INDEXES: string[] = [
 export const UPGRADES: string[] = [
   `ALTER TABLE ${SCHEMA}.nodes ADD COLUMN claim text`,
   `CREATE INDEX edges_node ON ${SCHEMA}.edges (node_id); CREATE INDEX nodes_id ON ${SCHEMA}.nodes (id)`,
+  `DROP INDEX ${SCHEMA}.letters_row; CREATE INDEX letters_row ON ${SCHEMA}.letters USING hash (row_id)`,
 ];
 
 /**
