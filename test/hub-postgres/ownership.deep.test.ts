@@ -229,6 +229,21 @@ describe.skipIf(!hasPostgres)('a group of hubs', () => {
     expect(JSON.parse(new TextDecoder().decode(next.body)).changes).toMatchObject([{ row: { id: 'z' } }]);
   });
 
+  test.each([
+    ['what is kept', 'FROM rowcast.letters', 'the database cannot be read: no answer for 5 seconds'],
+    ['who is alive', 'INTO rowcast.hubs', 'not seen by its group: the store has given no answer'],
+  ])('health is not ok while somebody has a lock on %s, and says so in a moment', async (_, statement, problem) => {
+    let gate: Gate | undefined;
+    const driver = plantedDriver({ hold: ({ text }) => (text.includes(statement) ? gate?.pass() : undefined) });
+    const { hub } = await groupHub(await newDatabase(server()), {}, { driver });
+    await until('all is well', async () => (await hub.health()).ok);
+    gate = new Gate();
+    await until('health says so', async () => (await hub.health()).problems.join().includes(problem));
+    gate.open();
+    gate = undefined;
+    await until('all is well again', async () => (await hub.health()).ok);
+  });
+
   test('a store that cannot be reached is a 503, and delivery goes on when it is back', async () => {
     const url = await newDatabase(server());
     let isCut = false;
