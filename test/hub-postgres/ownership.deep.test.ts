@@ -151,7 +151,8 @@ describe.skipIf(!hasPostgres)('a group of hubs', () => {
     const made = await query(url, columns);
     await query(
       url,
-      'ALTER TABLE rowcast.nodes DROP COLUMN claim; DROP INDEX rowcast.edges_node; DROP INDEX rowcast.nodes_id; UPDATE rowcast.meta SET schema_version = 1',
+      'ALTER TABLE rowcast.nodes DROP COLUMN claim; ALTER TABLE rowcast.meta DROP COLUMN place; DROP INDEX rowcast.edges_node; ' +
+        'DROP INDEX rowcast.nodes_id; UPDATE rowcast.meta SET schema_version = 1',
     );
     const stores = await Promise.all([openGroupStore(url), openGroupStore(url)]);
     for (const store of stores) expect(await store.read(0, LIMIT)).toMatchObject({ count: 1 });

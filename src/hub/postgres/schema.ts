@@ -6,6 +6,11 @@ export const SCHEMA_VERSION = 4;
 /** Everything is in here, and nothing else is. */
 export const SCHEMA = 'rowcast';
 
+/** Which database, and which tables in it. None before they are made. */
+export const PLACE =
+  "((SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())::text || '-' || " +
+  `coalesce(to_regclass('${SCHEMA}.meta')::oid::text, ''))`;
+
 /**
  * `seq` is the id of the transaction that wrote the row last, counted from `base`, and the change's index in it: unique,
  * without a counter that every writer would have to wait for. `tkey` is the table's name, folded. `shape` tells apart rows
@@ -23,7 +28,7 @@ export const TABLES: string[] = [
     // Sessions of other roles are not seen, so nobody may write as another one: see horizon.ts.
     'role name NOT NULL DEFAULT session_user, ' +
     'system_identifier text NOT NULL, base bigint NOT NULL, roster bigint NOT NULL DEFAULT 0, ' +
-    'attached text)',
+    'attached text, place text)',
   `asked (tkey ${bytes('PRIMARY KEY')})`,
   // The greatest tick that was committed: of a few lines, so that those who write at once seldom wait for each other.
   'ticked (slot integer PRIMARY KEY, tick bigint NOT NULL) WITH (fillfactor = 50)',
@@ -54,7 +59,9 @@ export const INDEXES: string[] = [
 export const UPGRADES: string[] = [
   `ALTER TABLE ${SCHEMA}.nodes ADD COLUMN claim text`,
   `CREATE INDEX edges_node ON ${SCHEMA}.edges (node_id); CREATE INDEX nodes_id ON ${SCHEMA}.nodes (id)`,
-  `DROP INDEX ${SCHEMA}.letters_row; CREATE INDEX letters_row ON ${SCHEMA}.letters USING hash (row_id)`,
+  `DROP INDEX ${SCHEMA}.letters_row; CREATE INDEX letters_row ON ${SCHEMA}.letters USING hash (row_id); ` +
+    // What those of the version before write leaves it as it is: they and these are in one attach.
+    `ALTER TABLE ${SCHEMA}.meta ADD COLUMN place text; UPDATE ${SCHEMA}.meta SET place = ${PLACE}`,
 ];
 
 /**
