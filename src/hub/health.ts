@@ -1,5 +1,6 @@
 /** The hub's health: the specification's six fields, where the peers are the edges, and how far each edge is. */
 
+import { alarm, type Clock } from '../clock.ts';
 import type { VerifySummary } from '../compare/notes.ts';
 import { messageOf } from '../errors.ts';
 import type { BondHealth } from '../send/bonds.ts';
@@ -53,16 +54,17 @@ interface Subject {
   links: { edge: Edge; loop: Loop }[];
   /** What has failed at writing, and what is wrong with the clock. */
   faults: string[];
-  now: number;
+  clock: Clock;
   verified(url: string): VerifySummary | undefined;
   /** Where there are keys. */
   bonded(url: string): BondHealth | undefined;
 }
 
-export async function hubHealth({ id, store, links, faults, now, verified, bonded }: Subject): Promise<HubHealth> {
+export async function hubHealth({ id, store, links, faults, clock, verified, bonded }: Subject): Promise<HubHealth> {
+  const now = clock.now();
   // As they are at this moment: while the store counts, an edge may advance.
   const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
-  const counts = await store.counts(asked).catch(
+  const counts = await within(clock, store.counts(asked)).catch(
     (error): Counts => ({
       rows: 0,
       letters: 0,
@@ -99,6 +101,16 @@ export async function hubHealth({ id, store, links, faults, now, verified, bonde
     problems,
     ...(counts.at_least && { at_least: counts.at_least }),
   };
+}
+
+/** Whoever asks how it is must hear that nothing is heard: a store elsewhere may wait for somebody's lock. */
+const ANSWER_MS = 5_000;
+
+function within<T>(clock: Clock, answer: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const off = alarm(clock, ANSWER_MS, () => reject(new Error(`no answer for ${ANSWER_MS / 1_000} seconds`)));
+    answer.then(resolve, reject).finally(off);
+  });
 }
 
 function greatest(numbers: number[]): number {

@@ -286,7 +286,7 @@ class Relay implements Hub {
       store: this.#store,
       links: this.#roster.links,
       faults,
-      now: this.#clock.now(),
+      clock: this.#clock,
       verified,
       bonded,
     });

@@ -3,7 +3,7 @@
  * the highest one serves it, so only the edges of one that has gone, or has come, change hands. All see that at about the
  * same time. Two that serve an edge for a moment, or none, cost traffic or time, and nothing else (I7).
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, passedSince } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { EdgeRoster } from './roster.ts';
 import { GROUP_TTL_MS, type HubGroup, type HubStore } from './store.ts';
@@ -16,13 +16,16 @@ export interface OwnershipOptions {
 }
 
 const BEAT_MS = 500;
+/** Twice as long as the others wait: a machine with much to do is late now and then. */
+const UNSEEN_MS = 2 * GROUP_TTL_MS;
 
 export class Ownership {
   readonly #o: OwnershipOptions;
   readonly #refuseIfStopped: () => void;
   readonly #stop = new AbortController();
-  /** What keeps this process from being seen. */
-  problem: string | undefined;
+  #failed: string | undefined;
+  /** When it was last seen. */
+  #beatenAt: number | undefined;
   #beating: Promise<void> | undefined;
   #settling: Promise<unknown> = Promise.resolve();
   /** Those that were alive at the latest look, and those that were at two in a row. */
@@ -34,6 +37,13 @@ export class Ownership {
   constructor(options: OwnershipOptions, refuseIfStopped: () => void) {
     this.#o = options;
     this.#refuseIfStopped = refuseIfStopped;
+  }
+
+  /** What keeps this process from being seen. A statement that waits for somebody's lock has not failed, and is as bad. */
+  get problem(): string | undefined {
+    if (this.#failed !== undefined) return `this hub is not seen by its group: ${this.#failed}`;
+    const isLate = this.#beatenAt !== undefined && passedSince(this.#o.clock, this.#beatenAt) > UNSEEN_MS;
+    return isLate ? 'this hub is not seen by its group: the store has given no answer for seconds' : undefined;
   }
 
   start(): void {
@@ -58,17 +68,18 @@ export class Ownership {
     while (!signal.aborted) {
       try {
         await this.#beat(false);
-        this.problem = undefined;
+        this.#failed = undefined;
       } catch (error) {
-        this.problem = `this hub is not seen by its group: ${messageOf(error)}`;
+        this.#failed = messageOf(error);
       }
       // Until it has been seen twice it serves nobody.
-      if (this.#members.length > 0 || this.problem !== undefined) await this.#o.clock.sleep(BEAT_MS, signal);
+      if (this.#members.length > 0 || this.#failed !== undefined) await this.#o.clock.sleep(BEAT_MS, signal);
     }
   }
 
   async #beat(anyway: boolean): Promise<void> {
     const { members, roster } = await this.#o.group.beat(GROUP_TTL_MS);
+    this.#beatenAt = this.#o.clock.now();
     const seen = JSON.stringify(members);
     // Somebody who is late once has not gone.
     if (seen === this.#seen || (anyway && this.#members.length === 0)) this.#members = members;

@@ -8,7 +8,7 @@
 import { pathOf } from '../sqlite/sql.ts';
 import { isVersion } from '../wire/body.ts';
 import { contentOfWire, WIRE_LINE } from '../wire/content.ts';
-import { ROW_ID_BYTES_MAX, ROW_KEYS_MAX, TABLE_NAME_BYTES_MAX, TIMESTAMP_MAX } from '../wire/protocol.ts';
+import { ROW_KEYS_MAX, TABLE_NAME_BYTES_MAX, TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { tombstone } from './sqlite-tables.ts';
 
 /**
@@ -61,9 +61,10 @@ export function tallySql(source: string): string {
 
 /**
  * The changes of a body; bound are the body, and the greatest time that is taken. What is regular needs no second look;
- * JSONB is read several times as fast as text.
+ * JSONB is read several times as fast as text. An id of more than `idBytes` is not regular.
  */
-export function changesSql(jsonb: boolean, large: boolean): { regular: string; irregular: string } {
+export function changesSql(jsonb: boolean, large: boolean, idBytes: number): { regular: string; irregular: string } {
+  const isRegular = regularSql(idBytes);
   const [each, extract] = jsonb ? ['jsonb_each', 'jsonb_extract'] : ['json_each', 'json_extract'];
   const at = (key: string): string => pathOf(`$.${key}`, large);
   // What is passed from one to the next is copied: what only irregular ones are asked for is not there for the others.
@@ -81,7 +82,7 @@ export function changesSql(jsonb: boolean, large: boolean): { regular: string; i
     );
   };
   return {
-    regular: `SELECT idx, op, tbl, id, ua, row, base FROM (${all('')}) WHERE ${REGULAR}`,
+    regular: `SELECT idx, op, tbl, id, ua, row, base FROM (${all('')}) WHERE ${isRegular}`,
     irregular:
       `SELECT idx, kind, CAST(op AS TEXT) AS op, json_type(c, ${at('op')}) AS op_type, CAST(tbl AS TEXT) AS tbl, ` +
       `json_type(c, ${at('table')}) AS tbl_type, json_type(c, ${at('row')}) AS row_type, ` +
@@ -89,7 +90,7 @@ export function changesSql(jsonb: boolean, large: boolean): { regular: string; i
       '(SELECT json_group_array(key) FROM json_each(r)) AS keys, row, ' +
       "CASE WHEN kind IN ('object', 'array') THEN json(whole) WHEN kind IN ('true', 'false') THEN kind " +
       'ELSE json_quote(whole) END AS change, ' +
-      `CAST(coalesce(r ->> ${at('id')}, old_id) AS TEXT) AS id FROM (${all(', kind, whole, c, r')}) WHERE (${REGULAR}) IS NOT 1 ORDER BY idx`,
+      `CAST(coalesce(r ->> ${at('id')}, old_id) AS TEXT) AS id FROM (${all(', kind, whole, c, r')}) WHERE (${isRegular}) IS NOT 1 ORDER BY idx`,
   };
 }
 
@@ -109,14 +110,19 @@ const BASE = `iif(op = 'UPDATE' AND ${isVersion('said')}, said, NULL)`;
  * Nested JSON reads as text that begins with a bracket, encoded ids begin with `$`, true and false read as 1 and 0:
  * all of these are looked at one by one.
  */
-const REGULAR =
-  `op IN ('INSERT', 'UPDATE', 'DELETE') AND ${scalarText('tbl')} AND tbl <> '' ` +
-  `AND ${scalarText('id')} AND NOT (id >= '$' AND id < '%') ` +
-  `AND typeof(ua) = 'integer' AND (ua BETWEEN 2 AND ? OR ua BETWEEN -${TIMESTAMP_MAX} AND -1) ` +
-  "AND (op <> 'DELETE' OR old_id = id) " +
-  // A short row has neither too many keys nor too long an id.
-  `AND length(tbl) <= ${TABLE_NAME_BYTES_MAX} AND (length(row) <= 10000 OR ((SELECT count(*) FROM json_each(row)) <= ` +
-  `${ROW_KEYS_MAX} AND length(CAST(id AS BLOB)) <= ${ROW_ID_BYTES_MAX}))`;
+function regularSql(idBytes: number): string {
+  return (
+    `op IN ('INSERT', 'UPDATE', 'DELETE') AND ${scalarText('tbl')} AND tbl <> '' ` +
+    `AND ${scalarText('id')} AND NOT (id >= '$' AND id < '%') ` +
+    `AND typeof(ua) = 'integer' AND (ua BETWEEN 2 AND ? OR ua BETWEEN -${TIMESTAMP_MAX} AND -1) ` +
+    "AND (op <> 'DELETE' OR old_id = id) " +
+    // Bytes, not characters: length() counts no further than a NUL.
+    `AND length(CAST(tbl AS BLOB)) <= ${TABLE_NAME_BYTES_MAX} ` +
+    // A short row has neither too many keys nor too long an id.
+    `AND (length(row) <= 10000 OR (SELECT count(*) FROM json_each(row)) <= ${ROW_KEYS_MAX}) ` +
+    `AND (length(row) <= ${Math.floor(idBytes / 4)} OR length(CAST(id AS BLOB)) <= ${idBytes})`
+  );
+}
 
 function scalarText(x: string): string {
   return `typeof(${x}) = 'text' AND NOT (${x} >= '[' AND ${x} < '\\') AND NOT (${x} >= '{' AND ${x} < '|')`;

@@ -1,5 +1,5 @@
 /** What an unusual change is, if it is one: the library's own judgement, without a schema. */
-import { planChange, type Staged } from '../receive/plan.ts';
+import { type IdLimit, planChange, type Staged } from '../receive/plan.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -16,7 +16,11 @@ export interface Irregular extends Staged {
 }
 
 /** For a table of which only the two columns are known that every table has. */
-export function planOf(db: Connection, change: Irregular): ReturnType<typeof planChange> & { updatedAt: string } {
+export function planOf(
+  db: Connection,
+  change: Irregular,
+  idLimit: IdLimit,
+): ReturnType<typeof planChange> & { updatedAt: string } {
   let updatedAt = '';
   const plan = planChange(change, {
     table: (name) => (name === '' || Buffer.byteLength(name) > TABLE_NAME_BYTES_MAX ? undefined : anyTable(name)),
@@ -26,6 +30,7 @@ export function planOf(db: Connection, change: Irregular): ReturnType<typeof pla
       return found;
     },
     shapes: new Map(),
+    idLimit,
   });
   return { ...plan, updatedAt };
 }

@@ -5,6 +5,7 @@ import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { LetterRoom } from '../letters/letter-room.ts';
 import type { TimeLimit } from '../letters/time-limit.ts';
 import { faultOf, ROWLESS_FORBIDDEN, withForbidden, withoutForbidden } from '../receive/forbidden.ts';
+import { type IdLimit, TRAVELLING_IDS } from '../receive/plan.ts';
 import type { Reason } from '../receive/report.ts';
 import { checkSingly, SINGLY_MAX } from '../receive/singly.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -30,12 +31,21 @@ interface Tally {
 /** Where changes are kept that cannot be merged. */
 export type ReceivedLetters = Pick<DeadLetters, 'keepReceived'> & { room: Pick<LetterRoom, 'claim'> };
 
+interface Reading {
+  bodyBytes: number;
+  jsonb: boolean;
+  timeLimit: TimeLimit;
+  /** Where rows are kept elsewhere, and longer ids than these cannot be. */
+  idLimit?: IdLimit;
+}
+
 export class BatchMerger {
   readonly #db: Connection;
   readonly #letters: ReceivedLetters;
   readonly #bodyBytes: number;
   readonly #timeLimit: TimeLimit;
   readonly #jsonb: boolean;
+  readonly #idLimit: IdLimit;
   readonly #company: Pick<SqliteHubCompany, 'tick' | 'requested'>;
   readonly #usual: Statements;
   readonly #large: Statements;
@@ -43,7 +53,7 @@ export class BatchMerger {
   constructor(
     db: Connection,
     letters: ReceivedLetters,
-    { bodyBytes, jsonb, timeLimit }: { bodyBytes: number; jsonb: boolean; timeLimit: TimeLimit },
+    { bodyBytes, jsonb, timeLimit, idLimit = TRAVELLING_IDS }: Reading,
     company: Pick<SqliteHubCompany, 'tick' | 'requested'>,
   ) {
     this.#db = db;
@@ -52,8 +62,9 @@ export class BatchMerger {
     this.#bodyBytes = bodyBytes;
     this.#timeLimit = timeLimit;
     this.#jsonb = jsonb;
-    this.#usual = statementsFor(jsonb, false);
-    this.#large = statementsFor(jsonb, true);
+    this.#idLimit = idLimit;
+    this.#usual = statementsFor(jsonb, false, idLimit);
+    this.#large = statementsFor(jsonb, true, idLimit);
   }
 
   /** When it returns, everything the acknowledgement speaks of is on disk. */
@@ -82,7 +93,7 @@ export class BatchMerger {
       withoutForbidden(this.#db, this.#jsonb, document, sender.rights, (name) => [name]) === undefined;
     const rows = regular.map(({ tbl, id }) => ({ table: tbl, id }));
     for (const change of irregular) {
-      const plan = planOf(this.#db, change);
+      const plan = planOf(this.#db, change, this.#idLimit);
       if (plan.kind !== 'dead-letter') rows.push({ table: plan.table.name, id: canonicalIdOf(this.#db, plan.id) });
     }
     const { batchId, count } = document;
@@ -167,7 +178,7 @@ export class BatchMerger {
   /** The statements for the regular changes, without those that are superseded, and what these bind. */
   #regular(document: BatchDocument, { changes }: Superseded): { merge: string; tally: string; except: string[] } {
     if (changes.size === 0) return { ...this.#for(document), except: [] };
-    const source = exceptSql(changesSql(this.#jsonb, document.isLarge).regular);
+    const source = exceptSql(changesSql(this.#jsonb, document.isLarge, this.#idLimit.short).regular);
     return { merge: mergeSql(source), tally: tallySql(source), except: [JSON.stringify([...changes.keys()])] };
   }
 
@@ -182,7 +193,7 @@ export class BatchMerger {
       upTo,
     );
     for (const change of irregular) {
-      const plan = planOf(this.#db, change);
+      const plan = planOf(this.#db, change, this.#idLimit);
       if (plan.kind !== 'upsert') continue;
       const id = canonicalIdOf(this.#db, plan.id);
       versions.push({ idx: change.idx, tbl: fold(plan.table.name), id, ua: plan.updatedAt });
@@ -247,7 +258,7 @@ export class BatchMerger {
       return tally;
     };
     for (const change of changes) {
-      const plan = planOf(this.#db, change);
+      const plan = planOf(this.#db, change, this.#idLimit);
       if (plan.kind === 'dead-letter') {
         aside.set(change, plan);
         continue;
@@ -353,8 +364,8 @@ export interface RegularChange {
 
 type Statements = Record<'merge' | 'tally' | 'versions' | 'irregular' | 'spelt', string>;
 
-function statementsFor(jsonb: boolean, large: boolean): Statements {
-  const { regular, irregular } = changesSql(jsonb, large);
+function statementsFor(jsonb: boolean, large: boolean, { short }: IdLimit): Statements {
+  const { regular, irregular } = changesSql(jsonb, large, short);
   return {
     merge: mergeSql(regular),
     tally: tallySql(regular),

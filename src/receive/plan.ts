@@ -43,10 +43,29 @@ export interface Surroundings {
   field(idx: number, key: string | undefined): { type: string | null; value: string | number | null };
   /** The shapes seen so far, by table and keys. */
   shapes: Map<string, { shape: Shape; extra: string[] }>;
+  /** Without it: what may travel. */
+  idLimit?: IdLimit | undefined;
 }
+
+/** How long an id may be where it is kept. */
+export interface IdLimit {
+  bytes: number;
+  /** How many of these an id takes; `short`: one that travels in so many is within the limit, whatever is in it. */
+  sizeOf(id: string): number;
+  short: number;
+}
+
+export const TRAVELLING_IDS: IdLimit = {
+  bytes: ROW_ID_BYTES_MAX,
+  sizeOf: (id) => Buffer.byteLength(id),
+  short: ROW_ID_BYTES_MAX,
+};
 
 export function planChange(change: Staged, around: Surroundings): Plan {
   const reject = (code: RejectionCode, reason: string): Plan => ({ kind: 'dead-letter', code, reason });
+  const { bytes, sizeOf } = around.idLimit ?? TRAVELLING_IDS;
+  const isLongId = (id: unknown): boolean => typeof id === 'string' && sizeOf(id) > bytes;
+  const longId = `an id may have ${bytes} bytes`;
   if (change.kind !== 'object') return reject('bad-change', `a change must be an object, not ${change.kind}`);
   const { op } = change;
   if (change.op_type !== 'text' || (op !== 'INSERT' && op !== 'UPDATE' && op !== 'DELETE')) {
@@ -61,7 +80,7 @@ export function planChange(change: Staged, around: Surroundings): Plan {
       return reject('bad-row', `row must be an object, not ${change.row_type ?? 'missing'}`);
     if (change.old_type !== 'text' || change.old_id === null)
       return reject('bad-id', 'a DELETE without a row needs old_id');
-    if (isLongId(change.old_id)) return reject('bad-id', LONG_ID);
+    if (isLongId(change.old_id)) return reject('bad-id', longId);
     return { kind: 'delete-any', table, op, id: inOneSpelling(change.old_id) };
   }
   const cached = around.shapes.get(`${table.name}\n${change.keys}`);
@@ -79,7 +98,7 @@ export function planChange(change: Staged, around: Surroundings): Plan {
     return reject('bad-timestamp', `${wanted}, not ${shown(time.value ?? time.type)}`);
   }
   const rowId = around.field(change.idx, keyOf(table.id));
-  if (isLongId(rowId.value) || isLongId(change.old_id)) return reject('bad-id', LONG_ID);
+  if (isLongId(rowId.value) || isLongId(change.old_id)) return reject('bad-id', longId);
   const own = rowId.type === 'text' ? inOneSpelling(rowId.value as string) : undefined;
   if (op === 'DELETE') {
     const named = change.old_type === 'text' ? inOneSpelling(change.old_id as string) : undefined;
@@ -128,12 +147,6 @@ export function unknownTable(name: string): Extract<Plan, { kind: 'dead-letter' 
 
 export function tooManyKeys(keys: number): string {
   return `a row may have ${ROW_KEYS_MAX} keys, this one has ${keys}`;
-}
-
-const LONG_ID = `an id may have ${ROW_ID_BYTES_MAX} bytes`;
-
-function isLongId(id: unknown): boolean {
-  return typeof id === 'string' && Buffer.byteLength(id) > ROW_ID_BYTES_MAX;
 }
 
 function shown(value: unknown): string {

@@ -127,7 +127,8 @@ export function nodeIdOf({ body, header }: PeerAnswer): string | undefined {
 function nodeIdIn(body: string): string | undefined {
   try {
     const { node_id: id } = JSON.parse(body) as { node_id?: unknown };
-    return typeof id === 'string' && id !== '' && id.length <= 200 ? id : undefined;
+    // What no text can hold everywhere is nobody's: a store that cannot keep it would keep none that answer meanwhile.
+    return typeof id === 'string' && /^[^\p{Cc}\p{Cs}]{1,200}$/u.test(id) ? id : undefined;
   } catch {
     return undefined;
   }

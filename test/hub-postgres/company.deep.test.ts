@@ -260,6 +260,27 @@ describe.skipIf(!hasPostgres)('the company of a group', () => {
     return { own, one, two, restored, before };
   }
 
+  test('a database that was put back in the server that runs begins another attach, below what it had told', async () => {
+    const url = await newDatabase(server());
+    const [name, backup] = [new URL(url).pathname.slice(1), 'put_back'];
+    const told = async (id: string): Promise<ReturnType<typeof readIntroduction>> => {
+      const store = await openGroupStore(url);
+      await store.receive(batch(id), A);
+      const introduced = readIntroduction(await store.company.toSender(said(INC, 1)));
+      await store.close();
+      return introduced;
+    };
+    await told('x');
+    await query(server().url(), `CREATE DATABASE ${backup} TEMPLATE ${name}`);
+    for (const id of ['y', 'z']) await told(id);
+    const before = await told('w');
+    await query(server().url(), `DROP DATABASE ${name}`);
+    await query(server().url(), `ALTER DATABASE ${backup} RENAME TO ${name}`);
+    const after = await told('v');
+    expect(after?.boot).not.toBe(before?.boot);
+    expect(after?.t0).toBeLessThan(before?.tick as number);
+  });
+
   test('a process that hears of the next attach from others, before it has looked itself, takes it for its own', async () => {
     const { one, two, restored, before } = await startedAnew();
     await one.company.look();

@@ -151,7 +151,8 @@ describe.skipIf(!hasPostgres)('a group of hubs', () => {
     const made = await query(url, columns);
     await query(
       url,
-      'ALTER TABLE rowcast.nodes DROP COLUMN claim; DROP INDEX rowcast.edges_node; DROP INDEX rowcast.nodes_id; UPDATE rowcast.meta SET schema_version = 1',
+      'ALTER TABLE rowcast.nodes DROP COLUMN claim; ALTER TABLE rowcast.meta DROP COLUMN place; DROP INDEX rowcast.edges_node; ' +
+        'DROP INDEX rowcast.nodes_id; UPDATE rowcast.meta SET schema_version = 1',
     );
     const stores = await Promise.all([openGroupStore(url), openGroupStore(url)]);
     for (const store of stores) expect(await store.read(0, LIMIT)).toMatchObject({ count: 1 });
@@ -227,6 +228,21 @@ describe.skipIf(!hasPostgres)('a group of hubs', () => {
     await store.receive(batch(live('z', T)), ROWCAST);
     const next = (await store.read(end, LIMIT)) as Segment;
     expect(JSON.parse(new TextDecoder().decode(next.body)).changes).toMatchObject([{ row: { id: 'z' } }]);
+  });
+
+  test.each([
+    ['what is kept', 'FROM rowcast.letters', 'the database cannot be read: no answer for 5 seconds'],
+    ['who is alive', 'INTO rowcast.hubs', 'not seen by its group: the store has given no answer'],
+  ])('health is not ok while somebody has a lock on %s, and says so in a moment', async (_, statement, problem) => {
+    let gate: Gate | undefined;
+    const driver = plantedDriver({ hold: ({ text }) => (text.includes(statement) ? gate?.pass() : undefined) });
+    const { hub } = await groupHub(await newDatabase(server()), {}, { driver });
+    await until('all is well', async () => (await hub.health()).ok);
+    gate = new Gate();
+    await until('health says so', async () => (await hub.health()).problems.join().includes(problem));
+    gate.open();
+    gate = undefined;
+    await until('all is well again', async () => (await hub.health()).ok);
   });
 
   test('a store that cannot be reached is a 503, and delivery goes on when it is back', async () => {

@@ -133,6 +133,37 @@ describe.skipIf(!hasPostgres)('a store on PostgreSQL decides as one on SQLite do
     }
   });
 
+  test('an id that is too long for an index stops nobody: it is set aside, or what it came with is, as it would be', async () => {
+    const [sqlite, postgres] = await both();
+    const random = new Random(5);
+    // Of characters that cannot be packed.
+    const long = (n: number): string =>
+      Array.from({ length: n }, () => Math.floor(random.next() * 36).toString(36)).join('');
+    const of = (id: string, more: object = {}): object => ({
+      op: 'INSERT',
+      table: 'items',
+      row: { id, updated_at: T, ...more },
+      old_id: null,
+    });
+    const rowless = (id: string): object => ({ op: 'DELETE', table: 'items', row: null, old_id: id });
+    const name = `${'\x01'.repeat(200)}`;
+    const kept = [of('before'), of(long(2_000)), { ...of('\0'.repeat(1_000)), table: name }, of('after')];
+    const body = JSON.stringify({ batch_id: 1, changes: kept });
+    const sender = { from: 'a', plain: false };
+    expect(await answerOf(postgres, body, sender)).toEqual(await answerOf(sqlite, body, sender));
+    expect(await stateOf(postgres)).toEqual(await stateOf(sqlite));
+    const refused = [of(long(2_001)), of('\0'.repeat(1_001)), of(long(60_000)), of(long(70_000)), rowless(long(9_000))];
+    const wrong = [...refused, of(long(3_000), { updated_at: 'x' }), rowless(long(1_999))];
+    const answer = await postgres.receive(JSON.stringify({ batch_id: 2, changes: [...wrong, of('last')] }), sender);
+    expect(answer.ack.applied).toBe(1);
+    expect(answer.ack.rejected?.map(({ code }) => code)).toEqual([
+      ...refused.map(() => 'bad-id'),
+      'bad-timestamp',
+      'bad-row',
+    ]);
+    expect(await postgres.letters.list()).toHaveLength(wrong.length);
+  });
+
   test('what comes at once, at two processes, ends as if it had come one after the other', async () => {
     const odd = new Odd(4);
     const url = await oddDatabase();

@@ -306,6 +306,23 @@ describe('a star', () => {
     await until('it has arrived', () => bodies.length === 1);
     expect(JSON.parse(bodies[0] as string).changes).toEqual([live('x', T)]);
   });
+
+  test('an edge whose name no store can hold has none, and those that answer with it have theirs', async () => {
+    const said = ['a\0b', '\ud800', 'good'];
+    const urls: string[] = [];
+    for (const node_id of said) {
+      const bodies: string[] = [];
+      urls.push(
+        await serve((request, response) =>
+          request.url === '/health' ? response.end(JSON.stringify({ node_id })) : plainAck(request, response, bodies),
+        ),
+      );
+    }
+    const { hub: made } = await hub({ edges: urls });
+    const names = async (): Promise<unknown[]> => (await made.health()).peer_states.map(({ node_id }) => node_id);
+    await until('they are known', async () => (await names()).includes('good'));
+    expect(await names()).toEqual([null, null, 'good']);
+  });
 });
 
 describe('hubs among themselves', () => {

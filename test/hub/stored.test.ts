@@ -305,6 +305,17 @@ describe('what is no change', () => {
     expect(rowsOf(db, 'SELECT count(*) AS n FROM _dead_letter')).toEqual([{ n: bad.length }]);
   });
 
+  test('the name of a table is measured in bytes, all of them, however it is written', async () => {
+    const { hub: made, rows } = await hub();
+    const names = ['t'.repeat(200), 't'.repeat(201), 'é'.repeat(101), `a\0${'t'.repeat(300)}`];
+    const answer = await deliver(
+      made,
+      names.map((table) => ({ ...live('x', T), table })),
+    );
+    expect(answer.rejected?.map(({ code }) => code)).toEqual(names.slice(1).map(() => 'unknown-table'));
+    expect(rows().map(({ table_name }) => table_name)).toEqual(names.slice(0, 1));
+  });
+
   test('a DELETE without a row takes the version that the hub has', async () => {
     const { hub: made, rows } = await hub();
     await deliver(made, [live('x', T, { name: 'kept' }), live('y', T)], 'a');

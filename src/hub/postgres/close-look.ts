@@ -14,6 +14,7 @@ import { keyListOf } from '../sqlite-merge.ts';
 import { BatchMerger, type Examined } from '../sqlite-receive.ts';
 import { prepareHubDatabase } from '../sqlite-tables.ts';
 import type { Sender, Stored } from '../store.ts';
+import { STORED_IDS } from './driver.ts';
 
 /** A row as it is in `rows`, with text as it travels and not as it is stored. */
 export interface HubRow {
@@ -65,7 +66,7 @@ export class CloseLook {
     this.#merger = new BatchMerger(
       scratch,
       letters,
-      { bodyBytes, timeLimit, jsonb: featuresOf(scratch).jsonb },
+      { bodyBytes, timeLimit, jsonb: featuresOf(scratch).jsonb, idLimit: STORED_IDS },
       company,
     );
   }

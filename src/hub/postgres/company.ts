@@ -16,6 +16,7 @@ import { Gathered } from './gathered.ts';
 import { GroupLow } from './low.ts';
 import { Memories, type Node, REMEMBERED } from './memories.ts';
 import { type Base, type CompanyInTransaction, Detached, type Tick } from './parts.ts';
+import { PLACE } from './schema.ts';
 import type { Session } from './sessions.ts';
 
 /** To find out whether there are too many strangers takes a look at all: it is done when so many have come. */
@@ -232,7 +233,7 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
     this.#memories.setTick(state.tick);
     this.#identity.begin();
     await this.#memories.saveOwn(session, undefined);
-    await session.run(`UPDATE rowcast.meta SET attached = ${EPOCH}`);
+    await session.run(`UPDATE rowcast.meta SET attached = ${EPOCH}, place = ${PLACE}`);
   }
 
   /** Whether it has become another database. */
@@ -372,7 +373,7 @@ interface State {
 
 const STATE =
   'SELECT n.inc, n.boot, coalesce((SELECT max(t.tick) FROM rowcast.ticked AS t), 0) AS tick, ' +
-  `coalesce(m.attached = ${EPOCH}, false) AS "isAttached" FROM rowcast.meta AS m ` +
+  `coalesce(m.attached = ${EPOCH} AND m.place = ${PLACE}, false) AS "isAttached" FROM rowcast.meta AS m ` +
   'LEFT JOIN rowcast.nodes AS n ON n.self';
 
 /**
@@ -381,7 +382,7 @@ const STATE =
  */
 const TICK =
   'WITH next AS MATERIALIZED (SELECT CASE WHEN ' +
-  `m.attached = ${EPOCH} AND n.inc = $1 AND n.boot = $2 THEN nextval('rowcast.ticks') END AS tick ` +
+  `m.attached = ${EPOCH} AND m.place = ${PLACE} AND n.inc = $1 AND n.boot = $2 THEN nextval('rowcast.ticks') END AS tick ` +
   'FROM rowcast.meta AS m LEFT JOIN rowcast.nodes AS n ON n.self) ' +
   'INSERT INTO rowcast.ticked AS t (slot, tick) SELECT pg_backend_pid() % 64, tick FROM next WHERE tick IS NOT NULL ' +
   'ON CONFLICT (slot) DO UPDATE SET tick = greatest(t.tick, excluded.tick) RETURNING tick';

@@ -5,6 +5,8 @@
  * characters that keep the order of bytes: see `toText`.
  */
 
+import type { IdLimit } from '../../receive/plan.ts';
+
 /** What `import pg from 'pg'` gives. */
 export interface PostgresDriver {
   Client: new (config: ClientConfig) => PostgresClient;
@@ -101,3 +103,9 @@ export function fromText(stored: string): string {
 }
 
 const MARK = '\x01';
+
+/**
+ * An entry of an index has 2,704 bytes at the most, and the name of a table, of 200, is in it, too. One that did not fit would
+ * fail its whole batch, for ever. As it is stored, a character may take two.
+ */
+export const STORED_IDS: IdLimit = { bytes: 2_000, sizeOf: (id) => Buffer.byteLength(toText(id)), short: 1_000 };

@@ -2,7 +2,7 @@
 import { RowcastError } from '../../errors.ts';
 import type { EdgeRow, Seq } from '../store.ts';
 import { integerArray, textArray } from './driver.ts';
-import { EPOCH, type Epoch } from './epoch.ts';
+import { type Epoch, PRESENT } from './epoch.ts';
 import { Gathered } from './gathered.ts';
 import type { Session, Sessions } from './sessions.ts';
 
@@ -144,7 +144,7 @@ export class PostgresEdges {
         'FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS m (url, generation, position) GROUP BY url, generation) ' +
         'AS m WHERE e.url = m.url AND e.generation = m.generation AND e.position < m.position ' +
         // Behind a pooler the server may be another one by now.
-        `AND ${EPOCH} = $4`,
+        `AND ${PRESENT} = $4`,
       textArray(moves.map(({ url }) => url)),
       integerArray(moves.map(({ generation }) => generation - epoch)),
       integerArray(moves.map(({ position }) => position)),

@@ -1,17 +1,21 @@
 /**
  * Which state of the server this is (I8). After a failover that has lost the latest commits the ids of transactions come
  * again, and a position that was learnt before would skip what gets them now. A server that was promoted is on another
- * timeline, one that a dump was read into has another identifier, and one whose files were put back was started anew: then
+ * timeline, one that a dump was read into has another identifier, one whose files were put back was started anew, and where the
+ * database, or its tables, were put back in the server that runs, they are others than before: then
  * everything that came from the one before is dropped. A mere restart costs what the edges have acknowledged since their
  * positions were last written.
  */
-import { SCHEMA } from './schema.ts';
+import { PLACE, SCHEMA } from './schema.ts';
 import type { Session, Sessions } from './sessions.ts';
 
 /** Fails on a standby, which cannot be written to either. */
 export const EPOCH =
   "((SELECT c.system_identifier FROM pg_control_system() AS c)::text || '-' || " +
   "left(pg_walfile_name(pg_current_wal_lsn()), 8) || '-' || extract(epoch FROM pg_postmaster_start_time())::text)";
+
+/** Both. */
+export const PRESENT = `(${EPOCH} || '-' || ${PLACE})`;
 
 export class Epoch {
   #seen: string | undefined;
@@ -46,10 +50,11 @@ export class Epoch {
   /** On a new connection: it may lead to another server than the ones before it. */
   async greet(session: Session): Promise<void> {
     const [found] = await session.query<{ epoch: string; known: string | null }>(
-      `SELECT ${EPOCH} AS epoch, to_regclass('${SCHEMA}.meta')::text AS known`,
+      `SELECT ${PRESENT} AS epoch, to_regclass('${SCHEMA}.meta')::text AS known`,
     );
-    if (found?.known != null) await rebase(session);
-    if (found) this.see(found.epoch);
+    if (found?.known == null) return;
+    await rebase(session);
+    this.see(found.epoch);
   }
 }
 

@@ -2,7 +2,7 @@
 import type { Clock } from '../../clock.ts';
 import { RowcastError } from '../../errors.ts';
 import type { Beat, HubGroup } from '../store.ts';
-import { EPOCH, type Epoch } from './epoch.ts';
+import { type Epoch, PRESENT } from './epoch.ts';
 import type { Sessions } from './sessions.ts';
 
 export interface GroupOptions {
@@ -91,5 +91,5 @@ const BEAT =
   'members AS (SELECT instance FROM beaten UNION SELECT h.instance FROM rowcast.hubs AS h ' +
   `WHERE h.instance <> $1 AND ${SEEN}) ` +
   'SELECT EXISTS (SELECT 1 FROM beaten) AS "isSeen", m.roster, ' +
-  `coalesce((SELECT json_agg(instance ORDER BY instance) FROM members)::text, '[]') AS members, ${EPOCH} AS epoch ` +
+  `coalesce((SELECT json_agg(instance ORDER BY instance) FROM members)::text, '[]') AS members, ${PRESENT} AS epoch ` +
   'FROM rowcast.meta AS m';

@@ -1,10 +1,15 @@
 /** The tables of a group of hubs, in a schema of their own; and what a server has to be for them. */
 
 /** Another number, another format: an older hub refuses it. */
-export const SCHEMA_VERSION = 3;
+export const SCHEMA_VERSION = 4;
 
 /** Everything is in here, and nothing else is. */
 export const SCHEMA = 'rowcast';
+
+/** Which database, and which tables in it. None before they are made. */
+export const PLACE =
+  "((SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())::text || '-' || " +
+  `coalesce(to_regclass('${SCHEMA}.meta')::oid::text, ''))`;
 
 /**
  * `seq` is the id of the transaction that wrote the row last, counted from `base`, and the change's index in it: unique,
@@ -23,7 +28,7 @@ export const TABLES: string[] = [
     // Sessions of other roles are not seen, so nobody may write as another one: see horizon.ts.
     'role name NOT NULL DEFAULT session_user, ' +
     'system_identifier text NOT NULL, base bigint NOT NULL, roster bigint NOT NULL DEFAULT 0, ' +
-    'attached text)',
+    'attached text, place text)',
   `asked (tkey ${bytes('PRIMARY KEY')})`,
   // The greatest tick that was committed: of a few lines, so that those who write at once seldom wait for each other.
   'ticked (slot integer PRIMARY KEY, tick bigint NOT NULL) WITH (fillfactor = 50)',
@@ -42,7 +47,8 @@ export const INDEXES: string[] = [
   'edges_node ON edges (node_id)',
   'nodes_id ON nodes (id)',
   "letters_due ON letters (version, dead_id) WHERE code = 'future-stamp'",
-  'letters_row ON letters (row_id)',
+  // Of any length, as what is set aside may be.
+  'letters_row ON letters USING hash (row_id)',
   'letters_code ON letters (code, dead_id)',
 ];
 
@@ -53,6 +59,9 @@ export const INDEXES: string[] = [
 export const UPGRADES: string[] = [
   `ALTER TABLE ${SCHEMA}.nodes ADD COLUMN claim text`,
   `CREATE INDEX edges_node ON ${SCHEMA}.edges (node_id); CREATE INDEX nodes_id ON ${SCHEMA}.nodes (id)`,
+  `DROP INDEX ${SCHEMA}.letters_row; CREATE INDEX letters_row ON ${SCHEMA}.letters USING hash (row_id); ` +
+    // What those of the version before write leaves it as it is: they and these are in one attach.
+    `ALTER TABLE ${SCHEMA}.meta ADD COLUMN place text; UPDATE ${SCHEMA}.meta SET place = ${PLACE}`,
 ];
 
 /**

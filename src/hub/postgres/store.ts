@@ -72,6 +72,8 @@ export class PostgresStore implements HubStore {
     const { sessions } = this.#base;
     sessions.greet = (session) => this.#epoch.greet(session);
     const warnings = await openStore(this.#base);
+    // Where they were made just now, nobody has seen yet which they are.
+    await sessions.use((session) => this.#epoch.greet(session));
     await testHorizon(sessions);
     await this.group.enter(GROUP_TTL_MS);
     await this.company.begin();
