@@ -17,7 +17,7 @@ import {
   type Version,
   Versions,
 } from './oracle.ts';
-import { isMixed, leavesTies } from './plan.ts';
+import { isMixed, leavesTies, type Plan } from './plan.ts';
 import { isInSeed } from './roster.ts';
 import { exactRowsOn, hiddenOn, hubRow, rowsOn, tableOfRow, unstampedOn, withoutNewColumn } from './rows.ts';
 
@@ -122,11 +122,17 @@ export class Checks {
   isLooseStill(machines: Machine[]): boolean {
     if (this.hasOpenTies(machines)) return true;
     const taking = machines.filter(({ counts, ready }) => counts && ready);
-    return [...this.#loose.keys()].some((key) => {
-      if (!this.#broughtLate.has(key)) return false;
-      const found = taking.map((machine) => versionOnMachine(machine, tableIn(key), idIn(key)));
-      return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.#whole(one).row) : 'nothing'))).size > 1;
-    });
+    return [...this.#loose.keys()].some((key) => this.#broughtLate.has(key) && this.#isApart(key, taking));
+  }
+
+  /** Has a request that its sender had given up brought what not all of these have? */
+  protected isLateApart(machines: Machine[]): boolean {
+    return [...this.#broughtLate].some((key) => this.#isApart(key, machines));
+  }
+
+  #isApart(key: Key, machines: Machine[]): boolean {
+    const found = machines.map((machine) => versionOnMachine(machine, tableIn(key), idIn(key)));
+    return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.#whole(one).row) : 'nothing'))).size > 1;
   }
 
   /** Where nodes may choose differently of two versions of one time: have they, and were they not compared since? */
@@ -299,7 +305,8 @@ export class Checks {
           this.#loose.has(keyOf(gone.table, gone.id)) ||
           this.#isLetter(machine, url, gone) ||
           (this.#world.plan.faults.bound !== undefined && isInSeed(machine, url, gone.changeId)) ||
-          isFollowed(gone, seen.pending)
+          isFollowed(gone, seen.pending) ||
+          (hasNewcomers(this.#world.plan) && isOvertaken(machine, gone))
         )
           continue;
         this.fail(
@@ -500,6 +507,17 @@ export class Checks {
     if (extra !== unsaid && !of.some((write) => write.version.row[NEW_COLUMN] === extra))
       this.fail(`somebody has told ${key} with ${NEW_COLUMN} ${JSON.stringify(extra)}, which nobody has written`);
   }
+}
+
+/** Are there peers that are given the whole state, instead of every change? */
+function hasNewcomers({ topology, faults }: Plan): boolean {
+  return topology === 'join' || topology === 'return' || faults.roster !== undefined;
+}
+
+/** Somebody else has sent a newer one, which is then his to bring to all: behind the walk it is not seen again. */
+function isOvertaken(machine: Machine, { table, id, version }: Pending): boolean {
+  const has = versionOnMachine(machine, table, id);
+  return has !== undefined && isAtLeast(has, version) && !sameVersion(has, version);
 }
 
 function isFollowed(gone: Pending, pending: Pending[]): boolean {
