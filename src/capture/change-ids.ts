@@ -37,16 +37,16 @@ export function keepIdsAbove(db: Connection, atLeast = 0): void {
     `UPDATE main._peer_state SET last_acked = iif(${isNoId('last_acked')}, 0, last_acked), ` +
       `tail_from = iif(tail_from IS NOT NULL AND ${isNoId('tail_from')}, 0, tail_from) WHERE ${WRITTEN_OVER}`,
   );
-  if (atLeast > 0) raiseSequence(db, atLeast);
+  if (atLeast > 0) noteGiven(db, atLeast);
   if (idsAreBehind(db)) {
     const known = Number(
       db.get(`SELECT max(${KNOWN}, coalesce((SELECT max(change_id) FROM main._changes), 0)) AS n`)?.n,
     );
-    raiseSequence(db, known);
+    noteGiven(db, known);
     db.run('UPDATE main._changes SET change_id = change_id + CAST(? AS INTEGER)', known);
   }
   // An id that was written by hand, or moved by us, is above the sequence.
-  raiseSequence(db, lastChangeId(db));
+  noteGiven(db, lastChangeId(db));
   db.run("DELETE FROM main._meta WHERE key = 'last_change_id'");
 }
 
@@ -57,7 +57,11 @@ export function sequenceOf(db: Connection, table: string): number {
   return known ? Number(db.get(sql, table)?.n) : 0;
 }
 
-function raiseSequence(db: Connection, last: number): void {
+/**
+ * Nobody is told of an id, and none is deleted, before it is noted as given. AUTOINCREMENT does that at the end of a statement;
+ * one that fails under OR FAIL, or by RAISE(FAIL), leaves what it has written and ends before that. In a transaction.
+ */
+export function noteGiven(db: Connection, last: number): void {
   const there = db.get<{ fits: number }>(
     "SELECT min((typeof(seq) = 'integer' AND seq >= ?) IS 1) AS fits FROM main.sqlite_sequence WHERE name = '_changes'",
     last,

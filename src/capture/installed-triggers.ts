@@ -78,6 +78,18 @@ export function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
   return wanted.length === there.length && wanted.every(({ name, sql }) => texts.get(name) === sql);
 }
 
+/**
+ * SQLite fires the newest trigger first. One of the application's that comes before ours can end the statement and leave what it
+ * has written: by RAISE(IGNORE), by RAISE(FAIL), or by a constraint in a statement that is OR FAIL. Then nobody has captured it.
+ */
+export function othersFireFirst(db: Connection, table: Table): boolean {
+  const oldest =
+    "SELECT min(rowid) FROM main.sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE " +
+    `AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`;
+  const sql = `SELECT 1 AS n FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE AND rowid > (${oldest})`;
+  return db.get(sql, table.name, table.name) !== undefined;
+}
+
 export function hasNewColumn(before: Table | undefined, now: Table): boolean {
   return before === undefined || hasLostColumn(now, before);
 }

@@ -24,6 +24,7 @@ import {
   isOn,
   lostTable,
   type OwnTrigger,
+  othersFireFirst,
   ownTriggers,
   renamedIn,
   sameTriggers,
@@ -109,8 +110,7 @@ export class Registry {
         // A description counts the triggers of others; those are no longer there.
         if (dropped.length > 0) tables = this.#describe();
         const unseen = this.#bringUpToDate(tables, warnings);
-        // Where nobody has touched the schema since it was last looked at, there is nothing to find, and a backlog of a
-        // million changes to look through.
+        // Where nobody has touched the schema there is nothing to find, in perhaps a million changes that wait.
         const untouched = this.#verifiedSchema() === this.#currentVersion();
         for (const table of tables) if (!unseen.has(table) && !untouched) recapture(this.#db, table, 0);
         warnings.push(...heedCeiling(this.#db, tables));
@@ -361,8 +361,8 @@ export class Registry {
     for (const table of tables) {
       const wanted = triggersFor(table);
       const installed = there.filter(isOn(table));
-      // All or none: they fire in the order of their creation.
-      if (!sameTriggers(wanted, installed)) {
+      // All or none, and before those of others: they fire by the order of their creation.
+      if (!sameTriggers(wanted, installed) || othersFireFirst(this.#db, table)) {
         dropTriggers(this.#db, installed);
         // Named with its database: beside a temporary table of that name it would be made for that one.
         for (const { sql } of wanted) this.#db.exec(sql.replace(/^CREATE TRIGGER /, 'CREATE TRIGGER main.'));

@@ -1,7 +1,7 @@
 /** The library's outbox: `_changes` for what was written here, and a snapshot for a peer that has none of it. */
 
 import { adoptForeign, UNUSABLE } from '../capture/adopt.ts';
-import { lastChangeId } from '../capture/change-ids.ts';
+import { lastChangeId, noteGiven } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { RowRef } from '../events.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
@@ -305,6 +305,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   #tail(after: number, { last, n: count, body }: Pick<Serialised, 'last' | 'n' | 'body'>): Found {
     this.#registry.markRead(last);
+    noteGiven(this.#db, last);
     const { run } = stateOf(this.#db, this.#peer);
     return { batchId: last, body, count, end: { kind: 'tail', run, changeId: last }, after };
   }

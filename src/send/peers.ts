@@ -1,5 +1,5 @@
 /** `_peer_state`: which peers there are, how far each of them is, and what is kept for them. */
-import { lastChangeId } from '../capture/change-ids.ts';
+import { lastChangeId, noteGiven } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { quote } from '../sqlite/sql.ts';
@@ -309,6 +309,7 @@ export function pruneChanges(db: Connection, peers: string[], seenUpTo: number):
   const slice = `(SELECT min(change_id) FROM main._changes) + ${PRUNE_SLICE - 1}`;
   const limits = `(${everybodyHasUpTo(peers)}), ${slice}, CAST(? AS INTEGER), ${FEED_HAS_UP_TO}`;
   const upTo = db.get<{ n: number | null }>(`SELECT min(${limits}) AS n`, ...peers, seenUpTo)?.n;
+  if (upTo != null) noteGiven(db, upTo);
   // Apart from the look: where a condition asks another query, SQLite collects all rows before it deletes the first.
   if (upTo != null) db.run('DELETE FROM main._changes WHERE change_id <= ?', upTo);
 }

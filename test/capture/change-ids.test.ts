@@ -1,6 +1,9 @@
 /** Whoever writes to `_changes`, and whatever somebody has done to it by hand: no id is at or below a watermark. */
 import { describe, expect, test } from 'vitest';
 import { attach, type Config, type Manager } from '../../src/index.ts';
+import { pruneChanges } from '../../src/send/peers.ts';
+import { Connection } from '../../src/sqlite/connection.ts';
+import { expectSameElsewhere, origin, PEER } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { cleanUp, database, ITEMS, node, rowsOf, serveManager, type TestNode, until } from '../support/nodes.ts';
 
@@ -172,5 +175,34 @@ describe('a watermark that somebody has written over', () => {
     await until('the other one has it', () => other.all("SELECT 1 FROM items WHERE id = 'd'").length === 1);
     await manager.flush();
     expect(rowsOf(it.db, 'SELECT row_id FROM _changes')).toContainEqual({ row_id: 'd' });
+  });
+});
+
+describe('a statement that fails in the middle and leaves what it has written', () => {
+  const FAILING: Record<string, string> = {
+    'an INSERT OR FAIL': `${insert('a').replace('INSERT', 'INSERT OR FAIL')}, ('b', 'n', 1, 1, 1000), ('a', 'n', 1, 1, 1000)`,
+    'a RAISE(FAIL)': `${insert('a')}, ('b', 'n', 1, 1, 1000), ('fails', 'n', 1, 1, 1000)`,
+  };
+
+  test.each(Object.entries(FAILING))('%s: what is written next has an id of its own', async (_what, sql) => {
+    // Nothing ticks here: whatever is put right must be so before the ids are told or deleted.
+    const it = await origin({
+      schema: `${ITEMS}; CREATE TRIGGER fails BEFORE INSERT ON items WHEN NEW.id = 'fails' BEGIN SELECT RAISE(FAIL, 'no'); END`,
+    });
+    expect(() => it.db.exec(sql)).toThrow();
+    expect(it.all('SELECT id FROM items ORDER BY id')).toEqual([{ id: 'a' }, { id: 'b' }]);
+    await expectSameElsewhere(it);
+    it.db.exec(insert('c'));
+    expect(it.all('SELECT change_id AS id FROM _changes')).toEqual([{ id: 3 }]);
+    await expectSameElsewhere(it);
+  });
+
+  test('where nobody is sent anything, because all peers are stale', async () => {
+    const it = await origin();
+    expect(() => it.db.exec(FAILING['an INSERT OR FAIL'] as string)).toThrow();
+    it.db.exec('UPDATE _peer_state SET stale = 1');
+    pruneChanges(new Connection(it.db), [PEER], Number.MAX_SAFE_INTEGER);
+    it.db.exec(insert('c'));
+    expect(it.all('SELECT change_id AS id FROM _changes')).toEqual([{ id: 3 }]);
   });
 });

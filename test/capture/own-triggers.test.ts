@@ -3,9 +3,10 @@ import { describe, expect, test } from 'vitest';
 import { expectSameElsewhere, origin } from '../support/elsewhere.ts';
 import { attached, captured, database, ITEMS } from '../support/nodes.ts';
 
+const GUARD = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
+
 describe("the application's own triggers that touch updated_at", () => {
   const NOW = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
-  const GUARD = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
   const touch = (when: string, by = 'id = NEW.id'): string =>
     `CREATE TRIGGER touch AFTER UPDATE ON items FOR EACH ROW ${when} BEGIN UPDATE items SET updated_at = ${NOW} WHERE ${by}; END`;
   const TOUCHES: Record<string, string> = {
@@ -82,4 +83,40 @@ test.each([
   await manager.flush();
   expect(warnings).toEqual([expect.stringMatching(/trigger "touch" on "items" also fires while received changes/)]);
   expect(/another version on every node/.test(warnings[0] as string)).toBe(told);
+});
+
+describe("a trigger of the application's that ends its statement and leaves what it has written", () => {
+  const ENDS: Record<string, [body: string, or: string]> = {
+    'by RAISE(IGNORE)': ['SELECT RAISE(IGNORE)', ''],
+    'by RAISE(FAIL)': ["SELECT RAISE(FAIL, 'no more')", ''],
+    'by a constraint under OR FAIL': ['INSERT INTO taken VALUES (1)', 'OR FAIL'],
+  };
+  const CASES = Object.entries(ENDS).flatMap(([how, [body, or]]) =>
+    ['before attach', 'after attach'].map((when) => ({ how, body, or, when })),
+  );
+
+  test.each(CASES)('$how, made $when: every write is captured', async ({ body, or, when }) => {
+    const schema = `${ITEMS}; CREATE TABLE taken (n UNIQUE); INSERT INTO taken VALUES (1)`;
+    const on = (event: string): string =>
+      `CREATE TRIGGER ends_${event} AFTER ${event} ON items WHEN ${GUARD} BEGIN ${body}; END`;
+    const triggers = ['INSERT', 'UPDATE', 'DELETE'].map(on).join('; ');
+    const it = await origin({ schema: when === 'before attach' ? `${schema}; ${triggers}` : schema });
+    if (when === 'after attach') {
+      it.db.exec(triggers);
+      it.manager.receive('{"batch_id":0,"changes":[]}');
+    }
+    const write = (sql: string): void => {
+      try {
+        it.db.exec(sql);
+      } catch {
+        // What it says is the application's; the row is there.
+      }
+    };
+    write(`INSERT ${or} INTO items VALUES ('a', 'one', 1, 1, 10), ('b', 'one', 1, 1, 10)`);
+    write(`UPDATE ${or} items SET name = 'two', updated_at = 20 WHERE id = 'a'`);
+    expect(it.all("SELECT name FROM items WHERE id = 'a'")).toEqual([{ name: 'two' }]);
+    await expectSameElsewhere(it);
+    write("DELETE FROM items WHERE id = 'a'");
+    await expectSameElsewhere(it);
+  });
 });
