@@ -1,5 +1,5 @@
 /** `_peer_state`: which peers there are, how far each of them is, and what is kept for them. */
-import { lastChangeId, noteGiven } from '../capture/change-ids.ts';
+import { idsAreBehind, lastChangeId, noteGiven } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { quote } from '../sqlite/sql.ts';
@@ -298,20 +298,20 @@ export function endSnapshot(db: Connection, peer: string, now: number): void {
 
 /** Deleted at once: 5,000 changes take some 3 ms, and whatever is left goes with the next ticks. */
 export const PRUNE_SLICE = 5_000;
-
 /**
- * Deletes what every peer has, the given ones and those of everybody who is attached to the file: the oldest of it, as
- * much as does not block. A peer that is in no configuration, or stale, holds nothing back. Without any peer everything
- * is kept for the first one. What the feed, or a listener in this process (`seenUpTo`), has not seen yet stays as well.
- * Inside a transaction.
+ * Deletes what every peer has, the given ones and those of everybody who is attached to the file: the oldest of it, as much as
+ * does not block. A peer that is in no configuration, or stale, holds nothing back. Without any peer everything is kept for the
+ * first one. What the feed, or a listener here (`seenUpTo`), has not seen yet stays as well. Inside a transaction.
  */
 export function pruneChanges(db: Connection, peers: string[], seenUpTo: number): void {
   const slice = `(SELECT min(change_id) FROM main._changes) + ${PRUNE_SLICE - 1}`;
   const limits = `(${everybodyHasUpTo(peers)}), ${slice}, CAST(? AS INTEGER), ${FEED_HAS_UP_TO}`;
   const upTo = db.get<{ n: number | null }>(`SELECT min(${limits}) AS n`, ...peers, seenUpTo)?.n;
-  if (upTo != null) noteGiven(db, upTo);
-  // Apart from the look: where a condition asks another query, SQLite collects all rows before it deletes the first.
-  if (upTo != null) db.run('DELETE FROM main._changes WHERE change_id <= ?', upTo);
+  // Where ids are behind, a change may have one that a peer seems to have: it gets another with the next tick.
+  if (upTo == null || idsAreBehind(db)) return;
+  noteGiven(db, upTo);
+  // Apart from the look: where a condition asks, SQLite collects all rows before it deletes the first.
+  db.run('DELETE FROM main._changes WHERE change_id <= ?', upTo);
 }
 
 const FEED_HAS_UP_TO = `coalesce((SELECT CAST(value AS INTEGER) FROM main._meta WHERE key = 'feed_upto'), ${Number.MAX_SAFE_INTEGER})`;

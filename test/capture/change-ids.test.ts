@@ -178,6 +178,17 @@ describe('a watermark that somebody has written over', () => {
   });
 });
 
+test('somebody has emptied sqlite_sequence: what is written next is not deleted for one that the peer has', async () => {
+  const it = await origin();
+  for (const id of ['a', 'b', 'c']) it.db.exec(insert(id));
+  await expectSameElsewhere(it);
+  it.db.exec('DELETE FROM sqlite_sequence');
+  it.db.exec(insert('d'));
+  const db = new Connection(it.db);
+  db.transaction(() => pruneChanges(db, [PEER], Number.MAX_SAFE_INTEGER));
+  expect(it.all('SELECT row_id FROM _changes')).toEqual([{ row_id: 'd' }]);
+});
+
 describe('a statement that fails in the middle and leaves what it has written', () => {
   const FAILING: Record<string, string> = {
     'an INSERT OR FAIL': `${insert('a').replace('INSERT', 'INSERT OR FAIL')}, ('b', 'n', 1, 1, 1000), ('a', 'n', 1, 1, 1000)`,

@@ -163,6 +163,7 @@ describe('the routes', () => {
     db.exec("INSERT INTO items (id, updated_at) VALUES ('x', 1)");
     const handler = createHandler({
       ...manager,
+      receive: (body) => manager.receive(body),
       maxBodyBytes: 1,
       health: () => ({
         ok: true,
