@@ -3,7 +3,8 @@
  * `*.deep.test.ts` on this Node and on Bun, and 1,000 simulated schedules.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, 1,000 more schedules (20,000 where there are eight cores), and the planted bugs.
+ * other runtimes, a mesh of all of them, more schedules (1,000; 20,000 where there are eight cores, 400 where there are not four),
+ * and the planted bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
@@ -20,8 +21,8 @@ const extra = process.argv.slice(isDeep ? 3 : 2);
 const wanted = process.env.ROWCAST_LANES?.split(',');
 const kind = isDeep ? 'deep' : 'test';
 const problems = [];
-/** 20,000 schedules take 55 minutes of a core: with eight of them they fit in beside the lanes, with two they do not. */
-const DEEP_SCHEDULES = cores < 8 ? 1_000 : 20_000;
+/** 20,000 schedules take 80 minutes of a core: with eight of them they fit in beside the lanes, with two not even 1,000 do. */
+const DEEP_SCHEDULES = cores < 4 ? 400 : cores < 8 ? 1_000 : 20_000;
 /** With those that failed once, and the tenth that runs on both runtimes, these are 1,000. */
 const QUICK_SCHEDULES = 860;
 /** What is packed was built a moment ago. */
