@@ -125,11 +125,6 @@ export class Checks {
     return [...this.#loose.keys()].some((key) => this.#broughtLate.has(key) && this.#isApart(key, taking));
   }
 
-  /** Has a request that its sender had given up brought what not all of these have? */
-  protected isLateApart(machines: Machine[]): boolean {
-    return [...this.#broughtLate].some((key) => this.#isApart(key, machines));
-  }
-
   #isApart(key: Key, machines: Machine[]): boolean {
     const found = machines.map((machine) => versionOnMachine(machine, tableIn(key), idIn(key)));
     return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.#whole(one).row) : 'nothing'))).size > 1;

@@ -283,13 +283,11 @@ export class LifeChecks extends Checks {
 
   /**
    * Where the writer of a row loses its disk, a node without the column may be the only one that knows its value, as a
-   * letter: when it has the column, the others learn of it by the next comparison. So they do of what a message has
-   * brought that came when its sender was gone, and was there again under another id and with nothing.
+   * letter: when it has the column, the others learn of it by the next comparison.
    */
   override isLooseStill(machines: Machine[]): boolean {
     if (this.hasOpenTies(machines) || this.isForgottenApart(machines)) return true;
     const nodes = machines.filter(({ kind, ready }) => kind === 'node' && ready);
-    if (this.isLateApart(nodes)) return true;
     const rows = nodes.map(({ disk }) => rowsOn(disk));
     const isKeptApart = (key: Key): boolean => {
       const found = rows.map((one) => one.get(key));
