@@ -35,10 +35,10 @@ import {
   enrolPeers,
   type PeerPosition,
   type PeerState,
-  pruneChanges,
   START,
   stateOf,
 } from './peers.ts';
+import { pruneChanges } from './prune.ts';
 import { askHeader, inScope } from './resend.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from './set-aside.ts';
 import type { Outbox, Shipment } from './shipment.ts';

@@ -8,16 +8,8 @@ import { Attachment } from './attachment.ts';
 import type { BacklogBound } from './backlog.ts';
 import { Convoy, type ConvoyOptions } from './convoy.ts';
 import { flushAll, Loop } from './loop.ts';
-import {
-  beginSeed,
-  canPrune,
-  enrolPeers,
-  noteRemoved,
-  pausedPeers,
-  pruneChanges,
-  setPaused,
-  stateOf,
-} from './peers.ts';
+import { beginSeed, enrolPeers, noteRemoved, pausedPeers, setPaused, stateOf } from './peers.ts';
+import { canPrune, pruneChanges } from './prune.ts';
 import type { PeerCondition, Shipper } from './shipper.ts';
 
 export interface PeerStatus {

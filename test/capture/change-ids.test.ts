@@ -1,7 +1,7 @@
 /** Whoever writes to `_changes`, and whatever somebody has done to it by hand: no id is at or below a watermark. */
 import { describe, expect, test } from 'vitest';
 import { attach, type Config, type Manager } from '../../src/index.ts';
-import { pruneChanges } from '../../src/send/peers.ts';
+import { pruneChanges } from '../../src/send/prune.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
 import { expectSameElsewhere, origin, PEER } from '../support/elsewhere.ts';
 import type { TestDatabase } from '../support/lane.ts';

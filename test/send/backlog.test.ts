@@ -1,6 +1,6 @@
 /** A peer that is away for too long: nothing is kept for it, nobody else notices, and it is seeded when it is back. */
 import { describe, expect, test } from 'vitest';
-import { PRUNE_SLICE } from '../../src/send/peers.ts';
+import { PRUNE_SLICE } from '../../src/send/prune.ts';
 import { A, away, B, MINUTE, writeMany } from '../support/away.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { database, exactRows, rowsOf } from '../support/nodes.ts';

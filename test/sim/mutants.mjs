@@ -215,7 +215,7 @@ export const MUTANTS = [
     what: 'an acknowledgement drops all changes, those after it included',
     edits: [
       [
-        'send/peers.js',
+        'send/prune.js',
         'DELETE FROM main._changes WHERE change_id <= ?',
         'DELETE FROM main._changes WHERE change_id <= 9e15 + ?',
       ],
@@ -225,7 +225,7 @@ export const MUTANTS = [
     name: 'prune-at-any-peer',
     what: 'a change is dropped when one of the peers has it',
     edits: [
-      ['send/peers.js', 'coalesce(min(iif(stale = 1, NULL, ${acked}))', 'coalesce(max(iif(stale = 1, NULL, ${acked}))'],
+      ['send/prune.js', 'coalesce(min(iif(stale = 1, NULL, ${acked}))', 'coalesce(max(iif(stale = 1, NULL, ${acked}))'],
     ],
   },
   {
@@ -483,7 +483,7 @@ export const MUTANTS = [
     name: 'other-attachment-forgotten',
     focus: 'backlog',
     what: 'a change is dropped when the peers of one process have it, and another process has others',
-    edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE ${own}']],
+    edits: [['send/prune.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE ${own}']],
   },
   {
     name: 'stale-peer-not-seeded',
@@ -501,7 +501,7 @@ export const MUTANTS = [
     name: 'removed-peer-holds-back',
     focus: 'backlog',
     what: 'changes are kept for a peer that was removed',
-    edits: [['send/peers.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE true OR ${own} OR ${OF_ANY_ATTACHMENT}']],
+    edits: [['send/prune.js', 'WHERE ${own} OR ${OF_ANY_ATTACHMENT}', 'WHERE true OR ${own} OR ${OF_ANY_ATTACHMENT}']],
   },
   {
     name: 'paused-peer-pruned-past',
@@ -509,7 +509,7 @@ export const MUTANTS = [
     what: 'nothing is kept for a peer that is paused, and nobody notes what it lacks',
     edits: [
       [
-        'send/peers.js',
+        'send/prune.js',
         'coalesce(min(iif(stale = 1, NULL, ${acked}))',
         'coalesce(min(iif(paused = 1, NULL, ${acked}))',
       ],
