@@ -45,8 +45,8 @@ export interface IdentityOptions {
  */
 export type Renewal = 'none' | 'renewed' | 'elsewhere' | 'another-file';
 
-/** A message of a database whose id another one has taken over may come so late; after that, both are alive. */
-const LATE_MS = 60_000;
+/** A message of a database whose id, or whose place, another one has taken over may come so late; after that, both are alive. */
+export const LATE_MS = 60_000;
 /** How long an id that two use is a problem after it was last noticed. */
 const TWICE_MS = 10 * 60_000;
 

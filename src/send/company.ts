@@ -5,7 +5,7 @@
 import type { Clock } from '../clock.ts';
 import type { Nodes } from '../compare/ledger.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
-import { type Finding, Identity, isNews, type Other } from '../identity/identity.ts';
+import { type Finding, Identity, isNews, LATE_MS, type Other } from '../identity/identity.ts';
 import { note, noted } from '../identity/last-heard.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -174,7 +174,16 @@ export class NodeCompany {
     const finding = this.#identity.hear(said, { answer: false, brings });
     if (!finding) return;
     if (isNews(finding)) this.#doubt(finding);
-    this.#actOn(finding);
+    this.#actOn({ ...finding, compareAll: finding.compareAll || (brings && this.#isFromBefore(finding)) });
+  }
+
+  /**
+   * Another database is where this one was, and what it had brought was passed on when that was found: what it sent until then
+   * may come later. One that is elsewhere is no longer gone.
+   */
+  #isFromBefore({ id, inc }: Finding): boolean {
+    const at = noted(this.#db, 'forgotten', id);
+    return at !== undefined && Math.abs(this.#o.clock.now() - at) < LATE_MS && peersOf(this.#db, inc).length === 0;
   }
 
   /** The peers that are to be asked who they are, now. */

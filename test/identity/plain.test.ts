@@ -107,3 +107,44 @@ test('what arrives late from a database whose id another has taken over is passe
   await clock.advance(1_000);
   expect(sent('late')).toBe(true);
 });
+
+test('what arrives late from a database in whose place another is, under another id, is passed on to all peers', async () => {
+  const clock = new VirtualClock();
+  const toOther: string[] = [];
+  let there = 'x';
+  const inc = (id: string): string => (id === 'x' ? '1' : '2').repeat(16);
+  const saidBy = (id: string): string => `id=${id}; inc=${inc(id)}; boot=1-aaaaaaaa; t0=0; t=1`;
+  const introduced = (url: string) => ({
+    get: (name: string) => (name === 'x-rowcast' && url.startsWith('http://there.test') ? saidBy(there) : null),
+  });
+  const { manager } = await node({
+    id: 'a',
+    peers: ['http://there.test', 'http://other.test'],
+    clock,
+    fetch: async (url, { body }) => {
+      const text = new TextDecoder().decode(body);
+      if (!url.endsWith('/sync')) return { status: 404, text: async () => '', headers: introduced(url) };
+      if (url.startsWith('http://other.test')) toOther.push(text);
+      const ack = JSON.parse(text).batch_id;
+      return { status: 200, text: async () => JSON.stringify({ applied: 1, ack }), headers: introduced(url) };
+    },
+    get: async (url) => ({ status: 200, text: async () => '{"ok":true}', headers: introduced(url) }),
+  });
+  const bring = (id: string): void => {
+    const row = { id, name: 'n', value: 1, created_at: 1, updated_at: 1_000 };
+    const body = JSON.stringify({ batch_id: 1, changes: [{ op: 'INSERT', table: 'items', row, old_id: null }] });
+    expect(manager.receive(body, { from: 'x', said: saidBy('x') }).status).toBe(200);
+  };
+  const isPassedOn = (id: string): boolean => toOther.some((body) => body.includes(`"id":"${id}"`));
+  await clock.advance(20_000);
+  bring('early');
+  await clock.advance(20_000);
+  // It is where we send to, and tells the others by itself.
+  expect(isPassedOn('early')).toBe(false);
+  there = 'y';
+  await clock.advance(60_000);
+  expect(isPassedOn('early')).toBe(true);
+  bring('late');
+  await clock.advance(5_000);
+  expect(isPassedOn('late')).toBe(true);
+});
