@@ -20,6 +20,16 @@ export function lastChangeId(db: Connection): number {
   return Number(db.get(`SELECT max(coalesce((SELECT max(change_id) FROM main._changes), 0), ${SEQUENCE}) AS n`)?.n);
 }
 
+/**
+ * The same, for whoever keeps it as a position. Where ids are behind another one that is left as it is, for `keepIdsAbove`
+ * to see. In a transaction.
+ */
+export function givenUpTo(db: Connection): number {
+  const last = lastChangeId(db);
+  if (!idsAreBehind(db)) noteGiven(db, last);
+  return last;
+}
+
 /** Could the next change get an id that a peer has already acknowledged, or is it unknown what one has? */
 export function idsAreBehind(db: Connection): boolean {
   const isUnknown = `EXISTS (SELECT 1 FROM main._peer_state WHERE ${WRITTEN_OVER})`;

@@ -1,5 +1,5 @@
 /** `_peer_state`: which peers there are, how far each of them is, and what is kept for them. */
-import { lastChangeId } from '../capture/change-ids.ts';
+import { givenUpTo, lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { quote } from '../sqlite/sql.ts';
@@ -54,7 +54,7 @@ export function enrolPeers(
   db.transaction(() => {
     attachment.enter();
     besides();
-    const latest = lastChangeId(db);
+    const latest = givenUpTo(db);
     const oldest = Number(db.get('SELECT coalesce(min(change_id), ?) AS n FROM main._changes', latest + 1)?.n);
     const adopted = Number(db.get("SELECT coalesce(max(value), 0) AS n FROM main._meta WHERE key = 'adopted_upto'")?.n);
     const anything = registry.list().some((table) => hasRows(db, table.name));
@@ -105,7 +105,7 @@ export function beginSeed(db: Connection, peer: string, now: number, cause: Seed
       'tail_from = iif(stale = 1, CAST(? AS INTEGER), coalesce(tail_from, last_acked)), stale = 0, ' +
       'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL, snapshot_run = snapshot_run + 1, ' +
       'again = NULL WHERE peer_url = ?',
-    lastChangeId(db),
+    givenUpTo(db),
     peer,
   );
   noteSnapshot(db, peer, now);
@@ -291,7 +291,7 @@ export function endSnapshot(db: Connection, peer: string, now: number): void {
     'UPDATE main._peer_state SET last_acked = max(last_acked, tail_from), tail_from = NULL, ' +
       'snapshot_table = NULL, snapshot_after = NULL, snapshot_of = NULL, ' +
       'again = iif(again IS NULL, NULL, CAST(? AS INTEGER)) WHERE peer_url = ?',
-    lastChangeId(db),
+    givenUpTo(db),
     peer,
   );
   noteSnapshot(db, peer, now);

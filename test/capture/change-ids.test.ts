@@ -216,4 +216,15 @@ describe('a statement that fails in the middle and leaves what it has written', 
     it.db.exec(insert('c'));
     expect(it.all('SELECT change_id AS id FROM _changes')).toEqual([{ id: 3 }]);
   });
+
+  test('and a peer that is new then is to go on after it: no change is given another id', async () => {
+    const db = await database();
+    const manager = attach(db, { id: 'node', peers: [] }, ['items']);
+    expect(() => db.exec(FAILING['an INSERT OR FAIL'] as string)).toThrow();
+    manager.peers.add(PEER);
+    expect(rowsOf(db, 'SELECT tail_from AS n FROM _peer_state')).toEqual([{ n: 2 }]);
+    await manager.stop();
+    await attach(db, { id: 'node', peers: [PEER] }, ['items']).stop();
+    expect(rowsOf(db, 'SELECT change_id AS id FROM _changes')).toEqual([{ id: 1 }, { id: 2 }]);
+  });
 });

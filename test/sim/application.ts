@@ -184,6 +184,9 @@ export class Application {
           rows = now;
         }
       }
+      if (ending === 'commit' && this.#failsHalfway(machine, index, connection, trace)) {
+        written.push(...difference(rows, rowsOn(disk)));
+      }
       if (ending === 'held') {
         this.#hold(machine, index, random, connection, written, before);
         return;
@@ -200,6 +203,25 @@ export class Application {
     }
     if (ending === 'rollback') this.#checks.nothingWritten(machine, before);
     else this.#committed(machine, index, written);
+  }
+
+  /**
+   * The last statement fails in the middle under OR FAIL: what it has written until then is kept, and the application
+   * commits it. Not where triggers are missing, which is a question of its own.
+   */
+  #failsHalfway(machine: Machine, index: number, connection: Connection, trace: (what: string) => void): boolean {
+    const { seed, faults, ids } = this.#world.plan;
+    const { disk } = machine;
+    const random = stream(seed, 'halfway', index);
+    if (faults.halfway === undefined || !random.chance(faults.halfway) || machine.unseen.size > 0) return false;
+    const { what, sql, params } = halfway(machine, random, ids);
+    try {
+      connection.prepare(spelt(disk, sql)).run(...params);
+    } catch (error) {
+      if (!String((error as { code?: unknown }).code).startsWith('SQLITE_CONSTRAINT')) throw error;
+      trace(`${what}, and fails`);
+    }
+    return true;
   }
 
   /** The transaction stays open while other things happen, as a careless application's does. */
@@ -629,6 +651,22 @@ function settingFree({ disk }: Machine, random: Random): Statement[] {
     ? 'DELETE FROM people WHERE id = ?'
     : 'UPDATE people SET email = NULL, nick = NULL WHERE id = ?';
   return [{ what: `${id} makes room`, sql, params: [String(id)] }];
+}
+
+/** The second row of it clashes with the first: one that is new, or two that are there, of which one is to get the other's id. */
+function halfway(machine: Machine, random: Random, ids: number): Statement {
+  const there = [...rowsOn(machine.disk).keys()].filter((key) => tableIn(key) === 'items').map(idIn);
+  const absent = Array.from({ length: ids }, (_, i) => `i${i}`).filter((id) => !there.includes(id));
+  const time = BigInt(machine.now());
+  const value = random.pick(VALUES);
+  if (absent.length > 0 && (there.length < 2 || random.chance(0.6))) {
+    const id = random.pick(absent);
+    const sql = 'INSERT OR FAIL INTO items (id, value, updated_at) VALUES (?, ?, ?), (?, ?, ?)';
+    return { what: `insert ${id} twice`, sql, params: [id, value, time, id, value, time] };
+  }
+  const [first, second] = [there[0] ?? '', there.at(-1) ?? ''];
+  const sql = 'UPDATE OR FAIL items SET value = ?, updated_at = ?, id = iif(id = ?, ?, id) WHERE id IN (?, ?)';
+  return { what: `${second} becomes ${first}`, sql, params: [value, time, second, first, first, second] };
 }
 
 /** Two people take each other's nicknames, in one transaction and by way of none. */

@@ -43,7 +43,10 @@ interface Told {
   version: Version;
 }
 
-const SEQUENCE = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_changes'), 0) AS sequence";
+/** The greatest id that was given. SQLite notes it at the end of a statement, and not of one that has failed in the middle. */
+const SEQUENCE =
+  "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_changes'), 0), " +
+  'coalesce((SELECT max(change_id) FROM _changes), 0)) AS sequence';
 const NODE_STATE =
   `${SEQUENCE}, (SELECT value FROM _meta WHERE key = 'syncing') AS syncing, ` +
   '(SELECT min(change_id) FROM _changes) AS low, ' +

@@ -33,6 +33,7 @@ const ALLOWED = new Set([
   'held',
   'other-process',
   'commit',
+  'halfway',
 ]);
 
 /** Of the rest there is little: nothing is collected before everybody has been heard. */

@@ -143,8 +143,8 @@ export class Machine {
     return new Versions(undefined, keepsHistory, this.kind === 'hub' ? compareOnHub : undefined);
   }
 
-  /** The changes of the request that it is working on. */
-  receiving: WireChange[] = [];
+  /** The changes of the requests that it is working on: two may come at once. */
+  readonly receiving = new Set<WireChange[]>();
   /** The changes that it was sent for the asking. */
   fetched: WireChange[] = [];
   /** It is its own process that commits, and not another one. */
@@ -197,7 +197,7 @@ export class Machine {
 
   /** What of the present request is there by now; it may have committed something else, and die before it comes to that. */
   #noteReceived(): void {
-    for (const change of [...this.receiving, ...this.fetched]) {
+    for (const change of [...[...this.receiving].flat(), ...this.fetched]) {
       const id = String(change.op === 'DELETE' ? change.old_id : change.row.id);
       const table = change.table as TableName;
       const has = this.kind === 'hub' ? versionOnHub(this.disk, table, id) : versionOn(this.disk, table, id);
@@ -509,7 +509,7 @@ export class Process {
     if (!this.#replica) return { status: 503, headers: {}, body: '', committed: false };
     const before = disk.commits;
     const given = headers[ROWCAST_HEADER] === undefined ? saidPlainly(changes) : changes;
-    this.machine.receiving = given;
+    this.machine.receiving.add(given);
     const outgoing = await respond(
       this.#replica as Manager,
       {},
@@ -524,7 +524,7 @@ export class Process {
         hold: () => true,
       },
     );
-    this.machine.receiving = [];
+    this.machine.receiving.delete(given);
     // What it has acknowledged it must have, whatever can be seen.
     if (outgoing.status === 200) for (const change of given) this.machine.versions.mergeChange(change);
     return { ...outgoing, committed: disk.commits > before && !TURNED_AWAY.has(outgoing.status) };

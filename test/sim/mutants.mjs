@@ -734,6 +734,15 @@ export const MUTANTS = [
     edits: [['send/outbox.js', 'this.#company.tick();', '']],
   },
   {
+    name: 'given-ids-not-noted',
+    focus: 'halfway',
+    what: 'that an id was given is left to AUTOINCREMENT, which does not note it where a statement fails in the middle',
+    edits: [
+      ['send/outbox.js', 'noteGiven(this.#db, last);', ''],
+      ['send/prune.js', 'noteGiven(db, upTo);', ''],
+    ],
+  },
+  {
     name: 'tabular-value-in-another-column',
     focus: 'delivery',
     what: 'a value of a row that is an array goes into the column beside its own',

@@ -45,6 +45,7 @@ export const FAULTS = [
   'roster',
   'bound',
   'commit',
+  'halfway',
 ] as const;
 
 export type Fault = (typeof FAULTS)[number];
@@ -214,10 +215,11 @@ export function lengthen(plan: Plan, more: { ms?: number; writes?: number }): vo
   plan.writes += Math.round(plan.scale * (more.writes ?? 0));
 }
 
-/** Is a seed's schedule one of that theme? Those with keys, with days or with one migration are few, and are found by these. */
+/** Is a seed's schedule one of that theme? Those with keys, days, one migration or one fault are few, and are found by these. */
 export function isAbout(seed: number, theme: string): boolean {
   if (theme === 'keys') return planFor(seed).keys !== 'none';
   if (theme === 'days') return planFor(seed).forgets;
+  if (theme === 'halfway') return planFor(seed).faults.halfway !== undefined;
   if (!theme.startsWith('migration:')) return focusOf(seed) === theme;
   const { faults, migration } = planFor(seed);
   return faults.schema !== undefined && migration.endsWith(theme.slice('migration:'.length));
@@ -318,6 +320,8 @@ function rateOf(fault: Fault, random: Random, scale: number): number {
       return random.pick([10, 1_000, 100_000]);
     case 'too-large':
       return 1 + random.below(4);
+    case 'halfway':
+      return 0.3 + random.next() / 2;
     default:
       return logUniform(random, 0.02, 0.6);
   }
