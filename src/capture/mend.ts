@@ -5,7 +5,8 @@ import { conjunction, inMain, literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { encode } from '../wire/values.ts';
-import { recordAnew } from './stamps.ts';
+import { forgetReplaced } from './replaced.ts';
+import { recordAnew, tryRefusedAgain } from './stamps.ts';
 import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts';
 
 /**
@@ -56,8 +57,10 @@ export function liftAboveTombstones(db: Connection, table: Table): void {
   recordAnew(db, table, `${below} AND ${versionOf(table, 't')} <= ${tombstone}`);
 }
 
-/** After a change of the schema, what kept a row hidden may be no constraint any more. */
-export function tryHiddenAgain(db: Connection): void {
+/** After a change of the schema, what kept a row hidden, or a stamp from its row, may be no constraint any more. */
+export function lookAgain(db: Connection): void {
+  forgetReplaced(db);
+  tryRefusedAgain(db);
   db.run('UPDATE main._hidden SET blocked_by = NULL, blocked_version = NULL WHERE blocked_by IS NOT NULL');
 }
 

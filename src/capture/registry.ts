@@ -32,9 +32,9 @@ import {
   type Warning,
 } from './installed-triggers.ts';
 import { installInternalTables } from './internal-tables.ts';
-import { heedCeiling, liftAboveTombstones, recapture, stampInvalid, tryHiddenAgain } from './mend.ts';
+import { heedCeiling, liftAboveTombstones, lookAgain, recapture, stampInvalid } from './mend.ts';
 import { keepNames, Names, withRenamedColumns } from './names.ts';
-import { hasStamps, tryRefusedAgain, writeStamps } from './stamps.ts';
+import { hasStamps, writeStamps } from './stamps.ts';
 import { triggersFor } from './triggers.ts';
 
 export interface RegistryOptions {
@@ -271,8 +271,7 @@ export class Registry {
     }
     this.#dropUnwanted(tables, there, warnings, lost);
     this.#installTriggers(tables, there);
-    tryRefusedAgain(this.#db);
-    tryHiddenAgain(this.#db);
+    lookAgain(this.#db);
     const unseen = [...states].filter(([, state]) => state !== 'intact');
     for (const [table] of unseen) {
       stampInvalid(this.#db, table);

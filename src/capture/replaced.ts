@@ -3,7 +3,7 @@
  * trigger of theirs fires. They are noted before the write and, if they are gone after it, recorded as deleted. To note
  * one too many does no harm.
  */
-
+import type { Connection } from '../sqlite/connection.ts';
 import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
 import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
 import { rareRowJson } from '../wire/row-json.ts';
@@ -62,6 +62,14 @@ function note(table: Table, own: 'NEW' | 'OLD'): string {
     `${rareRowJson(table, 't', { column: table.updatedAt, by: version })} ${victims(table, own)} ` +
     'ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version, row_data = excluded.row_data'
   );
+}
+
+/**
+ * Between two statements nothing is being replaced: what is noted is left of one that was ignored. It must not outlive what
+ * else tells that its row has gone, or the row is taken for replaced by a write of later. In a transaction of ours.
+ */
+export function forgetReplaced(db: Connection): void {
+  db.run('DELETE FROM main._replaced');
 }
 
 function settle(table: Table): string[] {

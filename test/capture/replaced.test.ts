@@ -1,7 +1,8 @@
 /** What REPLACE removes by a second UNIQUE constraint is recorded as the deletion that it is. */
 import { describe, expect, test } from 'vitest';
+import { collect } from '../support/collect.ts';
 import { expectSameWithout, type Origin, origin, state, wipe } from '../support/elsewhere.ts';
-import { captured, node, rowsOf, writeStamps } from '../support/nodes.ts';
+import { captured, node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
 
 describe('a second UNIQUE constraint', () => {
   const EMAILS = 'CREATE TABLE items (id TEXT PRIMARY KEY, email TEXT UNIQUE, name TEXT, updated_at INTEGER)';
@@ -199,4 +200,37 @@ describe('a second UNIQUE constraint', () => {
       expect(other.all('SELECT * FROM _changes')).toEqual([]);
     }
   }
+});
+
+describe('what an ignored INSERT has noted does not outlive the trace of the row', () => {
+  const EMAILS = 'CREATE TABLE items (id TEXT PRIMARY KEY, email TEXT UNIQUE, name TEXT, updated_at INTEGER)';
+
+  async function ignored(): Promise<TestNode> {
+    const one = await node({ schema: EMAILS });
+    one.db.exec("INSERT INTO items VALUES ('a', 'x', 'stays', 7000)");
+    one.db.exec("INSERT OR IGNORE INTO items VALUES ('b', 'x', 'ignored', 9000)");
+    expect(one.all('SELECT row_id FROM _replaced')).toEqual([{ row_id: 'a' }]);
+    return one;
+  }
+
+  const deletions = ({ db }: TestNode): unknown => captured(db).filter(({ op }) => op === 'DELETE');
+
+  test('its tombstone was collected', async () => {
+    const one = await ignored();
+    const row = { id: 'a', email: 'x', name: 'stays', updated_at: 7_000 };
+    const change = { op: 'DELETE', table: 'items', row, old_id: 'a' };
+    expect(one.manager.receive(JSON.stringify({ batch_id: 1, changes: [change] })).status).toBe(200);
+    collect(one.db);
+    expect(one.all('SELECT * FROM _tombstones')).toEqual([]);
+    one.db.exec("INSERT INTO items VALUES ('c', 'z', 'unrelated', 9000)");
+    expect(deletions(one)).toEqual([]);
+  });
+
+  test('its table was dropped and made anew', async () => {
+    const one = await ignored();
+    one.db.exec(`DROP TABLE items; ${EMAILS}`);
+    writeStamps(one.manager);
+    one.db.exec("INSERT INTO items VALUES ('c', 'z', 'unrelated', 9000)");
+    expect(deletions(one)).toEqual([]);
+  });
 });

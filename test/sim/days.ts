@@ -46,7 +46,7 @@ export function planDays(plan: Plan, likely: number): void {
   plan.forgets = true;
   plan.plain = false;
   plan.foreignKeys = false;
-  plan.uniques = false;
+  plan.uniques = !plan.lives && stream(plan.seed, 'unique days').chance(0.4);
   if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
   for (const fault of Object.keys(plan.faults)) {
     const isKept = ALLOWED.has(fault) && (HEAVY.has(fault) || random.chance(0.3));
