@@ -3,6 +3,7 @@
  * they show. With reports of the benchmark (`bench/results/<runtime>/report.json`), it takes theirs first, where they have
  * plots of the same names.
  */
+import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { plot } from '../bench/lib/svg.mjs';
@@ -13,6 +14,8 @@ const reports = process.argv.slice(2).map((path) => JSON.parse(readFileSync(path
 
 const figures = kept.map((figure) => reports.reduce(newer, figure));
 writeFileSync(file, `${JSON.stringify(figures, null, 2)}\n`);
+// Here and not after this in the script of package.json: what follows the command there would get the reports.
+spawnSync('biome', ['format', '--write', file], { stdio: 'inherit' });
 for (const { plot: spec } of figures) {
   writeFileSync(new URL(`../docs/pictures/speed-${spec.name}.svg`, import.meta.url), plot(spec));
 }

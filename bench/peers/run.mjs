@@ -153,14 +153,17 @@ function report({ flags, out, machine, commit, rows, here, missing, samples, pla
     `- machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memory}, ${machine.kernel}; a flush to disk ${machine.flushMs} ms; load at the start ${machine.load}`,
     `- Rowcast ${commit}; ${flags.repetitions} repetitions, all systems by turns${flags.quick ? '; quick' : ''}`,
   ];
-  const bars = (name, title, key, unit) => ({
+  const bars = (name, title, key, unit, times = 1) => ({
     figure: 'peers',
     name,
     title,
     kind: 'bars',
     unit,
     logarithmic: true,
-    bars: results.map((one) => ({ label: one.label, value: one[key].median, low: one[key].min, high: one[key].max })),
+    bars: results.map(({ label, [key]: { median, min, max } }) => ({
+      label,
+      ...{ value: times * median, low: times * min, high: times * max },
+    })),
   });
   const folder = join(out, 'peers');
   writeReport(folder, {
@@ -168,7 +171,7 @@ function report({ flags, out, machine, commit, rows, here, missing, samples, pla
     head,
     results: [{ name: 'peers', title: 'The same work', about, heads, rows: lines, notes: [notes.join('\n')] }],
     plots: [
-      bars('peers-cpu', `CPU time for ${rows.toLocaleString('en')} rows`, 'cpu', 's'),
+      bars('peers-cpu', 'A row from one side to the other: CPU time of both', 'cpu', 'us a row', 1e6 / rows),
       bars('peers-latency', 'Write on A to visible on B, median', 'p50', 'ms'),
       bars('peers-memory', 'Peak memory, the larger side', 'peak', 'MiB'),
     ],
