@@ -197,17 +197,20 @@ export function movePeer(db: Connection, inc: string, peer: string, now: number)
 
 /**
  * A node that was taken out of the configuration may have brought something here and to nobody else. It may also have
- * moved: that is known once every new peer has said who it is. In a transaction.
+ * moved: that is known once every new peer has said who it is. One that has never said so may have been the last that was
+ * waited for to know who is at no URL. In a transaction.
  */
 export function noteRemoved(db: Connection, now: number): void {
   const configured = OF_ANY_ATTACHMENT;
   db.run(`UPDATE main._peer_state SET removed = NULL WHERE removed IS NOT NULL AND ${configured}`);
-  const removed = `inc IS NOT NULL AND removed IS NULL AND NOT (${configured})`;
-  if (!db.get(`SELECT 1 AS n FROM main._peer_state WHERE ${removed}`)) return;
+  const removed = `removed IS NULL AND NOT (${configured})`;
+  const left = db.all<{ inc: string | null }>(`SELECT inc FROM main._peer_state WHERE ${removed}`);
+  if (left.length === 0) return;
   const isNew = 'inc IS NULL AND last_acked = 0 AND tail_from IS NOT NULL AND snapshot_table IS NULL';
   if (db.get(`SELECT 1 AS n FROM main._peer_state WHERE ${isNew} AND ${configured}`)) return;
   db.run(`UPDATE main._peer_state SET removed = 1 WHERE ${removed}`);
-  compareAllPeers(db, now);
+  if (left.some(({ inc }) => inc !== null)) compareAllPeers(db, now);
+  else passOnOfStrangers(db, now);
 }
 
 /**

@@ -148,3 +148,37 @@ test('what arrives late from a database in whose place another is, under another
   await clock.advance(5_000);
   expect(isPassedOn('late')).toBe(true);
 });
+
+test('what one has brought that is at no URL is passed on when the last peer that could be it is taken out', async () => {
+  const clock = new VirtualClock();
+  const seen: string[] = [];
+  const saidBy = (id: string): string => `id=${id}; inc=${id.repeat(16)}; boot=1-aaaaaaaa; t0=0; t=1`;
+  const headers = { get: (name: string) => (name === 'x-rowcast' ? saidBy('2') : null) };
+  const { manager } = await node({
+    id: 'a',
+    peers: ['http://there.test', 'http://away.test'],
+    clock,
+    fetch: async (url, { body }) => {
+      if (url.startsWith('http://away.test')) throw new Error('connection refused');
+      const text = new TextDecoder().decode(body);
+      if (!url.endsWith('/sync')) return { status: 404, text: async () => '', headers };
+      seen.push(text);
+      const ack = JSON.parse(text).batch_id;
+      return { status: 200, text: async () => JSON.stringify({ applied: 1, ack }), headers };
+    },
+    get: async (url) => {
+      if (url.startsWith('http://away.test')) throw new Error('connection refused');
+      return { status: 200, text: async () => '{"ok":true}', headers };
+    },
+  });
+  const row = { id: 'brought', name: 'n', value: 1, created_at: 1, updated_at: 1_000 };
+  const body = JSON.stringify({ batch_id: 1, changes: [{ op: 'INSERT', table: 'items', row, old_id: null }] });
+  expect(manager.receive(body, { from: '1', said: saidBy('1') }).status).toBe(200);
+  await clock.advance(60_000);
+  // Whoever brought it may be the one that does not answer.
+  expect(seen.join()).not.toContain('brought');
+  const removing = manager.peers.remove('http://away.test');
+  await clock.advance(5_000);
+  await removing;
+  expect(seen.join()).toContain('brought');
+});

@@ -45,8 +45,8 @@ export function planDays(plan: Plan, likely: number): void {
   if (plan.futures || plan.faults.schema !== undefined || !random.chance(likely)) return;
   plan.forgets = true;
   plan.plain = false;
-  plan.foreignKeys = false;
-  plan.uniques = !plan.lives && stream(plan.seed, 'unique days').chance(0.4);
+  plan.foreignKeys = stream(plan.seed, 'days of notes').chance(0.3);
+  plan.uniques = !plan.lives && !plan.foreignKeys && stream(plan.seed, 'unique days').chance(0.4);
   if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
   for (const fault of Object.keys(plan.faults)) {
     const isKept = ALLOWED.has(fault) && (HEAVY.has(fault) || random.chance(0.3));

@@ -15,7 +15,7 @@ import { canonical, describe, idIn, isAtLeast, type Key, keyOf, tableIn, type Ve
 import { lengthen, type Plan } from './plan.ts';
 import { logUniform, type Random, stream } from './random.ts';
 import { relapse } from './relapse.ts';
-import { columnsOf, exactRowsOn, hubRow, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
+import { columnsOf, exactRowsOn, hiddenOn, hubRow, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
 
 const LIVES = ['restore', 'restore', 'relapse', 'relapse', 'wipe', 'wipe', 'clone', 'swap', 'swap', 'move'] as const;
 type Life = (typeof LIVES)[number];
@@ -43,8 +43,9 @@ const ALLOWED = new Set([
 
 /** Makes it such a schedule. */
 export function planLives(plan: Plan): void {
-  plan.foreignKeys = false;
-  plan.uniques = false;
+  const isOneSchema = plan.faults.schema === undefined;
+  plan.foreignKeys = isOneSchema && stream(plan.seed, 'lives with notes').chance(0.15);
+  plan.uniques = isOneSchema && !plan.foreignKeys && stream(plan.seed, 'lives that clash').chance(0.25);
   plan.plain = false;
   if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
   for (const fault of Object.keys(plan.faults)) {
@@ -336,8 +337,9 @@ export class LifeChecks extends Checks {
       }
     }
     for (const other of others) {
-      if (exactRowsOn(first.disk) === exactRowsOn(other.disk)) continue;
-      const difference = differenceOf(rowsOn(first.disk), rowsOn(other.disk));
+      const difference =
+        differenceOf(livingOn(first), livingOn(other)) ?? differenceOf(rowsOn(first.disk), rowsOn(other.disk));
+      if (!difference && exactRowsOn(first.disk) === exactRowsOn(other.disk)) continue;
       this.fail(`${first.name} and ${other.name} differ: ${difference ?? 'in a storage class'}`);
     }
     for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
@@ -346,10 +348,15 @@ export class LifeChecks extends Checks {
         keyOf(line.table_name as string, line.row_id as string),
         wholeOf(first, hubRow(hub.disk, line.row_data)),
       ]) as [Key, never][];
-      const difference = differenceOf(rowsOn(first.disk), new Map(rows));
+      const difference = differenceOf(livingOn(first), new Map(rows));
       if (difference) this.fail(`${hub.name} is not what the nodes have: ${difference}`);
     }
   }
+}
+
+/** Visible or hidden. */
+function livingOn({ disk }: Machine): Map<Key, WireRow> {
+  return new Map([...rowsOn(disk), ...hiddenOn(disk)]);
 }
 
 /** It was deleted, or somebody has said that it is not wanted; and of that nothing is left but a floor, or nothing at all. */
