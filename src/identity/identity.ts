@@ -195,6 +195,11 @@ export class Identity {
     return this.look(header);
   }
 
+  /** The id was first heard, or another database has taken it over, a moment ago: what it sent before may still come. */
+  isNewHere(id: string): boolean {
+    return Math.abs(this.#o.clock.now() - (this.#takenOver.get(id) ?? -Infinity)) < LATE_MS;
+  }
+
   /** False where a message speaks for a database that is known here under another id. */
   isNamed(header: string): boolean {
     const said = readIntroduction(header);
@@ -275,9 +280,7 @@ export class Identity {
   }
 
   /** What was heard since the start is over; it will be heard again. */
-  forgetHeard(): void {
-    this.#heard.clear();
-  }
+  readonly forgetHeard = (): void => this.#heard.clear();
 
   /** What a database last said of what it still has to send; undefined where it has not, since the start. */
   saidBy(inc: string): number | undefined {

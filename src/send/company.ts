@@ -175,6 +175,9 @@ export class NodeCompany {
     if (!finding) return;
     if (isNews(finding)) this.#doubt(finding);
     this.#actOn({ ...finding, compareAll: finding.compareAll || (brings && this.#isFromBefore(finding)) });
+    // It may have ended before anybody could ask it, and this be all that is left of it.
+    const isStranger = this.#identity.isNewHere(finding.id) && peersOf(this.#db, finding.inc).length === 0;
+    if (brings && isStranger) passOnOfStrangers(this.#db, this.#o.clock.now());
   }
 
   /**

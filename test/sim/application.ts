@@ -343,7 +343,7 @@ export class Application {
     const { migration } = this.#world.plan;
     if (disk.inTransaction || machine.held || machine.restarting) return false;
     // A name that no trigger has is no name that a column had before: whoever does this has to tell `migrate` of it.
-    if (migration === 'alter-rename' && (!machine.ready || machine.unseen.has('items'))) return false;
+    if (migration === 'alter-rename' && (!machine.hasCaptured('items') || machine.unseen.has('items'))) return false;
     const given = migrationFor(migration);
     if (given) return this.#migrateBy(machine, () => machine.process?.migrate(given.sql, given.options));
     if (migration === 'rebuild-drop' && this.#dropByItself(machine)) return true;

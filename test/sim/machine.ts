@@ -205,6 +205,12 @@ export class Machine {
     }
   }
 
+  /** Has it been attached? A disk that was lost is replaced by one with triggers that nobody has made. */
+  hasCaptured(table: TableName): boolean {
+    const sql = "SELECT 1 FROM _meta WHERE key = ? AND typeof(value) = 'text'";
+    return this.ready && this.disk.all(sql, `capture:${table}`).length > 0;
+  }
+
   #lookForTriggers(): void {
     for (const [table, rows] of this.unseen) {
       if (!isCaptured(this.disk, table)) continue;
