@@ -1,7 +1,7 @@
 /** Keys: shared secrets with names. Which of them signs, which verify, and who may use which. */
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { RowcastError, suggest } from '../errors.ts';
-import { eitherOf, type Rights, writeRights } from '../wire/rights.ts';
+import { bothOf, eitherOf, type Rights, writeRights } from '../wire/rights.ts';
 import { Nonces } from './nonces.ts';
 
 /** A shared secret with a name. */
@@ -99,15 +99,27 @@ export class Keyring {
   }
 
   /**
-   * What a node may write that is asked for rows instead of sending them: what one of the keys that name it allows, or, where
-   * none does, one of those for everybody. While unsigned requests are taken there is nothing to hold it to.
+   * What the node at a URL may write that is asked for rows instead of sending them: what one of the keys that name it allows.
+   * That it is this node is certain where the key names it with which it answers, or where the id is configured. With a key
+   * for everybody it may do what that one may; with one that names nobody but us, what the least of all keys may. While
+   * unsigned requests are taken there is nothing to hold it to.
    */
-  rightsOf(nodeId: string): Rights | undefined {
+  rightsOf(nodeId: string, peer?: string): Rights | undefined {
     const { keys, mode } = this.#auth;
-    if (mode === 'accept') return undefined;
-    const named = keys.filter(({ nodes }) => nodes?.has(nodeId));
-    const its = named.length > 0 ? named : keys.filter(({ nodes }) => nodes === undefined);
-    return its.map(({ rights }) => rights).reduce(eitherOf, NO_RIGHTS);
+    const key = this.keyFor(peer);
+    if (mode === 'accept' || !key) return mode === 'accept' ? undefined : NO_RIGHTS;
+    const named = keys.filter(({ nodes }) => nodes?.has(nodeId)).map(({ rights }) => rights);
+    const its = named.reduce(eitherOf, NO_RIGHTS);
+    const isCertain = key.nodes?.has(nodeId) || (peer !== undefined && this.idAt(peer) === nodeId);
+    if (isCertain && named.length > 0) return its;
+    if (!key.nodes) return key.rights;
+    const others = keys.filter((other) => other !== key);
+    return others.map(({ rights }) => rights).reduce(bothOf, its);
+  }
+
+  /** May a node answer with this key? One that names nobody but the node that asks says nothing of those who answer. */
+  isFor({ nodes }: Key, nodeId: string, asking: string): boolean {
+    return !nodes || nodes.has(nodeId) || [...nodes].every((one) => one === asking);
   }
 
   /** The id that must answer at a URL; undefined where that is not configured. */

@@ -18,6 +18,9 @@ export interface Permitted {
   indexes: number[];
 }
 
+/** Of a change. What is no name is no table that anybody may write, and would be kept as one of a table that is not here. */
+const TABLE = "iif(json_type(value, '$.table') = 'text', CAST(value ->> '$.table' AS TEXT), '')";
+
 /** Undefined where every table of the batch may be written. `names` has all names of the table that a change speaks of. */
 export function withoutForbidden(
   db: Connection,
@@ -29,16 +32,14 @@ export function withoutForbidden(
   if (!rights?.write) return undefined;
   const each = jsonb ? 'jsonb_each' : 'json_each';
   const found = db.all<{ tbl: string }>(
-    `SELECT DISTINCT CAST(value ->> '$.table' AS TEXT) AS tbl FROM ${each}(?, '$.changes') ` +
-      "WHERE type = 'object' AND json_type(value, '$.table') = 'text'",
+    `SELECT DISTINCT ${TABLE} AS tbl FROM ${each}(?, '$.changes') WHERE type = 'object'`,
     json,
   );
   const refused = found.map(({ tbl }) => tbl).filter((tbl) => !names(tbl).some((name) => mayWrite(rights, name)));
   if (refused.length === 0) return undefined;
   const isRefused = new Set(refused);
   const changes = db.all<{ idx: number; tbl: string | null; change: string }>(
-    `SELECT key AS idx, iif(type = 'object' AND json_type(value, '$.table') = 'text', ` +
-      `CAST(value ->> '$.table' AS TEXT), NULL) AS tbl, ` +
+    `SELECT key AS idx, iif(type = 'object', ${TABLE}, NULL) AS tbl, ` +
       "CASE WHEN type IN ('object', 'array') THEN json(value) WHEN type IN ('true', 'false') THEN type " +
       `ELSE json_quote(atom) END AS change FROM ${each}(?, '$.changes') ORDER BY key`,
     json,

@@ -122,7 +122,7 @@ export class Bond {
   }
 
   async #prove(sent: SentRequest, { status, bytes, header }: RawAnswer): Promise<void> {
-    const { pins, peer, onAnswer } = this.#o;
+    const { pins, peer, onAnswer, keyring, nodeId } = this.#o;
     const verified = verifyAnswer(sent, { status, header, body: bytes });
     if (verified.kind === 'unsigned' && !this.#mustSign) return onAnswer?.(header(NODE_ID_HEADER));
     if (verified.kind === 'unsigned') throw new NotProven(`HTTP ${status} without a signature`);
@@ -130,6 +130,11 @@ export class Bond {
     const introduced = readIntroduction(header(ROWCAST_HEADER))?.id ?? verified.nodeId;
     if (introduced !== verified.nodeId) {
       throw new NotProven(`node ${JSON.stringify(verified.nodeId)} answers, and introduces another`);
+    }
+    // Otherwise one node could be taken for another, and for what that one may do.
+    if (!keyring.isFor(sent.key, verified.nodeId, nodeId)) {
+      const who = `node ${JSON.stringify(verified.nodeId)} answers with the key "${sent.key.id}"`;
+      throw new NotProven(`${who}, which is not for it: name it in "nodes" of that key if it is to have it`);
     }
     const objection = await pins.objection(peer, verified.nodeId);
     if (objection !== undefined) throw new NotProven(objection);

@@ -54,7 +54,7 @@ export class Bonds {
 
   /** What the node at this URL may write here, where it is asked for rows; undefined: everything. */
   rightsAt(peer: string): Rights | undefined {
-    return this.of(peer).isExempt ? undefined : this.keyring.rightsOf(this.#pins.idAt(peer) ?? '');
+    return this.of(peer).isExempt ? undefined : this.keyring.rightsOf(this.#pins.idAt(peer) ?? '', peer);
   }
 
   /** Another process has seen the key of this node there. */

@@ -19,7 +19,7 @@ export interface PinsOptions {
 export class Pins {
   readonly #o: PinsOptions;
   readonly #kept: Map<string, string>;
-  /** Who has answered last at a URL, whether or not it should have. */
+  /** Who has answered last at a URL, where it was one that may. */
   readonly #answers = new Map<string, string>();
   readonly #told = new Set<string>();
 
@@ -47,7 +47,8 @@ export class Pins {
   async objection(url: string, id: string): Promise<string | undefined> {
     const { nodeId, keep } = this.#o;
     if (!isNodeId(id)) return 'the answer has no node id';
-    this.#answers.set(url, id);
+    // Whoever is not believed here is at no URL: that it says so must not stop the one that is.
+    this.#answers.delete(url);
     if (id === nodeId)
       return this.#tell('own-peer', url, `the peer ${url} is this node itself: take it out of the peers`);
     const pinned = this.idAt(url);
@@ -59,6 +60,7 @@ export class Pins {
         `${told}: nothing is sent there until the URL was taken out of the peers once`,
       );
     }
+    this.#answers.set(url, id);
     const twin = this.#twinOf(url, id);
     if (twin !== undefined) {
       const message = `node ${JSON.stringify(id)} answers at ${twin} and at ${url}: nothing is sent to either`;

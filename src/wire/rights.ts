@@ -22,3 +22,9 @@ export function eitherOf(a: Rights, b: Rights): Rights {
   const write = a.write && b.write && new Set([...a.write, ...b.write]);
   return { write, rowless: a.rowless || b.rowless };
 }
+
+/** What both of them allow. */
+export function bothOf(a: Rights, b: Rights): Rights {
+  const write = a.write && b.write ? new Set([...a.write].filter((name) => b.write?.has(name))) : (a.write ?? b.write);
+  return { write, rowless: a.rowless && b.rowless };
+}

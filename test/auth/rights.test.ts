@@ -70,18 +70,87 @@ test('the rights of an edge are those that its hub gives it', async () => {
   expect((await hub.hub.health()).dead_letter).toBe(0);
 });
 
-describe('what a node may write that is asked for rows', () => {
-  const rightsOf = (id: string, ...list: KeyOptions[]): unknown => createKeyring({ keys: list }).rightsOf(id);
+describe('a reader that answers under the id of another', () => {
+  const verify = false as const;
 
-  test('is what the keys that name it allow, and else those for everybody', () => {
-    const everybody = key('all', ['*'], { write: ['shared'] });
-    const some = key('some', ['b', 'c'], { write: ['Items'], rowless: true });
-    const more = key('more', ['b'], { write: ['notes'] });
-    expect(rightsOf('b', everybody, some, more)).toEqual({ write: new Set(['items', 'notes']), rowless: true });
-    expect(rightsOf('c', everybody, some, more)).toEqual({ write: new Set(['items']), rowless: true });
-    expect(rightsOf('d', everybody, some, more)).toEqual({ write: new Set(['shared']), rowless: false });
-    expect(rightsOf('d', some)).toEqual({ write: new Set(), rowless: false });
-    expect(rightsOf('d', key('k', ['*']))).toEqual({ write: undefined, rowless: false });
+  test('is not believed where its key names those who may use it', async () => {
+    const cluster = new Cluster();
+    const [shared, readers] = [key('k', ['a', 'b']), key('kr', ['a', 'reader'], { write: [] })];
+    const sign = { [cluster.url('reader')]: 'kr' };
+    const a = await cluster.node('a', ['reader'], { auth: { keys: [shared, readers], sign }, verify });
+    const reader = await cluster.node('reader', [], { ...keys(key('kr', ['a', 'b', 'reader'])), verify, id: 'b' });
+    write(reader, 'forged');
+    const [found] = await a.manager.verify(cluster.url('reader'), { repair: true });
+    expect(found?.error).toMatch(/node "b" answers with the key "kr", which is not for it: name it in "nodes"/);
+    expect([ids(a), a.manager.health().peer_states[0]?.pinned]).toEqual(['', null]);
+  });
+
+  test('is held to the least of all keys where that names nobody but who asks', async () => {
+    const cluster = new Cluster();
+    const all = [key('ka', ['a']), key('kb', ['b']), key('kr', ['reader'], { write: [] })];
+    const a = await cluster.node('a', ['reader'], { ...keys(...all), verify });
+    const reader = await cluster.node('reader', [], { ...keys(key('ka', ['a'])), verify, id: 'b' });
+    write(reader, 'forged');
+    const [found] = await a.manager.verify(cluster.url('reader'), { repair: true });
+    expect(found).toMatchObject({ equal: false, differences: 1 });
+    expect(ids(a)).toBe('');
+  });
+});
+
+test('a node that is refused at one URL does not stop the one that it says it is', async () => {
+  const cluster = new Cluster();
+  const auth = { keys: [key('k', ['*'])], peerIds: { [cluster.url('b')]: 'b', [cluster.url('c')]: 'c' } };
+  const a = await cluster.node('a', ['b', 'c'], { auth, verify: false });
+  const b = await cluster.node('b', [], { ...keys(key('k', ['*'])), verify: false });
+  await cluster.node('c', [], { ...keys(key('k', ['*'])), verify: false, id: 'b' });
+  write(a, 'first');
+  await until('c is refused', () => a.manager.peers.list().some(({ state }) => state === 'down'));
+  write(a, 'second');
+  await until('b has both', () => ids(b) === 'first second');
+});
+
+test('a change that names no table is not kept of a sender that may not write all', async () => {
+  const cluster = new Cluster();
+  const a = await cluster.node('a', [], { verify: false });
+  const rights = { write: new Set(['notes']), rowless: false };
+  const row = { id: 'x', name: 'n', value: 1, created_at: 1, updated_at: 1_000 };
+  const changes = [null, ['items'], 7, {}, undefined].map((table) => ({ op: 'INSERT', table, row, old_id: null }));
+  const answer = a.manager.receive(JSON.stringify({ batch_id: 1, changes }), { from: 'reader', rights });
+  expect(answer.body).toMatchObject({ applied: 0, rejected: changes.map(() => ({ code: 'forbidden' })) });
+  expect(a.manager.deadLetters.list()).toEqual([]);
+});
+
+describe('what a node may write that is asked for rows', () => {
+  const PEER = 'http://peer.test';
+  const rightsOf = (id: string, auth: AuthOptions): unknown => createKeyring(auth).rightsOf(id, PEER);
+  const everybody = key('all', ['*'], { write: ['shared'] });
+  const some = key('some', ['b', 'c'], { write: ['Items'], rowless: true });
+  const more = key('more', ['b'], { write: ['notes'] });
+
+  test('is what the keys that name it allow, where one of them is what it answers with', () => {
+    const sign = { [PEER]: 'some' };
+    const both = { write: new Set(['items', 'notes']), rowless: true };
+    expect(rightsOf('b', { keys: [everybody, some, more], sign })).toEqual(both);
+    expect(rightsOf('c', { keys: [everybody, some, more], sign })).toEqual({
+      write: new Set(['items']),
+      rowless: true,
+    });
+    // Or where that is the node which must be there.
+    expect(rightsOf('b', { keys: [everybody, some, more], peerIds: { [PEER]: 'b' } })).toEqual(both);
+  });
+
+  test('is what a key for everybody allows, where it answers with that', () => {
+    const shared = { write: new Set(['shared']), rowless: false };
+    expect(rightsOf('b', { keys: [everybody, some, more] })).toEqual(shared);
+    expect(rightsOf('d', { keys: [everybody, some, more] })).toEqual(shared);
+    expect(rightsOf('d', { keys: [key('k', ['*'])] })).toEqual({ write: undefined, rowless: false });
+  });
+
+  test('is what all keys allow, where it answers with one that does not name it', () => {
+    const own = key('own', ['a']);
+    expect(rightsOf('b', { keys: [own, more] })).toEqual({ write: new Set(['notes']), rowless: false });
+    expect(rightsOf('b', { keys: [own, some, more] })).toEqual({ write: new Set(), rowless: false });
+    expect(rightsOf('d', { keys: [some] })).toEqual({ write: new Set(), rowless: false });
   });
 
   test('of a key that is written wrongly is an error', () => {
