@@ -15,6 +15,13 @@ const LONG_MS = 15;
  */
 const LEAST = 500;
 
+/**
+ * What takes so long is no machine that is busy but changes that are dear, UNIQUE values that clash or rows of a thousand
+ * columns: of these the next batch has as many as take half of it, and requests are not what costs.
+ */
+const VERY_LONG_MS = 200;
+const LEAST_DEAR = 50;
+
 export interface Answered {
   /** Changes in the batch. */
   changes: number;
@@ -33,5 +40,9 @@ export function nextBatchSize(size: number, limit: number, { changes, applyMs }:
     return Math.min(limit, size + Math.max(1, size >> 3));
   }
   if (applyMs <= LONG_MS || changes > size) return size;
+  if (applyMs > VERY_LONG_MS) {
+    const bearable = Math.floor((changes * VERY_LONG_MS) / (2 * applyMs));
+    return Math.max(Math.min(LEAST_DEAR, size), bearable);
+  }
   return Math.max(Math.min(LEAST, size), changes - (changes >> 2));
 }

@@ -22,7 +22,9 @@ describe('the next batch', () => {
     ['is a quarter smaller after a long one', 4_000, { changes: 4_000, applyMs: 16 }, 3_000],
     ['is a quarter smaller than the one that took long, full or not', 4_000, { changes: 2_000, applyMs: 50 }, 1_500],
     ['stays where the long one was read before the last step', 3_000, { changes: 4_000, applyMs: 50 }, 3_000],
-    ['is never so small that requests are what costs', 600, { changes: 600, applyMs: 500 }, 500],
+    ['is never so small that requests are what costs', 600, { changes: 600, applyMs: 150 }, 500],
+    ['takes a tenth of a second where changes are so dear', 1_500, { changes: 1_500, applyMs: 1_500 }, 100],
+    ['has some of the dearest changes, too', 1_500, { changes: 1_500, applyMs: 60_000 }, 50],
     ['does not grow because of a long one', 40, { changes: 40, applyMs: 500 }, 40],
   ])('%s', (_, size, answered, expected) => {
     expect(nextBatchSize(size, 8_000, answered)).toBe(expected);
