@@ -83,7 +83,8 @@ export class JournalConflicts implements Conflicts {
   }
 
   restore(conflictId: number, options: { columns?: string[] } = {}): { columns: string[] } {
-    const { table, id, lost, current, columns: differing } = this.get(conflictId);
+    const { detail, json } = storedConflict(this.#db, this.#tableOf, conflictId);
+    const { table, id, lost, current, columns: differing } = detail;
     const wanted = options.columns;
     const target = this.#tableOf(table);
     if (!target) throw wrong(`table "${table}" is not synced any more: conflict ${conflictId} cannot be restored`);
@@ -99,7 +100,6 @@ export class JournalConflicts implements Conflicts {
     }
     if (columns.length === 0) return { columns };
     const keys = keysOf(target, lost);
-    const json = JSON.stringify(lost);
     const parts = columns.map((name) => ({ name, value: valueSql(keys.get(fold(name)) as string) }));
     if (current === null) {
       const names = [target.id, target.updatedAt, ...columns].map(quote).join(', ');
@@ -185,6 +185,15 @@ export function listConflicts(db: Connection, { table, id, after = 0, limit = 10
 }
 
 export function conflictDetail(db: Connection, tableOf: TableOf, conflictId: number): ConflictDetail {
+  return storedConflict(db, tableOf, conflictId).detail;
+}
+
+/** `json` is the row that lost, as it is written: in JavaScript 1.0 would become 1, and another type. */
+function storedConflict(
+  db: Connection,
+  tableOf: TableOf,
+  conflictId: number,
+): { detail: ConflictDetail; json: string | null } {
   const found = db.get<Stored & { lost: Uint8Array | null }>(
     `SELECT ${LISTED}, CAST(lost_row AS BLOB) AS lost FROM main._conflicts WHERE conflict_id = ?`,
     checkedNumber(conflictId),
@@ -193,9 +202,11 @@ export function conflictDetail(db: Connection, tableOf: TableOf, conflictId: num
   const { lost: bytes, ...stored } = found;
   const conflict = listed(stored);
   const table = tableOf(conflict.table);
-  const lost = bytes === null ? null : (JSON.parse(exactJson(bytes)) as Row);
+  const json = bytes === null ? null : exactJson(bytes);
+  const lost = json === null ? null : (JSON.parse(json) as Row);
   const current = table ? rowAt(db, table, conflict.id) : null;
-  return { ...conflict, lost, current, columns: lost && table ? differing(table, lost, current) : [] };
+  const columns = lost && table ? differing(table, lost, current) : [];
+  return { detail: { ...conflict, lost, current, columns }, json };
 }
 
 /** The columns of the table in which the two rows differ. A column that has come since says nothing of the row that lost. */
