@@ -1,6 +1,6 @@
 /** What a person does with the journal: look at what was lost, bring it back, or let it go. */
 import type { Clock } from '../clock.ts';
-import { messageOf, RowcastError, suggest } from '../errors.ts';
+import { checkOptions, messageOf, named, RowcastError, suggest } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
@@ -83,6 +83,7 @@ export class JournalConflicts implements Conflicts {
   }
 
   restore(conflictId: number, options: { columns?: string[] } = {}): { columns: string[] } {
+    checkOptions('conflicts.restore()', options, ['columns']);
     const { detail, json } = storedConflict(this.#db, this.#tableOf, conflictId);
     const { table, id, lost, current, columns: differing } = detail;
     const wanted = options.columns;
@@ -172,7 +173,12 @@ export function notSynced(table: string, known: string[]): RowcastError {
   return new RowcastError('INVALID_TABLE', message, { hint: `the tables are ${known.join(', ')}` });
 }
 
-export function listConflicts(db: Connection, { table, id, after = 0, limit = 100 }: ConflictPage): Conflict[] {
+export function listConflicts(db: Connection, page: ConflictPage): Conflict[] {
+  checkOptions('conflicts.list()', page, ['table', 'id', 'after', 'limit']);
+  const { table, id, after = 0, limit = 100 } = page;
+  for (const [name, value] of Object.entries({ table, id })) {
+    if (value !== undefined && typeof value !== 'string') throw wrong(`"${name}" must be text, not ${named(value)}`);
+  }
   if (!Number.isSafeInteger(limit) || limit < 0) throw wrong('"limit" must be a whole number');
   const where = ['conflict_id > ?'];
   const params: Value[] = [checkedNumber(after, '"after"')];
@@ -254,7 +260,7 @@ function listed({ conflictId, at, table, id, ...rest }: Stored): Conflict {
 
 function checkedNumber(value: unknown, what = 'the number of a conflict'): number {
   if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
-  throw wrong(`${what} must be a whole number, not ${String(value)}`);
+  throw wrong(`${what} must be a whole number, not ${named(value)}`);
 }
 
 function noSuch(conflictId: number): RowcastError {

@@ -1,7 +1,7 @@
 /** Second chances: dead letters tried again, by hand, because the schema has caught up, or because time has passed. */
 
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetter, DeadLetters, Waiting } from '../letters/dead-letters.ts';
+import { checkLetterNumber, type DeadLetter, type DeadLetters, type Waiting } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
@@ -23,11 +23,11 @@ export function lettersFor(letters: DeadLetters, retry: Retry, onQueued: () => v
   return {
     list: (options?: { limit?: number; after?: number }): DeadLetter[] => letters.list(options),
     retry: (id: number): RetryResult => {
-      const result = retry.one(id);
+      const result = retry.one(checkLetterNumber(id));
       if (result.outcome === 'queued') onQueued();
       return result;
     },
-    discard: (id: number): void => letters.discard(id),
+    discard: (id: number): void => letters.discard(checkLetterNumber(id)),
   };
 }
 
