@@ -5,6 +5,7 @@ import { named, RowcastError, suggest } from './errors.ts';
 import { type CheckedFeed, checkFeed, type FeedOption } from './feed/options.ts';
 import type { JournalLimits } from './journal/journal.ts';
 import { type ConflictOptions, checkConflicts } from './journal/options.ts';
+import { SELF } from './journal/self.ts';
 import { checkTls, type TlsOptions } from './send/tls.ts';
 import type { Fetch, Get } from './send/transport.ts';
 import { normalisePeer } from './wire/peer-url.ts';
@@ -336,6 +337,7 @@ export const ID_RULE = 'must be at most 200 printable ASCII characters without s
 function checkId(id: unknown): string {
   if (typeof id !== 'string' || id.trim() === '') throw wrong('option "id" must be a non-empty string');
   if (!isNodeId(id)) throw wrong(`option "id" ${ID_RULE}`);
+  if (id === SELF) throw wrong(`option "id" must not be "${SELF}": why() and the conflicts say so of the node itself`);
   return id;
 }
 

@@ -2,7 +2,7 @@
 
 import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { type Features, featuresOf, requireUtf8, requireVersion } from '../sqlite/features.ts';
+import { type Features, featuresOf, requireSuited } from '../sqlite/features.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { describeTable, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -79,8 +79,7 @@ export class Registry {
   #verifiedUpTo = 0;
 
   constructor(db: Connection, options: RegistryOptions) {
-    requireVersion(db);
-    requireUtf8(db);
+    requireSuited(db);
     this.#db = db;
     this.#options = { ...options };
     this.features = options.features ?? featuresOf(db);
