@@ -93,7 +93,7 @@ export class JournalConflicts implements Conflicts {
     if (lost === null) {
       if (wanted !== undefined)
         throw wrong(`conflict ${conflictId} is of a deletion: it has no columns to choose from`);
-      this.#write(conflictId, `DELETE FROM ${target.target} WHERE ${quote(target.id)} = ${BOUND_ID}`, id);
+      this.#write(conflictId, target, `DELETE FROM ${target.target} WHERE ${quote(target.id)} = ${BOUND_ID}`, id);
       return { columns: [] };
     }
     if (current === null && wanted !== undefined) {
@@ -106,12 +106,12 @@ export class JournalConflicts implements Conflicts {
       const names = [target.id, target.updatedAt, ...columns].map(quote).join(', ');
       const values = [BOUND_ID, 'CAST(? AS INTEGER)', ...parts.map(({ value }) => value)].join(', ');
       const sql = `INSERT INTO ${target.target} (${names}) VALUES (${values})`;
-      this.#write(conflictId, sql, id, this.#clock.now(), ...parts.map(() => json));
+      this.#write(conflictId, target, sql, id, this.#clock.now(), ...parts.map(() => json));
     } else {
       this.#refuseHidden(target, id);
       const set = parts.map(({ name, value }) => `${quote(name)} = ${value}`).join(', ');
       const sql = `UPDATE ${target.target} SET ${set} WHERE ${quote(target.id)} = ${BOUND_ID}`;
-      this.#write(conflictId, sql, ...parts.map(() => json), id);
+      this.#write(conflictId, target, sql, ...parts.map(() => json), id);
     }
     return { columns };
   }
@@ -124,9 +124,12 @@ export class JournalConflicts implements Conflicts {
     if (gone === 0) throw noSuch(conflictId);
   }
 
-  #write(conflictId: number, sql: string, ...params: Value[]): void {
+  #write(conflictId: number, { ignores }: Table, sql: string, ...params: Value[]): void {
     try {
-      this.#db.transaction(() => this.#db.run(sql, ...params));
+      this.#db.transaction(() => {
+        this.#db.run(sql, ...params);
+        if (ignores && this.#db.changes() === 0) throw new Error(NOTHING_WRITTEN);
+      });
     } catch (error) {
       if (error instanceof RowcastError || isMachineFault(error)) throw error;
       const message = `conflict ${conflictId} cannot be restored, the table refuses it: ${messageOf(error)}`;
@@ -156,6 +159,8 @@ export class JournalConflicts implements Conflicts {
     });
   }
 }
+
+const NOTHING_WRITTEN = 'the row is not there, or a trigger of yours ends the write without an error, by RAISE(IGNORE)';
 
 /** A table that is not synced any more may have some; one that never was is a mistake. */
 export function conflictsAsked(db: Connection, tables: () => string[], page: ConflictPage): Conflict[] {

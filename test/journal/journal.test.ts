@@ -348,6 +348,18 @@ describe('restoring', () => {
     expect(() => it.manager.conflicts.restore(7)).toThrow(/no conflict 7/);
   });
 
+  test.each(['is there', 'is gone'])('what a trigger ignores is told as well, where the row %s', async (where) => {
+    const it = await lost();
+    if (where === 'is gone') it.db.exec("DELETE FROM items WHERE id = 'r'");
+    const before = it.all('SELECT name FROM items');
+    for (const event of ['INSERT', 'UPDATE']) {
+      it.db.exec(`CREATE TRIGGER no_${event} BEFORE ${event} ON items BEGIN SELECT RAISE(IGNORE); END`);
+    }
+    receive(it);
+    expect(() => it.manager.conflicts.restore(1)).toThrow(/conflict 1 cannot be restored.*RAISE\(IGNORE\)/);
+    expect(it.all('SELECT name FROM items')).toEqual(before);
+  });
+
   test('values that JSON cannot carry come back as they were', async () => {
     const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, any, big INTEGER, text TEXT, updated_at INTEGER)';
     const it = await node({ schema });
