@@ -20,10 +20,7 @@ import {
 
 export class KeptOut extends Error {
   constructor(table: Table) {
-    super(
-      `a trigger of yours on "${table.name}" ends the write without an error, by RAISE(IGNORE): it is tried again until ` +
-        'the trigger or a newer change lets it',
-    );
+    super(`a trigger of yours on "${table.name}" ends the write without an error, by RAISE(IGNORE)`);
   }
 }
 

@@ -140,6 +140,29 @@ describe('the letter of a change that a trigger has ignored', () => {
   });
 });
 
+test.each([10, 20])('a column that is filled in later, at %i, and ignored, keeps its letter', async (time) => {
+  const it = await node({ schema: `${ITEMS}; ${ignoring('UPDATE')}` });
+  accepted(it.manager, batch(put('k', 10, { colour: 'red' })));
+  if (time > 10) {
+    it.db.exec('DROP TRIGGER ignores_UPDATE');
+    accepted(it.manager, batch(put('k', time)));
+    it.db.exec(ignoring('UPDATE'));
+  }
+  it.db.exec('ALTER TABLE items ADD COLUMN colour TEXT');
+  // Whatever comes next is what notices it.
+  accepted(it.manager, batch());
+  await it.manager.flush();
+  expect(rowsOf(it.db, 'SELECT colour FROM items')).toEqual([{ colour: null }]);
+  expect(letters(it)).toEqual([['unknown-column', 'UPDATE', 'k']]);
+  expect(it.manager.deadLetters.list()[0]?.reason).toMatch(/RAISE\(IGNORE\)/);
+  const id = it.manager.deadLetters.list()[0]?.id as number;
+  expect(it.manager.deadLetters.retry(id)).toMatchObject({ outcome: 'kept' });
+  it.db.exec('DROP TRIGGER ignores_UPDATE');
+  expect(it.manager.deadLetters.retry(id)).toEqual({ outcome: 'applied' });
+  expect(rowsOf(it.db, 'SELECT colour FROM items')).toEqual([{ colour: 'red' }]);
+  expect(letters(it)).toEqual([]);
+});
+
 describe('RAISE(IGNORE) beside a UNIQUE value', () => {
   const UNIQUE = ITEMS.replace('name TEXT', 'name TEXT UNIQUE');
 
