@@ -215,7 +215,8 @@ class Attached implements Manager {
 
   hello(said?: string | null): Record<string, string> {
     this.#refuseIfStopped();
-    return said === undefined || said === null ? {} : this.#company.hello(said);
+    const { said: heard } = present({ said });
+    return heard === undefined ? {} : this.#company.hello(heard);
   }
 
   health(): Health {

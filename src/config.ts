@@ -1,10 +1,11 @@
 /** The options of attach and createHub, checked one by one: a misspelt or ill-typed option is an error that names it. */
 import { type AuthOptions, type CheckedAuth, checkAuth } from './auth/keys.ts';
 import { type Clock, EVERY_RULE, FOREVER, KEEP_RULE, keepMs, parseEvery } from './clock.ts';
-import { RowcastError, suggest } from './errors.ts';
+import { named, RowcastError, suggest } from './errors.ts';
 import { type CheckedFeed, checkFeed, type FeedOption } from './feed/options.ts';
 import type { JournalLimits } from './journal/journal.ts';
 import { type ConflictOptions, checkConflicts } from './journal/options.ts';
+import { SELF } from './journal/self.ts';
 import { checkTls, type TlsOptions } from './send/tls.ts';
 import type { Fetch, Get } from './send/transport.ts';
 import { normalisePeer } from './wire/peer-url.ts';
@@ -299,7 +300,7 @@ function checkLimit(name: BacklogSetting, value: unknown): unknown {
   if ((words as readonly unknown[]).includes(value)) return value;
   if (Number.isSafeInteger(value) && (value as number) >= 1) return value;
   const allowed = words.map((word) => `"${word}"`).join(' or ');
-  throw wrong(`option "maxBacklog.${name}" must be an integer from 1, or ${allowed}, not ${JSON.stringify(value)}`);
+  throw wrong(`option "maxBacklog.${name}" must be an integer from 1, or ${allowed}, not ${named(value)}`);
 }
 
 function checkVerify(given: unknown): CheckedVerify {
@@ -314,7 +315,7 @@ function checkVerify(given: unknown): CheckedVerify {
   const { every = VERIFY.every.default, repair = VERIFY.repair.default } = (given ?? {}) as Record<string, unknown>;
   if (typeof repair !== 'boolean') throw wrong('option "verify.repair" must be true or false');
   const everyMs = parseEvery(every);
-  if (everyMs === undefined) throw wrong(`option "verify.every" ${EVERY_RULE}, not ${JSON.stringify(every)}`);
+  if (everyMs === undefined) throw wrong(`option "verify.every" ${EVERY_RULE}, not ${named(every)}`);
   return { everyMs, repair };
 }
 
@@ -326,7 +327,7 @@ function checkTombstones(given: unknown): number | undefined {
   if (other !== undefined) throw wrong(`${shape}, and has no "${other}"`);
   const { keep } = given as { keep?: unknown };
   const ms = typeof keep === 'string' ? keepMs(keep) : null;
-  if (ms === null) throw wrong(`option "tombstones.keep" ${KEEP_RULE}, not ${JSON.stringify(keep)}`);
+  if (ms === null) throw wrong(`option "tombstones.keep" ${KEEP_RULE}, not ${named(keep)}`);
   return ms;
 }
 
@@ -336,13 +337,14 @@ export const ID_RULE = 'must be at most 200 printable ASCII characters without s
 function checkId(id: unknown): string {
   if (typeof id !== 'string' || id.trim() === '') throw wrong('option "id" must be a non-empty string');
   if (!isNodeId(id)) throw wrong(`option "id" ${ID_RULE}`);
+  if (id === SELF) throw wrong(`option "id" must not be "${SELF}": why() and the conflicts say so of the node itself`);
   return id;
 }
 
 export function checkTables(tables: string[]): string[] {
   if (!Array.isArray(tables) || tables.length === 0) throw wrong('tables must be a non-empty array of table names');
   for (const table of tables) {
-    if (typeof table !== 'string' || table === '') throw wrong(`tables must be names, not ${JSON.stringify(table)}`);
+    if (typeof table !== 'string' || table === '') throw wrong(`tables must be names, not ${named(table)}`);
     // A peer that does not know the table would not even keep its changes.
     if (Buffer.byteLength(table) > TABLE_NAME_BYTES_MAX) {
       throw wrong(`names of tables may have ${TABLE_NAME_BYTES_MAX} bytes; ${shortened(table)} has more`);
@@ -375,7 +377,7 @@ function checkNumber(name: SettingName, value: unknown): number {
   if (orZero && value === 0) return 0;
   if (typeof value !== 'number' || !Number.isInteger(value) || value < min || value > max) {
     throw wrong(
-      `option "${name}" must be ${orZero ? '0, or ' : ''}an integer from ${min} to ${max}, not ${String(value)}`,
+      `option "${name}" must be ${orZero ? '0, or ' : ''}an integer from ${min} to ${max}, not ${named(value)}`,
     );
   }
   return value;

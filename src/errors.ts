@@ -47,6 +47,31 @@ export function asFailure(what: string, cause: unknown): RowcastError {
   return new RowcastError('DATABASE_FAILED', `${what}: ${messageOf(cause)}`, { cause });
 }
 
+/** A wrong value, for a message: whatever it is, and not at any length. */
+export function named(value: unknown): string {
+  if (typeof value === 'bigint') return `${value}n`;
+  if (typeof value === 'number' || typeof value === 'symbol') return String(value);
+  if (typeof value === 'function') return 'a function';
+  try {
+    const text = JSON.stringify(value) ?? String(value);
+    return text.length > NAMED_MAX ? `${text.slice(0, NAMED_MAX)}...` : text;
+  } catch {
+    return 'an object';
+  }
+}
+
+const NAMED_MAX = 200;
+
+/** The options of a call: an object, or nothing, with known keys alone. `call` says of which. */
+export function checkOptions(call: string, given: unknown, known: readonly string[]): void {
+  const wrong = (message: string): RowcastError => new RowcastError('INVALID_OPTION', message);
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw wrong(`the options of ${call} must be an object {${known.join(', ')}}, not ${named(given)}`);
+  }
+  const stranger = Object.keys(given).find((key) => !known.includes(key));
+  if (stranger !== undefined) throw wrong(`${call} has no option "${stranger}"${suggest(stranger, known)}`);
+}
+
 /** `; did you mean ...?` where one of the known words is near, or begins with the given one. */
 export function suggest(word: string, known: readonly string[]): string {
   const near = nearest(word, known);

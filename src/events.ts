@@ -1,4 +1,4 @@
-import { RowcastError, suggest } from './errors.ts';
+import { named, RowcastError, suggest } from './errors.ts';
 import type { LetterCode } from './wire/protocol.ts';
 
 /** A row, named the way an application can look it up. */
@@ -174,7 +174,7 @@ function checkSubscription(name: unknown, listener: unknown): void {
   const events = Object.keys(EVENTS);
   if (typeof name !== 'string' || !Object.hasOwn(EVENTS, name)) {
     const near = typeof name === 'string' ? suggest(name, events) : '';
-    throw new RowcastError('INVALID_OPTION', `there is no event ${JSON.stringify(name) ?? String(name)}${near}`, {
+    throw new RowcastError('INVALID_OPTION', `there is no event ${named(name)}${near}`, {
       hint: `the events are ${events.join(', ')}`,
     });
   }

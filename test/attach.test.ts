@@ -38,6 +38,22 @@ async function warningsOf(manager: Manager): Promise<string[]> {
   return warnings;
 }
 
+test.each([
+  'TABLE json_each (a)',
+  'VIEW Json_Each AS SELECT 1 AS a',
+  'TEMP TABLE json_each (a)',
+  'TABLE pragma_table_list (a)',
+])('a database with %s is refused, and left as it is', async (hides) => {
+  const db = await database(`${ITEMS}; CREATE ${hides}`);
+  const before = schemaOf(db);
+  const refused = refusal(() => attached(db));
+  expect(refused.code).toBe('INVALID_DATABASE');
+  expect(refused.message).toMatch(
+    /(table|view) "(json_each|pragma_table_list)" hides SQLite's function.*another name/i,
+  );
+  expect(schemaOf(db)).toEqual(before);
+});
+
 describe('configuration', () => {
   const good = { id: 'node', peers: [] };
   const wrongs: [string, unknown, string, RowcastError['code']][] = [
@@ -48,6 +64,7 @@ describe('configuration', () => {
     ['a misspelt option that is undefined', { ...good, batchsize: undefined }, '"batchsize"', 'INVALID_OPTION'],
     ['no id', { peers: [] }, '"id"', 'INVALID_OPTION'],
     ['an empty id', { ...good, id: ' ' }, '"id"', 'INVALID_OPTION'],
+    ['an id that stands for the node itself', { ...good, id: 'self' }, '"id"', 'INVALID_OPTION'],
     ['an id that is a number', { ...good, id: 7 }, '"id"', 'INVALID_OPTION'],
     ['an id that no header can carry', { ...good, id: 'a\r\nb' }, '"id"', 'INVALID_OPTION'],
     ['no peers', { id: 'node' }, '"peers"', 'INVALID_OPTION'],

@@ -2,7 +2,7 @@
 
 import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { type Features, featuresOf, requireUtf8, requireVersion } from '../sqlite/features.ts';
+import { type Features, featuresOf, requireSuited } from '../sqlite/features.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { describeTable, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -71,6 +71,7 @@ export class Registry {
   readonly #triggers = new WeakMap<Map<string, Table>, ReturnType<typeof triggersFor>>();
   /** Configured tables that were not there at the latest look, or could not be synced: why, which was said. */
   #lost = new Map<string, string>();
+  #said = new Set<string>();
   #schemaVersion = -1;
   /** Does any table of the database have a foreign key? */
   hasForeignKeys = true;
@@ -78,8 +79,7 @@ export class Registry {
   #verifiedUpTo = 0;
 
   constructor(db: Connection, options: RegistryOptions) {
-    requireVersion(db);
-    requireUtf8(db);
+    requireSuited(db);
     this.#db = db;
     this.#options = { ...options };
     this.features = options.features ?? featuresOf(db);
@@ -129,7 +129,6 @@ export class Registry {
       throw error;
     }
     writeStamps(this.#db, this.list(), (message) => warnings.push(['stamp-refused', message]));
-    for (const table of this.list()) for (const text of table.warnings) warnings.push(['schema', text]);
     this.#warnOfAll(warnings);
   }
 
@@ -177,8 +176,7 @@ export class Registry {
     }
     this.#lost = new Map([...lost].map(([name, { message }]) => [name, message]));
     this.#warnOfAll(warnings);
-    const changed = this.list().some((table) => hasNewColumn(before.get(fold(table.name)), table));
-    if (changed) this.#options.onRefresh();
+    if (this.list().some((table) => hasNewColumn(before.get(fold(table.name)), table))) this.#options.onRefresh();
   }
 
   /** Changes the schema in one transaction: whatever is thrown on the way takes all of it back, the triggers included. */
@@ -215,8 +213,7 @@ export class Registry {
     const now = this.#describe(lost);
     for (const [name, error] of lost) if (!this.#lost.has(name)) throw error;
     const captured = new Set(was.map(({ name }) => fold(name)));
-    const isCaptured = ({ name, was: names }: Table): boolean =>
-      [name, ...names].some((one) => captured.has(fold(one)));
+    const isCaptured = (table: Table): boolean => [table.name, ...table.was].some((one) => captured.has(fold(one)));
     this.#bringUpToDate(now, warnings, lost, new Set(now.filter(isCaptured)));
     work.after(now);
     this.#lost = new Map([...lost].map(([name, { message }]) => [name, message]));
@@ -300,8 +297,12 @@ export class Registry {
     this.#markVerified();
   }
 
+  /** Also of what there is to say of the tables as they are now, and was not yet. */
   #warnOfAll(warnings: Warning[]): void {
     const once = new Map(warnings.map(([code, message]) => [message, code]));
+    const texts = new Set(this.list().flatMap((table) => table.warnings));
+    for (const text of texts) if (!this.#said.has(text)) once.set(text, 'schema');
+    this.#said = texts;
     for (const [message, code] of once) this.#options.warn(code, message);
   }
 

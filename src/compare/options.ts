@@ -1,5 +1,5 @@
 /** The arguments of verify(), checked: a misspelt or ill-typed one is an error that names it, and nothing is asked. */
-import { RowcastError, suggest } from '../errors.ts';
+import { named, RowcastError, suggest } from '../errors.ts';
 import { fold } from '../sqlite/sql.ts';
 import type { VerifyOptions } from './verify.ts';
 
@@ -24,7 +24,7 @@ export function checkVerifyCall(
   if (tables !== undefined) checkNames(tables, known);
   if (repair !== undefined && typeof repair !== 'boolean') throw wrong('option "repair" must be true or false');
   if (limit !== undefined && !(Number.isInteger(limit) && Number(limit) >= 0 && Number(limit) <= LIMIT_MAX)) {
-    throw wrong(`option "limit" must be an integer from 0 to ${LIMIT_MAX}, not ${String(limit)}`);
+    throw wrong(`option "limit" must be an integer from 0 to ${LIMIT_MAX}, not ${named(limit)}`);
   }
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrong('option "signal" must be an AbortSignal');
   if (onProgress !== undefined && typeof onProgress !== 'function')
@@ -38,7 +38,7 @@ function checkNames(tables: unknown, known: string[] | undefined): void {
     const there = typeof name === 'string' && (known === undefined || known.some((one) => fold(one) === fold(name)));
     if (there) continue;
     const near = typeof name === 'string' ? suggest(name, known ?? []) : '';
-    throw new RowcastError('INVALID_TABLE', `table ${JSON.stringify(name)} is not synced here${near}`);
+    throw new RowcastError('INVALID_TABLE', `table ${named(name)} is not synced here${near}`);
   }
 }
 

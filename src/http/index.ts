@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AuthOptions, createKeyring } from '../auth/keys.ts';
 import { Trust } from '../auth/trust.ts';
 import { systemClock } from '../clock.ts';
-import { RowcastError, suggest } from '../errors.ts';
+import { checkOptions, named, RowcastError } from '../errors.ts';
 import { type Answer, toHandler, toListener } from './bridge.ts';
 import { answerChanges, type ChangesOptions, type Fed } from './changes.ts';
 import type { Exposition } from './probes.ts';
@@ -70,13 +70,13 @@ function answering(manager: Replica, options: HttpOptions): Answer {
 }
 
 /** Without this, a wrong argument is an answer of 404, or an error with the first batch. */
-function check(manager: Replica, { prefix, ...others }: HttpOptions): void {
+function check(manager: Replica, options: HttpOptions): void {
   const wrong = (message: string): RowcastError => new RowcastError('INVALID_OPTION', message);
   if (typeof manager?.receive !== 'function')
     throw wrong('the first argument must be what attach or createHub returned');
-  const stranger = Object.keys(others).find((key) => !OPTIONS.includes(key));
-  if (stranger !== undefined) throw wrong(`unknown option "${stranger}"${suggest(stranger, OPTIONS)}`);
+  checkOptions('a handler or listener', options, OPTIONS);
+  const { prefix } = options;
   if (prefix !== undefined && (typeof prefix !== 'string' || !/^(\/|$)/.test(prefix))) {
-    throw wrong(`option "prefix" must be a path such as /replication, not ${JSON.stringify(prefix)}`);
+    throw wrong(`option "prefix" must be a path such as /replication, not ${named(prefix)}`);
   }
 }

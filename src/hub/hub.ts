@@ -243,9 +243,10 @@ class Relay implements Hub {
 
   async hello(said?: string | null): Promise<Record<string, string>> {
     this.#refuseIfStopped();
-    if (said === undefined || said === null) return {};
-    await this.#store.company.hello(said);
-    const introduction = await this.#store.company.toSender(said);
+    const { said: heard } = present({ said });
+    if (heard === undefined) return {};
+    await this.#store.company.hello(heard);
+    const introduction = await this.#store.company.toSender(heard);
     return introduction === undefined ? {} : { [ROWCAST_HEADER]: introduction };
   }
 

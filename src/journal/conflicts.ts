@@ -1,6 +1,6 @@
 /** What a person does with the journal: look at what was lost, bring it back, or let it go. */
 import type { Clock } from '../clock.ts';
-import { messageOf, RowcastError, suggest } from '../errors.ts';
+import { checkOptions, messageOf, named, RowcastError, suggest } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
@@ -83,7 +83,9 @@ export class JournalConflicts implements Conflicts {
   }
 
   restore(conflictId: number, options: { columns?: string[] } = {}): { columns: string[] } {
-    const { table, id, lost, current, columns: differing } = this.get(conflictId);
+    checkOptions('conflicts.restore()', options, ['columns']);
+    const { detail, json } = storedConflict(this.#db, this.#tableOf, conflictId);
+    const { table, id, lost, current, columns: differing } = detail;
     const wanted = options.columns;
     const target = this.#tableOf(table);
     if (!target) throw wrong(`table "${table}" is not synced any more: conflict ${conflictId} cannot be restored`);
@@ -91,7 +93,7 @@ export class JournalConflicts implements Conflicts {
     if (lost === null) {
       if (wanted !== undefined)
         throw wrong(`conflict ${conflictId} is of a deletion: it has no columns to choose from`);
-      this.#write(conflictId, `DELETE FROM ${target.target} WHERE ${quote(target.id)} = ${BOUND_ID}`, id);
+      this.#write(conflictId, target, `DELETE FROM ${target.target} WHERE ${quote(target.id)} = ${BOUND_ID}`, id);
       return { columns: [] };
     }
     if (current === null && wanted !== undefined) {
@@ -99,18 +101,17 @@ export class JournalConflicts implements Conflicts {
     }
     if (columns.length === 0) return { columns };
     const keys = keysOf(target, lost);
-    const json = JSON.stringify(lost);
     const parts = columns.map((name) => ({ name, value: valueSql(keys.get(fold(name)) as string) }));
     if (current === null) {
       const names = [target.id, target.updatedAt, ...columns].map(quote).join(', ');
       const values = [BOUND_ID, 'CAST(? AS INTEGER)', ...parts.map(({ value }) => value)].join(', ');
       const sql = `INSERT INTO ${target.target} (${names}) VALUES (${values})`;
-      this.#write(conflictId, sql, id, this.#clock.now(), ...parts.map(() => json));
+      this.#write(conflictId, target, sql, id, this.#clock.now(), ...parts.map(() => json));
     } else {
       this.#refuseHidden(target, id);
       const set = parts.map(({ name, value }) => `${quote(name)} = ${value}`).join(', ');
       const sql = `UPDATE ${target.target} SET ${set} WHERE ${quote(target.id)} = ${BOUND_ID}`;
-      this.#write(conflictId, sql, ...parts.map(() => json), id);
+      this.#write(conflictId, target, sql, ...parts.map(() => json), id);
     }
     return { columns };
   }
@@ -123,9 +124,12 @@ export class JournalConflicts implements Conflicts {
     if (gone === 0) throw noSuch(conflictId);
   }
 
-  #write(conflictId: number, sql: string, ...params: Value[]): void {
+  #write(conflictId: number, { ignores }: Table, sql: string, ...params: Value[]): void {
     try {
-      this.#db.transaction(() => this.#db.run(sql, ...params));
+      this.#db.transaction(() => {
+        this.#db.run(sql, ...params);
+        if (ignores && this.#db.changes() === 0) throw new Error(NOTHING_WRITTEN);
+      });
     } catch (error) {
       if (error instanceof RowcastError || isMachineFault(error)) throw error;
       const message = `conflict ${conflictId} cannot be restored, the table refuses it: ${messageOf(error)}`;
@@ -156,6 +160,8 @@ export class JournalConflicts implements Conflicts {
   }
 }
 
+const NOTHING_WRITTEN = 'the row is not there, or a trigger of yours ends the write without an error, by RAISE(IGNORE)';
+
 /** A table that is not synced any more may have some; one that never was is a mistake. */
 export function conflictsAsked(db: Connection, tables: () => string[], page: ConflictPage): Conflict[] {
   const found = listConflicts(db, page);
@@ -172,7 +178,12 @@ export function notSynced(table: string, known: string[]): RowcastError {
   return new RowcastError('INVALID_TABLE', message, { hint: `the tables are ${known.join(', ')}` });
 }
 
-export function listConflicts(db: Connection, { table, id, after = 0, limit = 100 }: ConflictPage): Conflict[] {
+export function listConflicts(db: Connection, page: ConflictPage): Conflict[] {
+  checkOptions('conflicts.list()', page, ['table', 'id', 'after', 'limit']);
+  const { table, id, after = 0, limit = 100 } = page;
+  for (const [name, value] of Object.entries({ table, id })) {
+    if (value !== undefined && typeof value !== 'string') throw wrong(`"${name}" must be text, not ${named(value)}`);
+  }
   if (!Number.isSafeInteger(limit) || limit < 0) throw wrong('"limit" must be a whole number');
   const where = ['conflict_id > ?'];
   const params: Value[] = [checkedNumber(after, '"after"')];
@@ -185,6 +196,15 @@ export function listConflicts(db: Connection, { table, id, after = 0, limit = 10
 }
 
 export function conflictDetail(db: Connection, tableOf: TableOf, conflictId: number): ConflictDetail {
+  return storedConflict(db, tableOf, conflictId).detail;
+}
+
+/** `json` is the row that lost, as it is written: in JavaScript 1.0 would become 1, and another type. */
+function storedConflict(
+  db: Connection,
+  tableOf: TableOf,
+  conflictId: number,
+): { detail: ConflictDetail; json: string | null } {
   const found = db.get<Stored & { lost: Uint8Array | null }>(
     `SELECT ${LISTED}, CAST(lost_row AS BLOB) AS lost FROM main._conflicts WHERE conflict_id = ?`,
     checkedNumber(conflictId),
@@ -193,9 +213,11 @@ export function conflictDetail(db: Connection, tableOf: TableOf, conflictId: num
   const { lost: bytes, ...stored } = found;
   const conflict = listed(stored);
   const table = tableOf(conflict.table);
-  const lost = bytes === null ? null : (JSON.parse(exactJson(bytes)) as Row);
+  const json = bytes === null ? null : exactJson(bytes);
+  const lost = json === null ? null : (JSON.parse(json) as Row);
   const current = table ? rowAt(db, table, conflict.id) : null;
-  return { ...conflict, lost, current, columns: lost && table ? differing(table, lost, current) : [] };
+  const columns = lost && table ? differing(table, lost, current) : [];
+  return { detail: { ...conflict, lost, current, columns }, json };
 }
 
 /** The columns of the table in which the two rows differ. A column that has come since says nothing of the row that lost. */
@@ -243,7 +265,7 @@ function listed({ conflictId, at, table, id, ...rest }: Stored): Conflict {
 
 function checkedNumber(value: unknown, what = 'the number of a conflict'): number {
   if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
-  throw wrong(`${what} must be a whole number, not ${String(value)}`);
+  throw wrong(`${what} must be a whole number, not ${named(value)}`);
 }
 
 function noSuch(conflictId: number): RowcastError {

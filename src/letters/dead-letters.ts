@@ -5,7 +5,7 @@
  * `_dead_letter` has the specification's six columns and no more; `_dead_letter_info` beside it holds the rest.
  */
 import type { Clock } from '../clock.ts';
-import { RowcastError } from '../errors.ts';
+import { checkOptions, named, RowcastError } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Counted, RowCounter } from '../sqlite/row-counter.ts';
 import type { RejectionCode } from '../wire/protocol.ts';
@@ -76,10 +76,12 @@ export class DeadLetters {
     this.unknownColumns = new UnknownColumnLetters(db, clock);
   }
 
-  list({ after = 0, limit = 100 }: { limit?: number; after?: number } = {}): DeadLetter[] {
+  list(page: { limit?: number; after?: number } = {}): DeadLetter[] {
+    checkOptions('deadLetters.list()', page, ['after', 'limit']);
+    const { after = 0, limit = 100 } = page;
     for (const [name, value] of Object.entries({ after, limit })) {
       if (Number.isSafeInteger(value)) continue;
-      throw new RowcastError('INVALID_OPTION', `"${name}" must be a whole number, not ${String(value)}`);
+      throw new RowcastError('INVALID_OPTION', `"${name}" must be a whole number, not ${named(value)}`);
     }
     const found = this.#db.all<Listed>(`${SELECT} WHERE d.dead_id > ? ORDER BY d.dead_id LIMIT ?`, after, limit);
     return found.map((letter) => this.#described(letter));
@@ -337,6 +339,14 @@ interface Page {
 }
 
 type Listed = Omit<DeadLetter, 'dueAt'> & { version: number | null };
+
+/** As it comes from a caller, who may have given anything. */
+export function checkLetterNumber(id: unknown): number {
+  if (typeof id === 'number') return id;
+  throw new RowcastError('INVALID_OPTION', `the number of a dead letter must be a number, not ${named(id)}`, {
+    hint: 'list() has it as "id"',
+  });
+}
 
 /** Changes that wait for their time and are not too far ahead any more; bound is the greatest time that is taken. */
 const DUE = "i.code = 'future-stamp' AND i.version <= ?";

@@ -70,6 +70,7 @@ export class Before {
     );
     this.#stamp(now);
     this.#record(now);
+    this.#recordNameless(now);
     this.#recordGone(now, copy);
     this.#db.exec('DROP TABLE temp._rowcast_changed');
   }
@@ -100,6 +101,18 @@ export class Before {
         'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
           `SELECT iif(x.fresh, 'INSERT', 'UPDATE'), ${literal(table.wireName)}, x.id, ${row} ` +
           `FROM temp._rowcast_changed AS x JOIN ${table.target} AS t ON ${idOf(table, 't')} = x.id ORDER BY x.id`,
+      ),
+    );
+  }
+
+  /** Rows without an id were not compared. One of them makes the outbox look for all, and a letter say so of each. */
+  #recordNameless(table: Table): void {
+    this.#db.run(
+      qualified(
+        table,
+        'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
+          `SELECT 'INSERT', ${literal(table.wireName)}, NULL, ${rowJson(table, 't')} ` +
+          `FROM ${table.target} AS t WHERE ${idOf(table, 't')} IS NULL LIMIT 1`,
       ),
     );
   }

@@ -1,6 +1,6 @@
 /** The answer to a batch, which failure gets which status, and what a sender of the next should know. */
 import type { Clock } from '../clock.ts';
-import { asFailure, RowcastError } from '../errors.ts';
+import { asFailure, named, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Faults } from '../observe/faults.ts';
 import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
@@ -33,9 +33,21 @@ export interface ReceiveOptions {
 /** What is there of such options. */
 export type Heard<T> = { [K in keyof T]: Exclude<T[K], null> };
 
-export function present<T extends object>(options: T): Heard<T> {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== null)) as Heard<T>;
+export function present<T extends object>(options: T | null): Heard<T> {
+  if (typeof options !== 'object') {
+    throw new RowcastError('INVALID_OPTION', `what is known of a request must be an object, not ${named(options)}`);
+  }
+  const given = Object.entries(options ?? {}).filter(([, value]) => value !== null);
+  for (const [name, value] of given) {
+    if (!HEADERS.includes(name) || value === undefined || typeof value === 'string') continue;
+    throw new RowcastError('INVALID_OPTION', `"${name}" must be the text of a header, not ${named(value)}`, {
+      hint: 'where there are several of one name, give one of them',
+    });
+  }
+  return Object.fromEntries(given) as Heard<T>;
 }
+
+const HEADERS = ['from', 'sendAgain', 'said', 'origins'];
 
 /** What every answer of `/sync` says: the sender of the next batch may compress it. */
 export const SYNC_HEADERS = { [ACCEPT_HEADER]: 'gzip' };

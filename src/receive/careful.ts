@@ -17,10 +17,9 @@ import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { announceAll, announceMixed } from './announce.ts';
+import { deletion, KeptOut, type Statements, update, upsert } from './kept-out.ts';
 import {
   belowFloorSql,
-  deleteSql,
-  entombSql,
   isInsertable,
   type Shape,
   type Source,
@@ -179,11 +178,11 @@ export class CarefulApply {
     const { source } = work;
     for (const group of groups) {
       if (group.shape) continue;
-      this.#mergeRange(work, { group, lo, hi }, [entombSql(group.table, source), deleteSql(group.table, source)]);
+      this.#mergeRange(work, { group, lo, hi }, deletion(group.table, source));
     }
     for (const group of groups) {
       if (!group.shape || !isInsertable(group.table, group.shape)) continue;
-      this.#mergeRange(work, { group, lo, hi }, [upsertSql(group.table, group.shape, source)]);
+      this.#mergeRange(work, { group, lo, hi }, upsert(group.table, group.shape, source));
     }
     // These could not be inserted, but may update a row that exists, or that the others have just brought.
     for (const group of groups) {
@@ -208,33 +207,35 @@ export class CarefulApply {
       ...source,
       sql: `SELECT min(idx) AS idx, id, ua, r FROM (${source.sql}) GROUP BY id LIMIT -1`,
     };
-    const update = updateSql(table, shape, source);
-    this.#mergeRange(work, { group, lo, hi }, [updateSql(table, shape, once)]);
+    this.#mergeRange(work, { group, lo, hi }, update(table, shape, once));
     const others = changes.filter(({ nth, there }) => !there || nth > 1);
     checkSingly(others.length);
+    const [again, anew] = [update(table, shape, source), upsert(table, shape, source)];
     for (const { idx, there } of others) {
-      this.#mergeRange(work, { group, lo: idx, hi: idx + 1 }, [there ? update : upsertSql(table, shape, source)]);
+      this.#mergeRange(work, { group, lo: idx, hi: idx + 1 }, there ? again : anew);
     }
     work.decided.delete(group);
   }
 
   /** Whatever fails and is not the machine's fault is a row's: a queue never stands still for a row. */
-  #mergeRange(work: Work, range: Range, statements: string[]): void {
-    const broken = this.#unpreparable(statements);
+  #mergeRange(work: Work, range: Range, statements: Statements): void {
+    const broken = this.#unpreparable(statements.run);
     if (broken !== undefined) this.#setAsideRange(work, range, broken);
     else if (work.isRefused) this.#tryParts(work, range, statements);
     else this.#tryRange(work, range, statements);
   }
 
-  #tryRange(work: Work, range: Range, statements: string[]): void {
+  #tryRange(work: Work, range: Range, statements: Statements): void {
     const { group, lo } = range;
+    const { run, keptOut } = statements;
     try {
       const written = this.#db.savepoint(() => {
         let first: number | undefined;
-        for (const sql of statements) {
+        for (const sql of run) {
           this.#db.run(sql, group.number, lo, range.hi);
           first ??= this.#db.changes();
         }
+        if (keptOut !== undefined && this.#db.get(keptOut, group.number, lo, range.hi)) throw new KeptOut(group.table);
         return first as number;
       });
       decide(work, group, written);
@@ -249,7 +250,7 @@ export class CarefulApply {
   }
 
   /** For a range of which it is known, or likely, that it cannot be written as a whole. */
-  #tryParts(work: Work, range: Range, statements: string[]): void {
+  #tryParts(work: Work, range: Range, statements: Statements): void {
     const { group, lo } = range;
     const hi = this.#end(range);
     const step = Math.ceil((hi - lo) / PARTS);

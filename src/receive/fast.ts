@@ -14,7 +14,9 @@ import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
 import type { BatchDocument, TabularDocument } from '../wire/read-batch.ts';
 import type { TabularHead } from '../wire/tabular.ts';
+import { KeptOut } from './kept-out.ts';
 import {
+  beatenByDeletesSql,
   belowFloorSql,
   deleteSql,
   entombSql,
@@ -26,6 +28,7 @@ import {
   settledRowsSql,
   tallySql,
   tiesSql,
+  unwrittenSql,
   upsertSql,
 } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
@@ -44,6 +47,8 @@ interface Statements {
   settled: string;
   /** For the conflict journal. */
   overwritten: string;
+  /** Where triggers may keep changes out: those of each kind that they have. */
+  keptOut: { writes: string; deletions: string } | undefined;
 }
 
 /** What came of it; `passed`: nothing has been decided yet, `isRefused` where that is because a row could not be written. */
@@ -94,6 +99,7 @@ export class FastApply {
       const merge = this.#of(table, kind, document);
       if (writes > 0) notes?.take(table, merge.overwritten, document.json);
       const won = this.#mergePart(document, part, merge);
+      if (merge.keptOut) this.#refuseKeptOut(document, part, merge.keptOut);
       // Every single change won: the ordinary case. Otherwise those that were in place already count as well.
       if (won === writes + deletions) applied += won;
       else {
@@ -121,6 +127,16 @@ export class FastApply {
       won += this.#db.changes();
     }
     return won;
+  }
+
+  /** The careful way finds out which ones, and takes the tombstones of rows back that are still here. */
+  #refuseKeptOut(
+    { json }: Document,
+    { table, writes, deletions }: RegularPart,
+    keptOut: { writes: string; deletions: string },
+  ): void {
+    if (deletions > 0 && this.#db.get(keptOut.deletions, json)) throw new KeptOut(table);
+    if (writes > 0 && this.#db.get(keptOut.writes, json)) throw new KeptOut(table);
   }
 
   /** The texts are long; they are made once per table and schema. */
@@ -157,13 +173,17 @@ function statementsFor(table: Table, kind: Kind, values: Pick<Source, 'verbatim'
   const shape = fullShape(table);
   const key = keyShape(table);
   const deletions = source(key, "value ->> '$.op' = 'DELETE'");
+  const writes = source(shape, "value ->> '$.op' <> 'DELETE'");
   const ops = `SELECT key AS idx, value ->> '$.op' AS op, ${row} WHERE value ->> '$.table' = ${literal(table.wireName)} LIMIT -1`;
   const ofTable = kind === 'mixed' ? ` WHERE value ->> '$.table' = ${literal(table.wireName)}` : '';
   return {
     overwritten: overwrittenSql(table, shape, isTabular ? seenInRows(table) : seenInBody(table, ofTable)),
     entomb: entombSql(table, deletions),
     remove: deleteSql(table, deletions),
-    write: upsertSql(table, shape, source(shape, "value ->> '$.op' <> 'DELETE'")),
+    write: upsertSql(table, shape, writes),
+    keptOut: table.ignores
+      ? { writes: unwrittenSql(table, shape, writes), deletions: beatenByDeletesSql(table, deletions) }
+      : undefined,
     tally: tallySql(table, shape, source(shape, 'true')),
     below: table.floor === undefined ? undefined : belowFloorSql(table, source(key, "value ->> '$.op' <> 'DELETE'")),
     ties: tiesSql(table, source(key, 'true')),

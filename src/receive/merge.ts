@@ -80,10 +80,15 @@ function notHiddenAbove(table: Table, source: Source): string {
 
 /** Removes the live rows that a deletion of this batch beats. A DELETE wins a tie against a live row. */
 export function deleteSql(table: Table, source: Source): string {
+  return `DELETE FROM ${table.target} WHERE ${quote(table.id)} IN (${beatenByDeletesSql(table, source)})`;
+}
+
+/** The live rows that a deletion beats. After the merge there are none, unless a trigger has kept them. */
+export function beatenByDeletesSql(table: Table, source: Source): string {
   return (
-    `DELETE FROM ${table.target} WHERE ${quote(table.id)} IN (SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
+    `SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
     `JOIN ${table.target} AS t ON t.${quote(table.id)} = ${source.id} ` +
-    `WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)`
+    `WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1`
   );
 }
 
@@ -119,6 +124,23 @@ export function updateSql(table: Table, shape: Shape, source: Source): string {
     `UPDATE OR ABORT ${table.target} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
     `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
     `${contentOfDecoded(shape)} > ${contentOf(shape, target)}))`
+  );
+}
+
+/**
+ * The writes that would still win. The merge leaves none, unless a trigger has kept them out. `those` that only update say
+ * nothing of a row that is not there.
+ */
+export function unwrittenSql(table: Table, shape: Shape, source: Source, those: 'all' | 'updates' = 'all'): string {
+  const asked: Source = { ...source, id: 'd.id', ua: 'd.ua' };
+  const fields = shape.fields.map(({ column }, i) => `${affine(`d${i}`, column.affinity)} AS d${i}`);
+  const rows = `SELECT ${fields.join(', ')}, id, ua FROM (${decoded(shape, source)}) LIMIT -1`;
+  const [id, updatedAt] = [`t.${quote(table.id)}`, `t.${quote(table.updatedAt)}`];
+  return (
+    `SELECT d.id FROM (${rows}) AS d LEFT JOIN ${table.target} AS t ON ${id} = d.id ` +
+    `WHERE NOT ${entombed(table, asked)}${notHidden(table, asked)}${mayComeIn(table, asked)} ` +
+    `AND ${those === 'all' ? `(${id} IS NULL OR ` : `(${id} IS NOT NULL AND `}((${updatedAt} >= d.ua) IS NOT 1 ` +
+    `OR (${updatedAt} = d.ua AND ${contentOfDecoded(shape)} > ${contentOf(shape, 't')})))`
   );
 }
 

@@ -10,6 +10,7 @@ import { fold, literal, quote } from '../sqlite/sql.ts';
 import { exactJson, exactString } from '../wire/exact-text.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { BOUND_ID, decode, idForWire } from '../wire/values.ts';
+import { KeptOut } from './kept-out.ts';
 
 /** A row that stands in the table and shares a UNIQUE value with the row in the mirror. */
 export interface Rival {
@@ -110,6 +111,10 @@ export class Mirror {
     this.#db.run(
       `INSERT OR ABORT INTO ${this.#of.target} (${this.#columns}) SELECT ${this.#columns} FROM ${this.table.target}`,
     );
+    const { target, ignores } = this.#of;
+    const id = quote(this.#of.id);
+    const isThere = `SELECT 1 AS n FROM ${target} WHERE ${id} = (SELECT ${id} FROM ${this.table.target})`;
+    if (ignores && !this.#db.get(isThere)) throw new KeptOut(this.#of);
   }
 }
 

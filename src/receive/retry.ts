@@ -1,14 +1,15 @@
 /** Second chances: dead letters tried again, by hand, because the schema has caught up, or because time has passed. */
 
 import type { Registry } from '../capture/registry.ts';
-import type { DeadLetter, DeadLetters, Waiting } from '../letters/dead-letters.ts';
-import type { Connection } from '../sqlite/connection.ts';
+import { checkLetterNumber, type DeadLetter, type DeadLetters, type Waiting } from '../letters/dead-letters.ts';
+import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { BOUND_ID, decode, storedId } from '../wire/values.ts';
 import type { Applied, Applier } from './apply.ts';
+import { KeptOut } from './kept-out.ts';
 import { fieldOf, type Shape, type Source, settledUpsertsSql } from './merge.ts';
 import { columnFor, matchKeys } from './plan.ts';
 
@@ -23,11 +24,11 @@ export function lettersFor(letters: DeadLetters, retry: Retry, onQueued: () => v
   return {
     list: (options?: { limit?: number; after?: number }): DeadLetter[] => letters.list(options),
     retry: (id: number): RetryResult => {
-      const result = retry.one(id);
+      const result = retry.one(checkLetterNumber(id));
       if (result.outcome === 'queued') onQueued();
       return result;
     },
-    discard: (id: number): void => letters.discard(id),
+    discard: (id: number): void => letters.discard(checkLetterNumber(id)),
   };
 }
 
@@ -209,9 +210,18 @@ export class Retry {
   #fillIn(letters: Waiting[]): RetryResult[] {
     const plans = letters.map((letter) => this.#fillPlan(letter));
     const due = plans.filter(({ columns }) => columns.length > 0);
+    const keptOut = new Map<Fill, string>();
+    const attempt = (plan: Fill, fill: () => void): void => {
+      try {
+        fill();
+      } catch (error) {
+        if (!(error instanceof KeptOut)) throw error;
+        keptOut.set(plan, `${error.message}; retry this when the trigger lets it`);
+      }
+    };
     if (due.length > 0) {
       this.#applier.syncing(() => {
-        for (const plan of due) if (this.#stands(plan, 'all')) this.#fill(plan, '=');
+        for (const plan of due) if (this.#stands(plan, 'all')) attempt(plan, () => this.#fill(plan, '='));
       });
       const tied = due.filter((plan) => this.#stands(plan, 'time') && !this.#stands(plan, 'all'));
       if (tied.length > 0)
@@ -228,8 +238,13 @@ export class Retry {
           this.#areHidden = true;
           return { outcome: 'kept', reason: 'its row is hidden by another; it waits until that changes' };
         }
-        if (this.#stands(plan, 'all')) this.#overwrite(plan);
-        this.#fill(plan, '>');
+        if (this.#stands(plan, 'all')) attempt(plan, () => this.#overwrite(plan));
+        attempt(plan, () => this.#fill(plan, '>'));
+        const ignored = keptOut.get(plan);
+        if (ignored !== undefined) {
+          this.#letters.countRetry(letter.id, 'unknown-column', ignored);
+          return { outcome: 'kept', reason: ignored };
+        }
         if (left.length === 0) {
           this.#letters.remove(letter.id);
           return { outcome: 'applied' };
@@ -300,14 +315,17 @@ export class Retry {
     const advanced = age === '>' ? `, ${t} = min(${TIMESTAMP_MAX}, ${t} + 1)` : '';
     for (const { key, column } of plan.columns) {
       const name = quote(column.name);
-      this.#db.run(
-        `UPDATE ${table.target} AS t SET ${name} = f.value${advanced} FROM (${wantedSql(table)}) AS f ` +
-          `WHERE t.${quote(table.id)} = f.row_id AND t.${t} ${age} f.time AND t.${name} COLLATE BINARY IS (${column.fallback})`,
-        plan.letter.change,
-        key,
-        plan.letter.rowId,
-      );
+      const is = `t.${t} ${age} f.time AND t.${name} COLLATE BINARY IS (${column.fallback})`;
+      this.#set(table, `${name} = f.value${advanced}`, is, [plan.letter.change, key, plan.letter.rowId]);
     }
+  }
+
+  /** Writes what a letter has for one key into its row, where the row is as `is` says. */
+  #set(table: Table, values: string, is: string, params: Value[]): void {
+    const wanted = `(${wantedSql(table)}) AS f WHERE t.${quote(table.id)} = f.row_id AND ${is}`;
+    const isDue = table.ignores && this.#db.get(`SELECT 1 AS n FROM ${table.target} AS t, ${wanted}`, ...params);
+    this.#db.run(`UPDATE ${table.target} AS t SET ${values} FROM ${wanted}`, ...params);
+    if (isDue && this.#db.changes() === 0) throw new KeptOut(table);
   }
 
   /**
@@ -321,15 +339,9 @@ export class Retry {
     let above = 0;
     for (const { key, column } of columns.filter((one) => renamed.has(one.column))) {
       const name = quote(column.name);
-      this.#db.run(
-        `UPDATE ${table.target} AS t SET ${name} = f.value, ${time} = min(${TIMESTAMP_MAX}, t.${time} + 1) ` +
-          `FROM (${wantedSql(table)}) AS f WHERE t.${quote(table.id)} = f.row_id ` +
-          `AND t.${time} = f.time + ? AND t.${name} COLLATE BINARY IS NOT f.value`,
-        letter.change,
-        key,
-        letter.rowId,
-        above,
-      );
+      const values = `${name} = f.value, ${time} = min(${TIMESTAMP_MAX}, t.${time} + 1)`;
+      const is = `t.${time} = f.time + ? AND t.${name} COLLATE BINARY IS NOT f.value`;
+      this.#set(table, values, is, [letter.change, key, letter.rowId, above]);
       // Another column of the same letter finds the row there.
       above += Math.min(1, this.#db.changes());
     }

@@ -4,6 +4,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import { literal, quote } from '../sqlite/sql.ts';
 import { BOUND_ID } from '../wire/values.ts';
 import { ROWLESS_FORBIDDEN } from './forbidden.ts';
+import { deleteRow } from './kept-out.ts';
 import type { Plan } from './plan.ts';
 import type { Work } from './report.ts';
 import type { UniqueRows } from './unique.ts';
@@ -21,7 +22,7 @@ export function deleteWhatIsThere(db: Connection, unique: UniqueRows, { table, i
       `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
     id,
   );
-  db.run(`DELETE FROM ${table.target} ${where}`, id);
+  deleteRow(db, table, id);
   unique.entomb(table, id);
 }
 

@@ -23,6 +23,7 @@ import { fold, literal, quote } from '../sqlite/sql.ts';
 import { exactJson, exactString, idBytes } from '../wire/exact-text.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { BOUND_ID, idForWire } from '../wire/values.ts';
+import { deleteRow } from './kept-out.ts';
 import { Mirror } from './mirror.ts';
 import { columnFor } from './plan.ts';
 
@@ -89,7 +90,7 @@ export class UniqueRows {
     const now = mirror.row();
     if (now === undefined || now.row === present) return { placed, was: placed };
     if (!before && mirror.rivals().length === 0) return undefined;
-    this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ${BOUND_ID}`, id);
+    deleteRow(this.#db, table, id);
     this.#hide(table, now);
     return { placed };
   }
@@ -206,7 +207,7 @@ export class UniqueRows {
     );
     if (!found) return [];
     const row = { id, version: found.version, row: exactJson(found.bytes) };
-    this.#db.run(`DELETE FROM ${table.target} WHERE ${quote(table.id)} = ${BOUND_ID}`, id);
+    deleteRow(this.#db, table, id);
     this.#hide(table, row);
     return [row];
   }

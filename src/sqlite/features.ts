@@ -1,6 +1,7 @@
 /** What Rowcast needs of SQLite, and what it makes use of where it is there. */
 import { RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
+import { fold } from './sql.ts';
 
 /** What this SQLite can do beyond the version that is required. */
 export interface Features {
@@ -16,6 +17,13 @@ export function featuresOf(db: Connection): Features {
   return { jsonb: probes(db, "SELECT 1 FROM jsonb_each(jsonb('[1]'))") };
 }
 
+/** Refuses a database that is not for Rowcast, before anything in it is changed. */
+export function requireSuited(db: Connection): void {
+  requireVersion(db);
+  requireUtf8(db);
+  requireTableFunctions(db);
+}
+
 export function requireVersion(db: Connection): void {
   const version = String(db.get('SELECT sqlite_version() AS v')?.v);
   const parts = version.split('.').map(Number);
@@ -28,11 +36,32 @@ export function requireVersion(db: Connection): void {
 }
 
 /** Bodies are made and read as bytes by SQLite itself, in the encoding of the database. */
-export function requireUtf8(db: Connection): void {
+function requireUtf8(db: Connection): void {
   const encoding = String(db.get('PRAGMA encoding')?.encoding);
   if (encoding === 'UTF-8') return;
   throw new RowcastError('INVALID_DATABASE', `the database is encoded in ${encoding}`, {
     hint: 'Rowcast needs UTF-8: copy the data into a new database',
+  });
+}
+
+/** The functions that are asked like tables, and are needed from the first moment on. */
+const TABLE_FUNCTIONS = [
+  'json_each',
+  'pragma_foreign_key_list',
+  'pragma_index_list',
+  'pragma_index_xinfo',
+  'pragma_table_list',
+  'pragma_table_xinfo',
+];
+
+/** A table of such a name, in whichever database of the connection, stands before the function. */
+function requireTableFunctions(db: Connection): void {
+  const tables = db.all<{ name: string; type: string }>('PRAGMA table_list');
+  const hiding = tables.find(({ name }) => TABLE_FUNCTIONS.includes(fold(name)));
+  if (!hiding) return;
+  const what = hiding.type === 'view' ? 'view' : 'table';
+  throw new RowcastError('INVALID_DATABASE', `the ${what} "${hiding.name}" hides SQLite's function of that name`, {
+    hint: `Rowcast needs the function: give the ${what} another name`,
   });
 }
 

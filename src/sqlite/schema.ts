@@ -49,6 +49,8 @@ export interface Table {
   uniques: UniqueConstraint[];
   /** How many triggers of the application may write to this table, or be fired by it. */
   writers: number;
+  /** A trigger of the application may end a write to this table without a word, by RAISE(IGNORE). */
+  ignores: boolean;
   warnings: string[];
   /**
    * No tombstone above it was ever collected: what is not live here and comes at or below it may have been deleted.
@@ -156,6 +158,7 @@ export function describeTable(db: Connection, requested: string): Table {
       .filter((index) => !index.primary)
       .map(({ columns: parts, where }) => ({ columns: parts, ...(where !== undefined && { where }) })),
     writers: writersOf(db, listed.name),
+    ignores: triggersOn(db, listed.name).some(({ sql }) => mayIgnore(sql)),
     warnings: [],
   };
   for (const { name, sql } of unguardedTriggers(db, listed.name)) {
@@ -164,7 +167,9 @@ export function describeTable(db: Connection, requested: string): Table {
       `trigger "${name}" on "${listed.name}" also fires while received changes are applied: give it ${remedy} ` +
         (setsTime(sql)
           ? 'as it sets "updated_at", and otherwise the row gets another version on every node that receives it'
-          : 'unless that is what you want'),
+          : mayIgnore(sql)
+            ? 'unless received changes that it ends by RAISE(IGNORE) are to become dead letters'
+            : 'unless that is what you want'),
     );
   }
   return table;
@@ -245,11 +250,18 @@ function setsTime(sql: string): boolean {
   return !/\bupdated_at\b/i.test(head) && /\bset\b(?:(?!\bwhere\b)[^;])*?[\s,("'`[]updated_at["'`\]]?\s*=/i.test(sql);
 }
 
+/** A guess on the safe side: comments may stand between the words. */
+function mayIgnore(sql: string): boolean {
+  return /\braise\b/i.test(sql) && /\bignore\b/i.test(sql);
+}
+
 function unguardedTriggers(db: Connection, table: string): { name: string; sql: string }[] {
-  return db
-    .all<{ name: string; sql: string }>(
-      `SELECT name, sql FROM main.sqlite_schema WHERE ${OTHERS_TRIGGER} AND tbl_name = ? COLLATE NOCASE`,
-      table,
-    )
-    .filter(({ sql }) => !/\bsyncing\b/i.test(sql));
+  return triggersOn(db, table).filter(({ sql, isTemporary }) => isTemporary === 0 && !/\bsyncing\b/i.test(sql));
+}
+
+function triggersOn(db: Connection, table: string): { name: string; sql: string; isTemporary: number }[] {
+  const of = (schema: string, isTemporary: number): string =>
+    `SELECT name, sql, tbl_name, ${isTemporary} AS isTemporary FROM ${schema}.sqlite_schema WHERE ${OTHERS_TRIGGER}`;
+  const all = `${of('main', 0)} UNION ALL ${of('temp', 1)}`;
+  return db.all(`SELECT name, sql, isTemporary FROM (${all}) WHERE tbl_name = ? COLLATE NOCASE`, table);
 }

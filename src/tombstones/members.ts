@@ -4,7 +4,7 @@
  * not, and is waited for.
  */
 import type { Clock } from '../clock.ts';
-import { RowcastError } from '../errors.ts';
+import { named, RowcastError } from '../errors.ts';
 import type { Other } from '../identity/identity.ts';
 import { note, noted, type What } from '../identity/last-heard.ts';
 import { leftDatabases } from '../send/company.ts';
@@ -83,7 +83,7 @@ export class Members {
     const known = this.list().filter((member) => member.id !== this.#o.id);
     if (!known.some((member) => member.id === id)) {
       const names = known.map((member) => JSON.stringify(member.id)).join(', ');
-      throw new RowcastError('NO_SUCH_NODE', `no node ${JSON.stringify(id)} is known here`, {
+      throw new RowcastError('NO_SUCH_NODE', `no node ${named(id)} is known here`, {
         hint: names === '' ? 'none is' : `those that are: ${names}`,
       });
     }

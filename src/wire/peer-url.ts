@@ -1,11 +1,11 @@
 /** The URL of a peer, spelt in one way. */
-import { RowcastError } from '../errors.ts';
+import { named, RowcastError } from '../errors.ts';
 import { SYNC_PATH } from './protocol.ts';
 
 /** `http://Host:80/path/` and `http://host/path` are one peer, with one watermark. */
 export function normalisePeer(peer: string): string {
   const refuse = (problem: string, hint = 'a peer is a base URL such as http://10.0.0.2:9001'): RowcastError =>
-    new RowcastError('INVALID_PEER', `peer ${JSON.stringify(peer)} ${problem}`, { hint });
+    new RowcastError('INVALID_PEER', `peer ${named(peer)} ${problem}`, { hint });
   if (typeof peer !== 'string') throw refuse('is not a string');
   let url: URL;
   try {

@@ -85,6 +85,25 @@ test.each([
   expect(/another version on every node/.test(warnings[0] as string)).toBe(told);
 });
 
+test('of a trigger that is made while the node runs, the warning comes with the next look, once', async () => {
+  const warnings: string[] = [];
+  const db = await database(`${ITEMS}; CREATE TRIGGER first AFTER INSERT ON items BEGIN SELECT 1; END`);
+  const manager = attached(db);
+  manager.on('warning', ({ code, message }) => code === 'schema' && warnings.push(message));
+  await manager.flush();
+  expect(warnings).toEqual([expect.stringContaining('trigger "first" on "items"')]);
+  db.exec(`CREATE TRIGGER touch AFTER UPDATE ON items BEGIN ${SETS}; END`);
+  await manager.flush();
+  db.exec('CREATE TRIGGER quiet BEFORE INSERT ON items BEGIN SELECT RAISE(IGNORE); END');
+  manager.migrate('ALTER TABLE items ADD COLUMN more TEXT');
+  db.exec('CREATE INDEX items_name ON items (name)');
+  await manager.flush();
+  expect(warnings.slice(1)).toEqual([
+    expect.stringMatching(/trigger "touch" on "items".*another version on every node/),
+    expect.stringMatching(/trigger "quiet" on "items".*RAISE\(IGNORE\) are to become dead letters/),
+  ]);
+});
+
 describe("a trigger of the application's that ends its statement and leaves what it has written", () => {
   const ENDS: Record<string, [body: string, or: string]> = {
     'by RAISE(IGNORE)': ['SELECT RAISE(IGNORE)', ''],

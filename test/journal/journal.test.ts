@@ -302,6 +302,19 @@ describe('restoring', () => {
     expect(it.all('SELECT name, value FROM items')).toEqual([{ name: 'theirs', value: 1 }]);
   });
 
+  test.each(['is there', 'is gone'])('keeps the type of each value, where the row %s', async (where) => {
+    const schema = 'CREATE TABLE items (id TEXT PRIMARY KEY, name, value, created_at NUMERIC, updated_at INTEGER)';
+    const it = await withEdit({ schema });
+    it.db.exec("UPDATE items SET name = 1.0, value = 9007199254740993, created_at = '1e300', updated_at = 250");
+    const types = 'SELECT quote(name), quote(value), quote(created_at), typeof(name) FROM items';
+    const before = it.all(types);
+    expect(before[0]).toMatchObject({ 'typeof(name)': 'real' });
+    receive(it, update('r', 300, 100));
+    if (where === 'is gone') it.db.exec("DELETE FROM items WHERE id = 'r'");
+    it.manager.conflicts.restore(1);
+    expect(it.all(types)).toEqual(before);
+  });
+
   test('of a row that is gone, all of them; of a deletion, deletes', async () => {
     const it = await lost();
     it.db.exec("DELETE FROM items WHERE id = 'r'");
@@ -333,6 +346,18 @@ describe('restoring', () => {
     it.db.exec("CREATE TRIGGER no BEFORE UPDATE ON items BEGIN SELECT RAISE(ABORT, 'read only today'); END");
     expect(() => it.manager.conflicts.restore(1)).toThrow(/conflict 1 cannot be restored.*read only today/);
     expect(() => it.manager.conflicts.restore(7)).toThrow(/no conflict 7/);
+  });
+
+  test.each(['is there', 'is gone'])('what a trigger ignores is told as well, where the row %s', async (where) => {
+    const it = await lost();
+    if (where === 'is gone') it.db.exec("DELETE FROM items WHERE id = 'r'");
+    const before = it.all('SELECT name FROM items');
+    for (const event of ['INSERT', 'UPDATE']) {
+      it.db.exec(`CREATE TRIGGER no_${event} BEFORE ${event} ON items BEGIN SELECT RAISE(IGNORE); END`);
+    }
+    receive(it);
+    expect(() => it.manager.conflicts.restore(1)).toThrow(/conflict 1 cannot be restored.*RAISE\(IGNORE\)/);
+    expect(it.all('SELECT name FROM items')).toEqual(before);
   });
 
   test('values that JSON cannot carry come back as they were', async () => {

@@ -214,7 +214,7 @@ test('letters are found where the application has a lower() of its own, which kn
 
 test('a page that is no number is an error that names it', async () => {
   const { manager } = await node();
-  expect(() => manager.deadLetters.list({ limit: 'x' as never })).toThrow('"limit" must be a whole number, not x');
+  expect(() => manager.deadLetters.list({ limit: 'x' as never })).toThrow('"limit" must be a whole number, not "x"');
   expect(() => manager.deadLetters.list({ after: 1.5 })).toThrow('"after" must be a whole number, not 1.5');
 });
 

@@ -5,6 +5,7 @@ import { systemClock } from '../../src/clock.ts';
 import type { MigrateOptions, Migration } from '../../src/index.ts';
 import { detached } from '../../src/migrate/detached.ts';
 import { migrate, sendNewNames } from '../../src/migrate/migrate.ts';
+import { expectSameElsewhere, origin } from '../support/elsewhere.ts';
 import {
   captured,
   database,
@@ -473,4 +474,25 @@ test('says what it is doing, for whoever waits', async () => {
     'statement 2 of 2',
     'finding the rows that have changed',
   ]);
+});
+
+test.each([
+  ['writes', "INSERT INTO items VALUES (NULL, 'x', 1, 1, 1000), (NULL, 'y', 1, 1, NULL)"],
+  ['has left without one', "UPDATE items SET id = NULL WHERE name IN ('x', 'y')"],
+])('rows without an id that a migration %s have a letter each until they get one', async (_how, sql) => {
+  const it = await origin();
+  it.db.exec("INSERT INTO items VALUES ('a', 'x', 1, 1, 1000), ('b', 'y', 1, 1, 1000), ('c', 'z', 1, 1, 1000)");
+  await it.manager.flush();
+  it.manager.migrate(sql);
+  await it.manager.flush();
+  const letters = it.manager.deadLetters.list().map(({ code, row }) => [code, JSON.parse(row ?? '').name]);
+  expect(letters.sort()).toEqual([
+    ['no-id', 'x'],
+    ['no-id', 'y'],
+  ]);
+  expect(it.manager.health()).toMatchObject({ dead_letter: 2, pending_changes: 0 });
+  it.manager.migrate("UPDATE items SET id = 'got-' || name WHERE id IS NULL");
+  await it.manager.flush();
+  expect(it.manager.deadLetters.list()).toEqual([]);
+  await expectSameElsewhere(it);
 });

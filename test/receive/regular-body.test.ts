@@ -28,6 +28,7 @@ function tableNamed(name: string, columns: string[]): Table {
     uniques: [],
     writers: 0,
     generated: [],
+    ignores: false,
     warnings: [],
   };
 }

@@ -176,8 +176,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        'WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1)',
-        'WHERE (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1)',
+        'WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1`)',
+        'WHERE (t.${quote(table.updatedAt)} >= ${source.ua}) IS NOT 1`)',
       ],
     ],
   },
