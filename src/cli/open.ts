@@ -185,6 +185,8 @@ function explain(path: string, error: unknown): string {
       return `database ${path} is locked: another process holds it; stop that process, or use another file`;
     case 'READONLY':
       return `database ${path} is read-only`;
+    case 'FULL':
+      return `database ${path} cannot be opened: its disk is full; make room there first (df -h)`;
     case 'NOTADB':
       return `${path} is not a SQLite database`;
     case 'CORRUPT':

@@ -3,7 +3,7 @@
  * SQLite goes on in the file without a name, with a WAL without a word: all that is written from then on is gone when
  * the process ends.
  */
-import { statSync } from 'node:fs';
+import { statfsSync, statSync } from 'node:fs';
 import { RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
 
@@ -30,9 +30,26 @@ export class OpenFile {
     );
   }
 
+  /** So little is free beside it that only a write can tell whether there is room for one. */
+  get isShortOfRoom(): boolean {
+    return this.#path !== undefined && freeAt(this.#path) < SHORT_BYTES;
+  }
+
   refuseIfMoved(): void {
     const { problem } = this;
     if (problem !== undefined) throw new RowcastError('INVALID_DATABASE', problem);
+  }
+}
+
+const SHORT_BYTES = 4 * 1024 * 1024;
+
+/** Without end where that cannot be told. */
+function freeAt(path: string): number {
+  try {
+    const { bavail, bsize } = statfsSync(path);
+    return bavail * bsize;
+  } catch {
+    return Number.POSITIVE_INFINITY;
   }
 }
 

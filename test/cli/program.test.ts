@@ -1,6 +1,6 @@
 /** How a program ends, whatever is done to the clock meanwhile. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { shutDown, stopSignal } from '../../src/cli/program.ts';
+import { report, shutDown, stopSignal } from '../../src/cli/program.ts';
 
 afterEach(() => vi.restoreAllMocks());
 
@@ -54,3 +54,14 @@ test('a second signal ends the program, although the clock was set back by an ho
 });
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+test('a full disk is told in words, with what to do; a bug with its stack', () => {
+  const said: string[] = [];
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  const full = Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
+  expect(report('rowcast serve', full)).toBe(1);
+  expect(said).toEqual([expect.stringMatching(/^rowcast serve: the database failed: .* is full; make room .*\n$/)]);
+  expect(said.join()).not.toMatch(/ at /);
+  report('rowcast serve', new Error('unforeseen'));
+  expect(said[1]).toMatch(/unforeseen\n +at /);
+});
