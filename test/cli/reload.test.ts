@@ -15,8 +15,9 @@ const B = 'http://b.test';
 const C = 'http://c.test';
 const BASE = ['-id', 'n', '-db', 'n.db'];
 
-const read = (args: string[], env: Environment = {}): Configured<typeof SERVE_FLAGS> =>
-  configured(SERVE_FLAGS, NODE_PEERS, args, env) as Configured<typeof SERVE_FLAGS>;
+type Node = Configured<typeof SERVE_FLAGS>;
+const read = (args: string[], env: Environment = {}, running?: Node): Node =>
+  configured(SERVE_FLAGS, NODE_PEERS, args, env, running) as Node;
 
 function scratchFile(name: string, text: string): { path: string; put(text: string): void } {
   const path = join(scratchFolder(), name);
@@ -127,7 +128,7 @@ function running(args: string[], members: { add?(url: string): unknown } = {}, h
     first: read(args),
     held,
     names: NODE_PEERS,
-    read: () => read(args),
+    read: (now) => read(args, {}, now),
     members: {
       add: (url) => {
         members.add?.(url);
@@ -215,6 +216,25 @@ describe('a reload', () => {
     await reload.reload();
     expect(applied).toHaveLength(1);
     expect(logged.slice(2)).toMatchObject([{ keys: ['listen', 'stop-ms'] }, { changed: [] }]);
+  });
+
+  test('reads the file of peers with which the program was started, whatever the configuration names by now', async () => {
+    const peers = scratchFile('peers', `${A}\n`);
+    const others = scratchFile('others', `${B}\n`);
+    const { path, put } = scratchFile('n.json', config({ 'peers-file': peers.path }));
+    const { reload, done, logged } = running([...BASE, '-config', path]);
+    for (const content of [{ 'peers-file': others.path }, {}]) {
+      put(config(content));
+      await reload.reload();
+      expect(logged.splice(0)).toMatchObject([
+        { event: 'reload-ignored', keys: ['peers-file'] },
+        { event: 'reloaded', added: [], removed: [] },
+      ]);
+    }
+    expect(done).toEqual([]);
+    peers.put(`${A}\n${C}\n`);
+    await reload.reload();
+    expect(done).toEqual([`add ${C}`]);
   });
 
   test('is ignored where the command line says otherwise', async () => {
