@@ -1,5 +1,5 @@
 /** Configuration from files, and reading it again while the program runs. */
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { type Environment, UsageError } from '../../src/cli/flags.ts';
@@ -102,6 +102,16 @@ describe('-peers-file', () => {
     expect(read([...BASE, '-peers-file', path]).peers).toEqual([]);
     put(' \n');
     expect(() => read([...BASE, '-peers-file', path])).toThrow(/-peers-file .*: the file is empty; .*write # none/);
+  });
+
+  test.skipIf(process.platform === 'win32')('that is a pipe or a device, or has no end, is not read', () => {
+    expect(() => read([...BASE, '-peers-file', '/dev/zero'])).toThrow(
+      /-peers-file \/dev\/zero: is not a regular file; /,
+    );
+    expect(() => read([...BASE, '-config', '/dev/zero'])).toThrow(/is not a regular file/);
+    const { path } = scratchFile('peers', '');
+    truncateSync(path, 100_000_000);
+    expect(() => read([...BASE, '-peers-file', path])).toThrow(/has 100000000 bytes, and 67108864 are allowed/);
   });
 
   test('with a line that is no URL is refused with the number of the line', () => {
