@@ -286,9 +286,9 @@ Exit codes: 0 equal, 1 it differs, 2 a wrong command line, 3 it could not be com
   async run(flags, words) {
     refuseWords(words);
     refuseOffline(flags, 'verify');
-    const { peer, repair, limit, table } = flags;
+    const { peer, repair, limit, table, db, url, adminTokenFile } = flags;
     const asked = { repair, limit, ...(peer !== undefined && { peer }), ...(table.length > 0 && { tables: table }) };
-    const { results = [], error } = await compared(asker(flags), asked);
+    const { results = [], error } = await compared(asker({ db, url, adminTokenFile }), asked);
     if (error !== undefined) throw new Refused(error);
     if (flags.json) say(`${JSON.stringify(results)}\n`);
     else for (const one of results) say(resultText(one));

@@ -13,6 +13,7 @@ import { createLog, type Log, type Logging, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
 import { RecentLines } from './recent-lines.ts';
 import { readableByOthers } from './secrets.ts';
+import { harmless } from './show.ts';
 import type { ServerTls } from './tls-files.ts';
 
 /** A node's manager, or a hub. */
@@ -208,15 +209,17 @@ function isInTerminal(): boolean {
 /** Mistakes that a person can mend are told in a line; anything else is a bug, and then the stack is what helps. */
 export function report(who: string, error: unknown): number {
   if (error instanceof UsageError) {
-    process.stderr.write(`${who}: ${error.message}\nsee ${who} --help\n`);
+    process.stderr.write(harmless(`${who}: ${error.message}\nsee ${who} --help\n`));
     return 2;
   }
-  process.stderr.write(`${who}: ${wordsFor(error)}\n`);
+  process.stderr.write(harmless(`${who}: ${wordsFor(error)}\n`));
   return 1;
 }
 
 function wordsFor(error: unknown): string {
   if (error instanceof OpenError || error instanceof StartError || error instanceof RowcastError) return error.message;
+  if ((error as { syscall?: string }).syscall === 'uv_cwd')
+    return 'the folder that this was started in is gone: cd to another';
   const code = resultCode(error);
   const remedy = code && REMEDIES[code];
   if (remedy !== undefined) return `the database failed: ${messageOf(error)}; ${remedy}`;

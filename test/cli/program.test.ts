@@ -1,6 +1,7 @@
 /** How a program ends, whatever is done to the clock meanwhile. */
 import { afterEach, expect, test, vi } from 'vitest';
 import { report, shutDown, stopSignal } from '../../src/cli/program.ts';
+import { RowcastError } from '../../src/errors.ts';
 
 afterEach(() => vi.restoreAllMocks());
 
@@ -64,4 +65,19 @@ test('a full disk is told in words, with what to do; a bug with its stack', () =
   expect(said.join()).not.toMatch(/ at /);
   report('rowcast serve', new Error('unforeseen'));
   expect(said[1]).toMatch(/unforeseen\n +at /);
+});
+
+test('what strangers have named does nothing to a terminal where an error says it', () => {
+  const said: string[] = [];
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  report('rowcast forget', new RowcastError('NO_SUCH_NODE', 'no node \u009b2J\u202e is known'));
+  expect(said).toEqual(['rowcast forget: no node \\u009b2J\\u202e is known\n']);
+});
+
+test('a folder that is gone is told in words', () => {
+  const said: string[] = [];
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  const gone = Object.assign(new Error('ENOENT: no such file or directory, uv_cwd'), { syscall: 'uv_cwd' });
+  expect(report('rowcast status', gone)).toBe(1);
+  expect(said).toEqual(['rowcast status: the folder that this was started in is gone: cd to another\n']);
 });
