@@ -95,9 +95,9 @@ class Pipelines {
   readonly #unanswered = new WeakMap<object, number>();
 
   /** False where the connection was ended for it. */
-  admit({ socket }: IncomingMessage, response: ServerResponse): boolean {
-    // Made up by a framework or a test, or gone.
-    if (!socket) return true;
+  admit({ socket, httpVersionMajor }: IncomingMessage, response: ServerResponse): boolean {
+    // Made up by a framework or a test; or HTTP/2, whose requests are under way side by side, and which bounds them itself.
+    if (!socket || httpVersionMajor !== 1) return true;
     // The rest of what came in one write.
     if (socket.destroyed) return false;
     const before = this.#unanswered.get(socket) ?? 0;

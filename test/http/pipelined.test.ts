@@ -1,5 +1,6 @@
 /** What one connection may ask for before it has its answers. */
 import http from 'node:http';
+import http2 from 'node:http2';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, test } from 'vitest';
 import { type Answer, toListener } from '../../src/http/bridge.ts';
@@ -49,3 +50,16 @@ test.skipIf(process.versions.bun !== undefined)(
     expect(worked).toBeLessThanOrEqual(8);
   },
 );
+
+test('HTTP/2, where all requests share a connection, is left alone', async () => {
+  const server = http2.createServer(toListener(async () => ok) as never);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const client = http2.connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  cleanUp(() => void server.close());
+  cleanUp(() => client.destroy());
+  const asked = Array.from({ length: 30 }, () => client.request({ ':path': '/' }));
+  const statuses = await Promise.all(
+    asked.map((one) => new Promise((resolve) => one.on('response', (headers) => resolve(headers[':status'])))),
+  );
+  expect(statuses).toEqual(asked.map(() => 200));
+});
