@@ -13,7 +13,7 @@ import { changesAfter, peerProgress } from './send/progress.ts';
 import type { SeedCause } from './send/seed-causes.ts';
 import type { PeerCondition, Shipper } from './send/shipper.ts';
 import type { Connection } from './sqlite/connection.ts';
-import { readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';
+import { proveWritable, readAtOnce, waitingAtMost, writeIfFree } from './sqlite/look.ts';
 import { atLeastOf, type Counted, type RowCounter } from './sqlite/row-counter.ts';
 
 export interface PeerHealth {
@@ -72,7 +72,7 @@ export interface Subject {
   company: { problems(): string[] };
   /** Why the clock cannot be right. */
   clockProblem: string | undefined;
-  faults: { problems(): string[] };
+  faults: { problems(): string[]; readonly isShortOfRoom: boolean };
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
@@ -95,7 +95,7 @@ export function health(subject: Subject): Health {
   problems.push(...keptBack(shippers));
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
-    const isOpen = probe(db, problems);
+    const isOpen = probe(subject, problems);
     figures = waitingAtMost(db, READ_WAIT_MS, () => readAtOnce(db, () => look(subject, isOpen, problems)));
   } catch (error) {
     problems.push(`the database cannot be read: ${messageOf(error)}`);
@@ -127,12 +127,21 @@ function keptBack(shippers: Shipper[]): string[] {
 type Figures = Pick<Health, 'item_count' | 'pending_changes' | 'dead_letter' | 'peer_states' | 'lag_ms' | 'at_least'>;
 
 /** True where the application has a transaction open; that proves as much as a write lock of our own. */
-function probe(db: Connection, problems: string[]): boolean {
+function probe({ db, faults }: Subject, problems: string[]): boolean {
+  const before = db.writeFailure;
+  const said = (message: string): void => {
+    // Whoever has failed at it may have said so already.
+    if (!problems.some((problem) => problem.endsWith(message)))
+      problems.push(`the database cannot be written: ${message}`);
+  };
   try {
     // Somebody else's lock is given back; then this node writes again.
-    return writeIfFree(db) === 'open';
+    const found = before !== undefined || faults.isShortOfRoom ? proveWritable(db) : writeIfFree(db);
+    if (found === 'done') db.forgetWriteFailure();
+    else if (before !== undefined) said(before);
+    return found === 'open';
   } catch (error) {
-    problems.push(`the database cannot be written: ${messageOf(error)}`);
+    said(messageOf(error));
     return false;
   }
 }

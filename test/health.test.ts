@@ -1,6 +1,8 @@
 /** Health tells the truth: exact numbers, or that they are not, no waiting for others, ages from the time of capture. */
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { ItemStore } from '../src/cli/items/store.ts';
+import { systemClock } from '../src/clock.ts';
 import { createHub } from '../src/hub/hub.ts';
 import type { Config, Manager } from '../src/index.ts';
 import { collectMetrics } from '../src/observe/metrics.ts';
@@ -448,15 +450,32 @@ describe('a disk that is full', () => {
     expect(manager.health()).toMatchObject({ ok: true, problems: [] });
   });
 
-  test('is none any more when nobody has tried for a minute', async () => {
+  test('is a problem for as long as it is full, whoever tries, and none when there is room', async () => {
     const clock = new VirtualClock();
     const { db, manager } = await node({ clock });
     db.exec(`PRAGMA max_page_count = ${pages(db)}`);
     expect(manager.receive(batch(1)).status).toBe(503);
-    await clock.advance(50_000);
-    expect(manager.health().ok).toBe(false);
-    await clock.advance(11_000);
-    expect(manager.health().ok).toBe(true);
+    await clock.advance(61_000);
+    const problems = ['the database cannot be written: database or disk is full'];
+    expect(manager.health()).toMatchObject({ ok: false, problems });
+    db.exec('PRAGMA max_page_count = 100000');
+    expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+    expect(rowsOf(db, "SELECT * FROM _meta WHERE key = 'proof'")).toEqual([]);
+  });
+
+  test('is a problem where the item routes have met it, and goes by itself', async () => {
+    const { db, manager } = await node();
+    const store = new ItemStore(db, 'here', systemClock);
+    cleanUp(() => store.release());
+    db.exec(`PRAGMA max_page_count = ${pages(db)}`);
+    const items = Array.from({ length: 100 }, () => ({ name: 'x'.repeat(900), value: null }));
+    expect(() => store.createAll(items)).toThrow(/full/);
+    const problems = ['the database cannot be written: database or disk is full'];
+    expect(manager.health()).toMatchObject({ ok: false, problems });
+    db.exec('BEGIN');
+    expect(manager.health()).toMatchObject({ ok: false, problems });
+    db.exec('ROLLBACK; PRAGMA max_page_count = 100000');
+    expect(manager.health()).toMatchObject({ ok: true, problems: [] });
   });
 
   test('is a problem of a hub', async () => {

@@ -1,6 +1,6 @@
 /** The operator's door of a running program: a socket beside the database file, and a port where one is asked for. */
 import { createHash } from 'node:crypto';
-import { chmodSync, readFileSync, unlinkSync } from 'node:fs';
+import { chmodSync, unlinkSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
@@ -9,6 +9,7 @@ import { administer, type Routes, routesOf } from '../admin/answer.ts';
 import type { Administered, AdminOptions } from '../admin/index.ts';
 import { messageOf } from '../errors.ts';
 import { toListener } from '../http/bridge.ts';
+import { readText } from './config-file.ts';
 import { Doorman, isLoopback, onlyByName } from './door.ts';
 import { choice, type Flag, file, UsageError } from './flags.ts';
 import { explainListen, HEADERS_TIMEOUT_MS, type Listen, parseListen, StartError } from './listen.ts';
@@ -200,12 +201,7 @@ function removeStale(path: string): void {
 }
 
 export function readToken(path: string): string {
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8').trim();
-  } catch (error) {
-    throw new UsageError(`-admin-token-file: cannot read ${path}: ${messageOf(error)}`);
-  }
+  const text = readText('-admin-token-file', path).trim();
   if (text.length < 16) throw new UsageError(`-admin-token-file: the token in ${path} has fewer than 16 characters`);
   return text;
 }

@@ -23,6 +23,8 @@ export interface Target {
   db: string | undefined;
   url: string | undefined;
   adminTokenFile: string | undefined;
+  /** Given by commands that can do without the program. */
+  offline?: boolean;
 }
 
 export interface Ask {
@@ -31,7 +33,7 @@ export interface Ask {
 }
 
 export function asker(target: Target, clock: Clock = systemClock): Ask {
-  const { db, url, adminTokenFile } = target;
+  const { db, url, adminTokenFile, offline } = target;
   if ((db === undefined) === (url === undefined)) {
     const both = db === undefined ? '' : ', and not both';
     throw new UsageError(`name the node: -db <file>, or -url <url>${both}`);
@@ -45,7 +47,9 @@ export function asker(target: Target, clock: Clock = systemClock): Ask {
     answered<T>({ base, socketPath, token }, { method, path, body }, clock).catch((error) => {
       if (!(error instanceof Unreachable)) throw error;
       throw new Unreachable(
-        db === undefined ? `${url} does not answer: ${error.message}` : nobodyOn(db, error.message),
+        db === undefined
+          ? `${url} does not answer: ${error.message}`
+          : nobodyOn(db, error.message, offline !== undefined),
       );
     });
   return { get: (path) => send('GET', path), post: (path, body = {}) => send('POST', path, body) };
@@ -61,8 +65,9 @@ function refuseForeign(db: string, socketPath: string): void {
   throw new Unreachable(`the socket ${socketPath} belongs to another user than ${db}: nobody is asked there`);
 }
 
-function nobodyOn(db: string, reason: string): string {
-  return `nobody who runs on ${db} answers (${reason}): is it running, and not with -admin off? --offline looks at the file`;
+function nobodyOn(db: string, reason: string, canLook: boolean): string {
+  const said = `nobody who runs on ${db} answers (${reason}): is it running, and not with -admin off?`;
+  return canLook ? `${said} --offline looks at the file` : said;
 }
 
 function parsed(url: string): URL {

@@ -1,8 +1,10 @@
 /** `rowcast backup`: a copy that SQLite itself makes in one reading transaction, and that is checked before anybody relies on it. */
-import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { closeSync, existsSync, fsyncSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { messageOf } from '../errors.ts';
+import { STILL_OPEN } from '../sqlite/open-file.ts';
 import { literal } from '../sqlite/sql.ts';
+import { asker, Refused, Unreachable } from './ask.ts';
 import { UsageError } from './flags.ts';
 import { StartError } from './listen.ts';
 import { type Binding, openDatabase } from './open.ts';
@@ -16,8 +18,8 @@ export function backupFile(
   at: (phase: string) => void = () => {},
 ): { file: string; bytes: number } {
   if (existsSync(target)) throw new UsageError(`${target} exists already: a backup never replaces anything`);
-  const half = `${target}.part`;
-  rmSync(half, { force: true });
+  removeLeftovers(target);
+  const half = `${target}.${process.pid}.part`;
   try {
     const opened = openDatabase(db, { binding, busyMs: 5_000, existing: true });
     at(`copying ${bytes(statSync(db).size)}`);
@@ -30,7 +32,8 @@ export function backupFile(
     check(half, binding);
     flush(half);
     // Until here nothing bears the name that somebody will look for.
-    if (existsSync(target)) throw new Error(`${target} has appeared meanwhile`);
+    if (existsSync(target))
+      throw new Error(`${target} has appeared meanwhile: another backup to this name was under way`);
     renameSync(half, target);
     flush(dirname(resolve(target)));
     return { file: target, bytes: statSync(target).size };
@@ -41,12 +44,50 @@ export function backupFile(
   }
 }
 
+/** A process that runs on the file may have what nobody else sees any more. */
+export async function refuseIfHidden(db: string): Promise<void> {
+  if (!existsSync(db)) return;
+  try {
+    const target = { db, url: undefined, adminTokenFile: undefined };
+    const { problems = [] } = await asker(target).get<{ problems?: string[] }>('status');
+    const hidden = problems.find((problem) => problem.includes(STILL_OPEN));
+    if (hidden !== undefined) throw new StartError(`no backup was made: ${hidden}`);
+  } catch (error) {
+    // Nobody runs on it, or nobody who can be asked.
+    if (!(error instanceof Unreachable || error instanceof Refused)) throw error;
+  }
+}
+
+/** Of backups to this name that were killed. */
+function removeLeftovers(target: string): void {
+  const folder = dirname(resolve(target));
+  if (!existsSync(folder)) return;
+  for (const name of readdirSync(folder)) {
+    if (!name.startsWith(`${basename(target)}.`)) continue;
+    const [, pid] = /\.(\d+)\.part$/.exec(name) ?? [];
+    if (pid !== undefined && !isRunning(Number(pid))) rmSync(join(folder, name), { force: true });
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as { code?: string }).code !== 'ESRCH';
+  }
+}
+
 function check(file: string, binding: Binding | undefined): void {
   const copy = openDatabase(file, { binding, busyMs: 0, existing: true });
   try {
     const [found] = copy.db.prepare('PRAGMA integrity_check(1)').all() as Record<string, unknown>[];
     const verdict = String(Object.values(found ?? {})[0]);
     if (verdict !== 'ok') throw new Error(`the copy is damaged, and so is the database: ${verdict}`);
+    const ours = copy.db.prepare("SELECT 1 FROM sqlite_schema WHERE name IN ('_peer_state', '_hub_rows')").all();
+    if (ours.length > 0) return;
+    const why =
+      'where a node runs on it, its -wal was moved or deleted, and is only to be had from that: stop it with SIGTERM';
+    throw new Error(`the database holds nothing of a node or a hub; ${why}`);
   } finally {
     copy.close();
   }

@@ -65,12 +65,20 @@ export function signatureOf(path: string): string | undefined {
   }
 }
 
-/** A file that a flag names, without a byte order mark. */
+/** More than any list of peers or keys; a device may have no end. */
+const FILE_BYTES_MAX = 64 * 1024 * 1024;
+
+/** A file that a flag names, without a byte order mark. Reading a pipe that nobody writes to would stop the whole program. */
 export function readText(flag: string, path: string): string {
+  const refuse = (problem: string): UsageError =>
+    new UsageError(`${flag} ${path}: ${problem}; put the file there, readable`);
   try {
+    const found = statSync(path);
+    if (!found.isFile()) throw refuse('is not a regular file');
+    if (found.size > FILE_BYTES_MAX) throw refuse(`has ${found.size} bytes, and ${FILE_BYTES_MAX} are allowed`);
     return readFileSync(path, 'utf8').replace(/^\uFEFF/, '');
   } catch (error) {
-    throw new UsageError(`${flag} ${path}: cannot be read (${messageOf(error)}); put the file there, readable`);
+    throw error instanceof UsageError ? error : refuse(`cannot be read (${messageOf(error)})`);
   }
 }
 

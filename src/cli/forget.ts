@@ -8,6 +8,7 @@ import { openDatabase } from './open.ts';
 import { fileOf } from './operate.ts';
 import { FLAGS_HELP } from './program.ts';
 import { bindingFlag, processFlags } from './shared-flags.ts';
+import { inOneLine } from './show.ts';
 
 const FORGET_FLAGS = {
   ...askFlags,
@@ -63,6 +64,6 @@ function forgetInFile(flags: Values<typeof FORGET_FLAGS>, id: string): void {
 }
 
 function failed(error: Error, code: number): number {
-  process.stderr.write(`rowcast forget: ${error.message}\n`);
+  process.stderr.write(`rowcast forget: ${inOneLine(error.message)}\n`);
   return code;
 }

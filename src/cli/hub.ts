@@ -154,7 +154,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     first,
     held: [tls, tokens],
     names: HUB_PEERS,
-    read: () => configured(HUB_FLAGS, HUB_PEERS, args, env) as Configured<typeof HUB_FLAGS>,
+    read: (running) => configured(HUB_FLAGS, HUB_PEERS, args, env, running) as Configured<typeof HUB_FLAGS>,
     members: store === undefined ? relay.edges : { add: (url) => relay.edges.add(url), remove: keepEdge(log) },
     reloadable: RELOADABLE,
     apply: (next, keys) => {

@@ -171,6 +171,7 @@ async function started(
   const listener = toListener(answer);
   server.on('request', (request, response) => {
     const { socket } = request;
+    if (socket.destroyed) return;
     idle.delete(socket);
     running.add(response);
     if (stopping) response.setHeader('connection', 'close');

@@ -7,6 +7,7 @@ import { type Clock, passedSince } from '../clock.ts';
 import type { Emitter, EventName, Listener, NodeOnlyEvent, RowcastEvents } from '../events.ts';
 import { withoutAnswer } from '../send/verdict.ts';
 import type { RecentLines } from './recent-lines.ts';
+import { harmless } from './show.ts';
 
 export const LEVELS = ['info', 'warn', 'error'] as const;
 export const FORMATS = ['json', 'text'] as const;
@@ -53,7 +54,7 @@ function asText(fields: Record<string, unknown>): string {
     .filter(([, value]) => value !== undefined)
     .map(([key, value]) => {
       const word = typeof value === 'string' && /^[\w./:@+-]+$/.test(value);
-      return ` ${key}=${word ? value : JSON.stringify(value)}`;
+      return ` ${key}=${word ? value : harmless(JSON.stringify(value))}`;
     })
     .join('');
 }

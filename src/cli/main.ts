@@ -3,6 +3,7 @@
 import { createRequire } from 'node:module';
 import { suggest } from '../errors.ts';
 import { type Environment, UsageError } from './flags.ts';
+import { StartError } from './listen.ts';
 import { report } from './program.ts';
 
 type Command = (args: string[], env: Environment) => Promise<number>;
@@ -76,6 +77,9 @@ const COMMANDS: Record<string, { summary: string; load: () => Promise<Command> }
   version: { summary: 'print the version', load: async () => version },
 };
 
+/** Those go on although nobody reads their log any more. */
+const RUNNING = ['serve', 'hub', 'demo'];
+
 const ALIASES: Record<string, string> = {
   '-h': 'help',
   '-help': 'help',
@@ -85,7 +89,19 @@ const ALIASES: Record<string, string> = {
   '--version': 'version',
 };
 
-process.exit(await main(process.argv.slice(2), process.env));
+process.exit(await written(await main(process.argv.slice(2), process.env)));
+
+/** What was said is out when this resolves; where it cannot be, the program has ended before. */
+function written(code: number): Promise<number> {
+  process.exitCode = code;
+  return new Promise((resolve) => process.stdout.write('', () => resolve(code)));
+}
+
+/** An answer that nobody gets is none. Whoever has read enough (head) has what was asked for. */
+function endUnwritten(who: string, error: Error & { code?: string }): never {
+  if (error.code === 'EPIPE') process.exit(process.exitCode ?? 0);
+  process.exit(report(who, new StartError(`standard output cannot be written: ${error.message}`)));
+}
 
 async function main([word, ...args]: string[], env: Environment): Promise<number> {
   if (word === undefined) {
@@ -93,6 +109,7 @@ async function main([word, ...args]: string[], env: Environment): Promise<number
     return 2;
   }
   const name = ALIASES[word] ?? word;
+  if (!RUNNING.includes(name)) process.stdout.on('error', (error) => endUnwritten(`rowcast ${name}`, error));
   try {
     const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
     if (!command) throw unknownCommand(word);

@@ -130,9 +130,9 @@ const LOADERS: Record<Binding, () => Open> = {
  */
 function loadBetterSqlite3(): Open {
   const failures: unknown[] = [];
-  for (const from of [import.meta.url, join(process.cwd(), 'package.json')]) {
+  for (const from of [() => import.meta.url, () => join(process.cwd(), 'package.json')]) {
     try {
-      const require = createRequire(from);
+      const require = createRequire(from());
       requireNodeApi(String(require('better-sqlite3/package.json').version));
       const BetterSqlite3 = require('better-sqlite3');
       // The native part is loaded by the first database, and is what fails when it was built for another Node.
@@ -185,6 +185,8 @@ function explain(path: string, error: unknown): string {
       return `database ${path} is locked: another process holds it; stop that process, or use another file`;
     case 'READONLY':
       return `database ${path} is read-only`;
+    case 'FULL':
+      return `database ${path} cannot be opened: its disk is full; make room there first (df -h)`;
     case 'NOTADB':
       return `${path} is not a SQLite database`;
     case 'CORRUPT':

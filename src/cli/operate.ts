@@ -5,7 +5,7 @@ import type { VerifyState } from '../admin/verify-job.ts';
 import { systemClock } from '../clock.ts';
 import type { DeadLetter } from '../letters/dead-letters.ts';
 import { type Ask, asker, askFlags, Refused, type Target, Unreachable } from './ask.ts';
-import { backupFile } from './backup.ts';
+import { backupFile, refuseIfHidden } from './backup.ts';
 import {
   describeFlags,
   type Environment,
@@ -286,9 +286,9 @@ Exit codes: 0 equal, 1 it differs, 2 a wrong command line, 3 it could not be com
   async run(flags, words) {
     refuseWords(words);
     refuseOffline(flags, 'verify');
-    const { peer, repair, limit, table } = flags;
+    const { peer, repair, limit, table, db, url, adminTokenFile } = flags;
     const asked = { repair, limit, ...(peer !== undefined && { peer }), ...(table.length > 0 && { tables: table }) };
-    const { results = [], error } = await compared(asker(flags), asked);
+    const { results = [], error } = await compared(asker({ db, url, adminTokenFile }), asked);
     if (error !== undefined) throw new Refused(error);
     if (flags.json) say(`${JSON.stringify(results)}\n`);
     else for (const one of results) say(resultText(one));
@@ -353,6 +353,7 @@ A copy that is put back is noticed by the other nodes and brought up to date by 
   async run({ db, binding, json: asJson }, [target, ...more]) {
     refuseWords(more);
     if (target === undefined) throw new UsageError('rowcast backup needs the name of a file that does not exist yet');
+    await refuseIfHidden(db);
     const made = whileShowing((at) => backupFile(db, target, binding, at));
     return say(asJson ? `${JSON.stringify(made)}\n` : `${made.file}: ${bytes(made.bytes)}, checked\n`);
   },

@@ -4,7 +4,7 @@ import { passedSince, systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer, BodyRead, Incoming } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
-import { isCode } from '../sqlite/result-codes.ts';
+import { isCode, type ResultCode, resultCode } from '../sqlite/result-codes.ts';
 import { isLoopback, onlyByName } from './door.ts';
 import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
@@ -13,6 +13,7 @@ import { createLog, type Log, type Logging, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
 import { RecentLines } from './recent-lines.ts';
 import { readableByOthers } from './secrets.ts';
+import { harmless } from './show.ts';
 import type { ServerTls } from './tls-files.ts';
 
 /** A node's manager, or a hub. */
@@ -208,11 +209,28 @@ function isInTerminal(): boolean {
 /** Mistakes that a person can mend are told in a line; anything else is a bug, and then the stack is what helps. */
 export function report(who: string, error: unknown): number {
   if (error instanceof UsageError) {
-    process.stderr.write(`${who}: ${error.message}\nsee ${who} --help\n`);
+    process.stderr.write(harmless(`${who}: ${error.message}\nsee ${who} --help\n`));
     return 2;
   }
-  const expected = error instanceof OpenError || error instanceof StartError || error instanceof RowcastError;
-  const text = expected ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
-  process.stderr.write(`${who}: ${text}\n`);
+  process.stderr.write(harmless(`${who}: ${wordsFor(error)}\n`));
   return 1;
 }
+
+function wordsFor(error: unknown): string {
+  if (error instanceof OpenError || error instanceof StartError || error instanceof RowcastError) return error.message;
+  if ((error as { syscall?: string }).syscall === 'uv_cwd')
+    return 'the folder that this was started in is gone: cd to another';
+  const code = resultCode(error);
+  const remedy = code && REMEDIES[code];
+  if (remedy !== undefined) return `the database failed: ${messageOf(error)}; ${remedy}`;
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}
+
+/** By SQLite's result code: what the machine has done to the database, and not this program. */
+const REMEDIES: Partial<Record<ResultCode, string>> = {
+  FULL: 'make room on its disk (df -h) and start this again: what was not finished was taken back',
+  IOERR: 'look at its disk (df -h, dmesg), then start this again: what was not finished was taken back',
+  READONLY: 'it cannot be written any more: look at the rights of the file and its folder, and how the disk is mounted',
+  CORRUPT: 'stop what uses it, and put back a backup, or begin it anew: the other nodes fill it',
+  NOTADB: 'another file was put in its place',
+};

@@ -35,16 +35,22 @@ export interface PeerFlags {
 export const NODE_PEERS: PeerFlags = { peer: 'peer', file: 'peersFile' };
 export const HUB_PEERS: PeerFlags = { peer: 'edge', file: 'edgesFile' };
 
-/** Reads everything; throws a UsageError that says what is wrong and where. */
+/**
+ * Reads everything; throws a UsageError that says what is wrong and where. Which files have the peers and the keys is said at
+ * the start: where the program runs already, those are read again, whatever the flags say by now.
+ */
 export function configured<F extends Flags>(
   description: F,
   names: PeerFlags,
   args: string[],
   env: Environment,
+  running?: Configured<F>,
 ): Configured<F> | 'help' {
   const flags = parseFlags(description, args, env, readConfigFile);
   if (flags === 'help') return 'help';
-  const values = flags as Record<string, unknown>;
+  const values = { ...(flags as Record<string, unknown>) };
+  const started = running?.flags as Record<string, unknown> | undefined;
+  if (started) for (const name of [names.file, 'keysFile']) values[name] = started[name];
   const path = values[names.file] as string | undefined;
   const parse = description[names.peer]?.parse as (url: string) => string;
   const listed = path === undefined ? [] : readPeersFile(`-${flagName(names.file)}`, path, parse);
@@ -78,7 +84,8 @@ export interface ReloadOptions<F extends Flags> {
   first: Configured<F>;
   held: Held[];
   names: PeerFlags;
-  read(): Configured<F>;
+  /** Given what runs. */
+  read(running: Configured<F>): Configured<F>;
   members: Members;
   /** The flags that can be changed at run time besides the peers. */
   reloadable: readonly (keyof F & string)[];
@@ -160,7 +167,7 @@ export class Reload<F extends Flags> {
     let next: Configured<F>;
     let renewed: Renewed[];
     try {
-      next = read();
+      next = read(this.#now);
       renewed = held.flatMap((one) => {
         const become = one.reread();
         return become ? [{ held: one, become }] : [];

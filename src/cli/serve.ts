@@ -148,7 +148,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     first,
     held: [tls, tokens],
     names: NODE_PEERS,
-    read: () => configured(SERVE_FLAGS, NODE_PEERS, args, env) as Configured<typeof SERVE_FLAGS>,
+    read: (running) => configured(SERVE_FLAGS, NODE_PEERS, args, env, running) as Configured<typeof SERVE_FLAGS>,
     members: {
       add: (url) => {
         running.peers.add(url);

@@ -19,7 +19,7 @@ export function statusText(status: ShownStatus, now: number): string {
   const role = status.tables ? 'node' : 'hub';
   const lines = [
     `${role} ${status.node_id}: ${status.offline ? 'as its file says' : status.ok ? 'ok' : 'NOT OK'}   (rowcast ${version}, ${runtime}, SQLite ${sqlite})`,
-    ...status.problems.map((problem) => `  problem: ${problem}`),
+    ...status.problems.map((problem) => `  problem: ${inOneLine(problem)}`),
     `  ${rowsText(status)}; file ${bytes(status.file.bytes)}, log ${bytes(status.file.wal_bytes)}; database ${status.inc}`,
     `  dead letters: ${lettersText(status)}`,
     ...(status.conflicts
@@ -107,11 +107,17 @@ export function harmless(text: string): string {
   return text.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
+/** The same for what is to stay within its line, or its column. */
+export function inOneLine(text: string): string {
+  return harmless(text).replace(/[\n\t]/g, (c) => (c === '\n' ? '\\n' : '\\t'));
+}
+
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it is about
 const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
 /** Columns as wide as the widest of their cells; the last one as it is. */
-export function aligned(rows: string[][]): string[] {
+export function aligned(given: string[][]): string[] {
+  const rows = given.map((row) => row.map(inOneLine));
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
   return rows.map((row) =>
     row

@@ -61,7 +61,9 @@ export function toListener(
   answer: Answer,
   budget = new Budget(),
 ): (request: IncomingMessage, response: ServerResponse) => void {
+  const pipelines = new Pipelines();
   return (request, response) => {
+    if (!pipelines.admit(request, response)) return;
     void answering(answer, budget, (share) => ({
       method: request.method ?? 'GET',
       path: (request.url ?? '/').split('?')[0] as string,
@@ -80,6 +82,33 @@ export function toListener(
       else response.end(request.method === 'HEAD' ? undefined : body);
     });
   };
+}
+
+/** Requests of one connection that are not answered yet. Whoever waits for its answers, as all peers do, has one. */
+const PIPELINED_MAX = 8;
+
+/**
+ * Node hands on all requests of one write in one turn, each of which is worked on and whose answer is kept until it is
+ * read: a client that sends many and reads none would take the process for as long as it likes.
+ */
+class Pipelines {
+  readonly #unanswered = new WeakMap<object, number>();
+
+  /** False where the connection was ended for it. */
+  admit({ socket, httpVersionMajor }: IncomingMessage, response: ServerResponse): boolean {
+    // Made up by a framework or a test; or HTTP/2, whose requests are under way side by side, and which bounds them itself.
+    if (!socket || httpVersionMajor !== 1) return true;
+    // The rest of what came in one write.
+    if (socket.destroyed) return false;
+    const before = this.#unanswered.get(socket) ?? 0;
+    if (before >= PIPELINED_MAX) {
+      socket.destroy();
+      return false;
+    }
+    this.#unanswered.set(socket, before + 1);
+    response.once('close', () => this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 1) - 1));
+    return true;
+  }
 }
 
 /** Whatever goes wrong becomes an answer: a rejection would be logged by a framework, or hang up without a word. */

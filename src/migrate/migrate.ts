@@ -5,6 +5,7 @@
 import type { Registry } from '../capture/registry.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection, Database } from '../sqlite/connection.ts';
+import { isCode } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, inMain } from '../sqlite/sql.ts';
 import { dropAliases, noteColumns, noteTable, respell } from './aliases.ts';
@@ -29,7 +30,8 @@ export function migrate(subject: Subject, migration: Migration, given: MigrateOp
   const foreignKeys = new ForeignKeys(db);
   const counts = new Map<Table, number>();
   let was: Table[] = [];
-  guarded(registry, () =>
+  let hasRun = false;
+  const change = (): void =>
     registry.change({
       added: options.addTables,
       before: (tables) => {
@@ -42,6 +44,7 @@ export function migrate(subject: Subject, migration: Migration, given: MigrateOp
       alter: () => {
         const written = rowsWritten(db);
         run({ db, handle, at }, migration);
+        hasRun = true;
         if (!options.backfill && rowsWritten(db) !== written) throw rowsChanged();
         for (const renaming of options.renameTable) noteTable(db, was, renaming);
         noteColumns(db, was, options);
@@ -56,8 +59,15 @@ export function migrate(subject: Subject, migration: Migration, given: MigrateOp
         before.release();
         foreignKeys.check();
       },
-    }),
-  );
+    });
+  guarded(registry, () => {
+    try {
+      change();
+    } catch (error) {
+      // What the migration itself has thrown is the caller's.
+      throw hasRun && isCode(error, 'ERROR') ? cannotGoOn(error) : error;
+    }
+  });
 }
 
 /** From here on changes travel under the names that tables and columns have here. The old ones are still understood. */
@@ -109,6 +119,16 @@ function run({ db, handle, at }: Required<Omit<Subject, 'registry'>>, migration:
 }
 
 function runStatements(db: Connection, sql: string, at: (phase: string) => void): void {
+  const end = sql.indexOf('\0');
+  if (end >= 0) {
+    throw new RowcastError(
+      'INVALID_MIGRATION',
+      `the SQL has a NUL as its character ${end + 1}, and SQLite reads no further`,
+      {
+        hint: 'save it as UTF-8, without NUL; nothing was changed',
+      },
+    );
+  }
   const statements = [...statementsIn(sql)].filter((statement) => !isFrame(statement));
   for (const [i, statement] of statements.entries()) {
     at(`statement ${i + 1} of ${statements.length}`);
@@ -153,6 +173,13 @@ function rowsWritten(db: Connection): number {
 
 function rowsIn(db: Connection, table: Table): number {
   return Number(db.get(`SELECT count(*) AS n FROM ${inMain(table.name)}`)?.n);
+}
+
+function cannotGoOn(cause: unknown): RowcastError {
+  return new RowcastError('INVALID_MIGRATION', `replication cannot go on after the migration: ${messageOf(cause)}`, {
+    hint: 'leave the tables and triggers alone whose names begin with _; nothing was changed',
+    cause,
+  });
 }
 
 function rowsChanged(): RowcastError {

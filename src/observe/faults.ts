@@ -49,6 +49,11 @@ export class Faults {
     this.#file?.refuseIfMoved();
   }
 
+  /** Whether a write may fail is to be found out by one. */
+  get isShortOfRoom(): boolean {
+    return this.#file?.isShortOfRoom ?? false;
+  }
+
   problems(): string[] {
     const now = this.#clock.now();
     for (const tried of [this.#failed, this.#held]) {

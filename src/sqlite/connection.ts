@@ -32,6 +32,9 @@ const BUSY_WAIT_MS = 5_000;
 /** Statements kept prepared at once; beyond it the oldest is let go (shapes of rows are the only unbounded source). */
 const STATEMENTS_MAX = 200;
 
+/** By handle: an application's routes and the manager have a Connection each. */
+const failures = new WeakMap<Database, string>();
+
 export class Connection {
   readonly #db: Database;
   readonly #statements = new Map<string, Statement>();
@@ -54,7 +57,7 @@ export class Connection {
     try {
       this.#db.exec(sql);
     } catch (error) {
-      throw explained(error);
+      throw this.#explained(error);
     }
   }
 
@@ -65,7 +68,7 @@ export class Connection {
       if ((statement as { reader?: boolean }).reader) statement.all(...params);
       else statement.run(...params);
     } catch (error) {
-      throw explained(error);
+      throw this.#explained(error);
     }
   }
 
@@ -75,7 +78,7 @@ export class Connection {
       const row = this.#statement(sql).get(...params) as T | null | undefined;
       return row == null ? undefined : (named(row as object, isQualified(row as object)) as T);
     } catch (error) {
-      throw explained(error);
+      throw this.#explained(error);
     }
   }
 
@@ -85,7 +88,7 @@ export class Connection {
       const qualified = rows.length > 0 && isQualified(rows[0] as object);
       return (qualified ? rows.map((row) => named(row, true)) : rows) as T[];
     } catch (error) {
-      throw explained(error);
+      throw this.#explained(error);
     }
   }
 
@@ -110,6 +113,18 @@ export class Connection {
     const { schema_version: schema } = this.get('PRAGMA main.schema_version') ?? {};
     const { data_version: others } = this.get('PRAGMA main.data_version') ?? {};
     return `${own} ${schema} ${others}`;
+  }
+
+  /**
+   * What a full disk or a failing one has last said to anybody who writes by this handle through a Connection: whether it
+   * still does shows when something is written again.
+   */
+  get writeFailure(): string | undefined {
+    return failures.get(this.#db);
+  }
+
+  forgetWriteFailure(): void {
+    failures.delete(this.#db);
   }
 
   /** Prepares without running, to tell "this statement cannot exist" from "this row cannot be written". */
@@ -193,7 +208,7 @@ export class Connection {
     try {
       return this.#db.prepare(sql);
     } catch (error) {
-      throw explained(error);
+      throw this.#explained(error);
     }
   }
 
@@ -227,6 +242,11 @@ export class Connection {
         this.exec(`PRAGMA busy_timeout = ${before}`);
       }
     }
+  }
+
+  #explained(error: unknown): unknown {
+    if (isCode(error, 'FULL', 'IOERR')) failures.set(this.#db, messageOf(error));
+    return explained(error);
   }
 
   #rollback(): void {

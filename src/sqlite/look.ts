@@ -38,10 +38,28 @@ export function writeIfFree(db: Connection, fn: () => void = () => {}): 'done' |
       db.exec('COMMIT');
       return 'done';
     } catch (error) {
-      db.exec('ROLLBACK');
+      try {
+        db.exec('ROLLBACK');
+      } catch {
+        // A full disk has ended the transaction: what it said is the error to report.
+      }
       throw error;
     }
   });
+}
+
+/** As much as a write of an application may take, so that a last free page does not pass for room. */
+const PROOF_BYTES = 64 * 1024;
+
+/**
+ * Writes something and takes it away again, as writeIfFree does: a full disk lets a transaction begin and end, and only
+ * who writes finds out.
+ */
+export function proveWritable(db: Connection): 'done' | 'busy' | 'open' {
+  const put =
+    "INSERT INTO main._meta (key, value) VALUES ('proof', zeroblob(?)) ON CONFLICT DO UPDATE SET value = excluded.value";
+  const written = writeIfFree(db, () => db.run(put, PROOF_BYTES));
+  return written === 'done' ? writeIfFree(db, () => db.run("DELETE FROM main._meta WHERE key = 'proof'")) : written;
 }
 
 /** All that `fn` reads is of one moment: inside a read transaction, or inside the application's own where one is open. */

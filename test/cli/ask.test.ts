@@ -99,3 +99,11 @@ test('what takes long is waited for as long as the program answers questions, an
 test.each(['ftp://127.0.0.1', 'nonsense'])('-url %s is no URL of a program', (url) => {
   expect(() => asker({ db: undefined, url, adminTokenFile: undefined })).toThrow(/-url must be such as http/);
 });
+
+test('--offline is advised to those commands that can do without the program', async () => {
+  const db = join(scratchFolder(), 'a.db');
+  writeFileSync(db, '');
+  const target = { db, url: undefined, adminTokenFile: undefined };
+  await expect(asker({ ...target, offline: false }).get('status')).rejects.toThrow(/--offline looks at the file$/);
+  await expect(asker(target).get('verify')).rejects.toThrow(/not with -admin off\?$/);
+});

@@ -1,7 +1,15 @@
 import { describe, expect, test } from 'vitest';
 import { BATCH_ITEMS_MAX, ITEM_BYTES_MAX, NAME_CHARACTERS_MAX } from '../../src/cli/items/input.ts';
 import { respondItems } from '../../src/cli/items/routes.ts';
-import { createItems, hasItemColumns, ItemStore, indexItems, LATEST, LIST_MAX } from '../../src/cli/items/store.ts';
+import {
+  createItems,
+  hasItemColumns,
+  ItemStore,
+  indexItems,
+  LATEST,
+  LIST_BYTES_MAX,
+  LIST_MAX,
+} from '../../src/cli/items/store.ts';
 import { uuidv7 } from '../../src/cli/items/uuid.ts';
 import { toListener } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
@@ -309,9 +317,23 @@ describe('reading, changing, deleting', () => {
     expect(json.map(({ id }: Item) => id)).toEqual(made.toReversed().slice(0, LIST_MAX));
   });
 
+  test('the list ends where the rows together are too large, and has at least one', async () => {
+    const { ask, db } = await items();
+    const large = (id: string, share: number, at: number): void => {
+      const name = `printf('%.*c', ${Math.floor(LIST_BYTES_MAX * share)}, 'x')`;
+      db.exec(`INSERT INTO items (id, name, created_at, updated_at) VALUES ('${id}', ${name}, ${at}, 1)`);
+    };
+    const listed = async (): Promise<string[]> => (await ask('GET', '/api/items')).json.map(({ id }: Item) => id);
+    for (const at of [1, 2, 3, 4]) large(`third ${at}`, 0.3, at);
+    expect(await listed()).toEqual(['third 4', 'third 3', 'third 2']);
+    expect((await ask('GET', '/api/items/third%201')).status).toBe(200);
+    large('huge', 2, 5);
+    expect(await listed()).toEqual(['huge']);
+  });
+
   test('the list is read from an index, without sorting', async () => {
     const { all } = await items();
-    const plan = all(`EXPLAIN QUERY PLAN ${LATEST}`).map(({ detail }) => detail);
+    const plan = all(`EXPLAIN QUERY PLAN ${LATEST.replace('?', '0')}`).map(({ detail }) => detail);
     expect(plan).toEqual([expect.stringMatching(/^SCAN items USING INDEX items_latest$/)]);
   });
 

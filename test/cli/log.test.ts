@@ -125,3 +125,13 @@ test('the last lines are kept with their numbers, whatever the format, and no mo
   });
   expect(recent.after(250).lines).toEqual([]);
 });
+
+test('a line of text does nothing to a terminal', () => {
+  const lines: string[] = [];
+  const log = createLog('n', { now: () => 0, sleep: async () => {} }, (line) => lines.push(line), {
+    level: 'info',
+    format: 'text',
+  });
+  log('info', 'peer-replaced', { id: 'a\u009b2J\u202eb' });
+  expect(lines.join()).toContain(' id="a\\u009b2J\\u202eb"\n');
+});

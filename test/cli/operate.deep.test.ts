@@ -1,4 +1,5 @@
 /** The commands of an operator, as they are typed: against running programs, and against files. */
+import { spawnSync } from 'node:child_process';
 import { existsSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -158,6 +159,23 @@ test('a backup of a database in use is whole, and replaces nothing', async () =>
     code: 2,
     err: expect.stringContaining('exists already'),
   });
+});
+
+// Bun does not tell a program that its standard output cannot be written.
+test.skipIf(process.versions.bun !== undefined)('an answer that cannot be written is a failure', async () => {
+  const command = `"${process.execPath}" "${MAIN}" keygen k1 > /dev/full`;
+  const { status, stderr } = spawnSync('sh', ['-c', command], { encoding: 'utf8' });
+  expect([status, stderr]).toEqual([
+    1,
+    expect.stringMatching(/^rowcast keygen: standard output cannot be written: ENOSPC/),
+  ]);
+});
+
+test('whoever has read enough may go', async () => {
+  const a = await start('a');
+  const command = `"${process.execPath}" "${MAIN}" top -db "${a.db}" | head -1`;
+  const { stdout, stderr } = spawnSync('sh', ['-c', command], { encoding: 'utf8' });
+  expect([stdout, stderr]).toEqual([expect.stringContaining('node a: ok'), '']);
 });
 
 test.each([

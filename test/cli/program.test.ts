@@ -1,6 +1,7 @@
 /** How a program ends, whatever is done to the clock meanwhile. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { shutDown, stopSignal } from '../../src/cli/program.ts';
+import { report, shutDown, stopSignal } from '../../src/cli/program.ts';
+import { RowcastError } from '../../src/errors.ts';
 
 afterEach(() => vi.restoreAllMocks());
 
@@ -54,3 +55,29 @@ test('a second signal ends the program, although the clock was set back by an ho
 });
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+test('a full disk is told in words, with what to do; a bug with its stack', () => {
+  const said: string[] = [];
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  const full = Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
+  expect(report('rowcast serve', full)).toBe(1);
+  expect(said).toEqual([expect.stringMatching(/^rowcast serve: the database failed: .* is full; make room .*\n$/)]);
+  expect(said.join()).not.toMatch(/ at /);
+  report('rowcast serve', new Error('unforeseen'));
+  expect(said[1]).toMatch(/unforeseen\n +at /);
+});
+
+test('what strangers have named does nothing to a terminal where an error says it', () => {
+  const said: string[] = [];
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  report('rowcast forget', new RowcastError('NO_SUCH_NODE', 'no node \u009b2J\u202e is known'));
+  expect(said).toEqual(['rowcast forget: no node \\u009b2J\\u202e is known\n']);
+});
+
+test('a folder that is gone is told in words', () => {
+  const said: string[] = [];
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  const gone = Object.assign(new Error('ENOENT: no such file or directory, uv_cwd'), { syscall: 'uv_cwd' });
+  expect(report('rowcast status', gone)).toBe(1);
+  expect(said).toEqual(['rowcast status: the folder that this was started in is gone: cd to another\n']);
+});

@@ -1,5 +1,5 @@
 /** Configuration from files, and reading it again while the program runs. */
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { type Environment, UsageError } from '../../src/cli/flags.ts';
@@ -15,8 +15,9 @@ const B = 'http://b.test';
 const C = 'http://c.test';
 const BASE = ['-id', 'n', '-db', 'n.db'];
 
-const read = (args: string[], env: Environment = {}): Configured<typeof SERVE_FLAGS> =>
-  configured(SERVE_FLAGS, NODE_PEERS, args, env) as Configured<typeof SERVE_FLAGS>;
+type Node = Configured<typeof SERVE_FLAGS>;
+const read = (args: string[], env: Environment = {}, running?: Node): Node =>
+  configured(SERVE_FLAGS, NODE_PEERS, args, env, running) as Node;
 
 function scratchFile(name: string, text: string): { path: string; put(text: string): void } {
   const path = join(scratchFolder(), name);
@@ -103,6 +104,16 @@ describe('-peers-file', () => {
     expect(() => read([...BASE, '-peers-file', path])).toThrow(/-peers-file .*: the file is empty; .*write # none/);
   });
 
+  test.skipIf(process.platform === 'win32')('that is a pipe or a device, or has no end, is not read', () => {
+    expect(() => read([...BASE, '-peers-file', '/dev/zero'])).toThrow(
+      /-peers-file \/dev\/zero: is not a regular file; /,
+    );
+    expect(() => read([...BASE, '-config', '/dev/zero'])).toThrow(/is not a regular file/);
+    const { path } = scratchFile('peers', '');
+    truncateSync(path, 100_000_000);
+    expect(() => read([...BASE, '-peers-file', path])).toThrow(/has 100000000 bytes, and 67108864 are allowed/);
+  });
+
   test('with a line that is no URL is refused with the number of the line', () => {
     const { path } = scratchFile('peers', `${A}\nhttp://b.test/sync\n`);
     expect(() => read([...BASE, '-peers-file', path])).toThrow(/peers, line 2: .*ends in \/sync/);
@@ -127,7 +138,7 @@ function running(args: string[], members: { add?(url: string): unknown } = {}, h
     first: read(args),
     held,
     names: NODE_PEERS,
-    read: () => read(args),
+    read: (now) => read(args, {}, now),
     members: {
       add: (url) => {
         members.add?.(url);
@@ -215,6 +226,25 @@ describe('a reload', () => {
     await reload.reload();
     expect(applied).toHaveLength(1);
     expect(logged.slice(2)).toMatchObject([{ keys: ['listen', 'stop-ms'] }, { changed: [] }]);
+  });
+
+  test('reads the file of peers with which the program was started, whatever the configuration names by now', async () => {
+    const peers = scratchFile('peers', `${A}\n`);
+    const others = scratchFile('others', `${B}\n`);
+    const { path, put } = scratchFile('n.json', config({ 'peers-file': peers.path }));
+    const { reload, done, logged } = running([...BASE, '-config', path]);
+    for (const content of [{ 'peers-file': others.path }, {}]) {
+      put(config(content));
+      await reload.reload();
+      expect(logged.splice(0)).toMatchObject([
+        { event: 'reload-ignored', keys: ['peers-file'] },
+        { event: 'reloaded', added: [], removed: [] },
+      ]);
+    }
+    expect(done).toEqual([]);
+    peers.put(`${A}\n${C}\n`);
+    await reload.reload();
+    expect(done).toEqual([`add ${C}`]);
   });
 
   test('is ignored where the command line says otherwise', async () => {

@@ -1,6 +1,6 @@
 /** What the commands print for a person. */
 import { expect, test } from 'vitest';
-import { harmless, type ShownStatus, statusText } from '../../src/cli/show.ts';
+import { aligned, harmless, type ShownStatus, statusText } from '../../src/cli/show.ts';
 
 const seeding = (pending: number, rows: number): string => shown({ pending, snapshot: true }, rows);
 
@@ -72,4 +72,10 @@ test('what strangers have written does nothing to a terminal, and JSON stays JSO
   const text = 'a\u001b[2Jb\u0007\r\u009b31m\u202etxt\u2028\n\tc Zo\u00eb';
   expect(harmless(text)).toBe('a\\u001b[2Jb\\u0007\\u000d\\u009b31m\\u202etxt\\u2028\n\tc Zo\u00eb');
   expect(JSON.parse(harmless(JSON.stringify({ text })))).toEqual({ text });
+});
+
+test('what a stranger has named stays in its line and in its column', () => {
+  const name = 'a\nnode b: ok\t\u009b2J\u202e';
+  expect(aligned([[name, 'last']])).toEqual(['a\\nnode b: ok\\t\\u009b2J\\u202e  last']);
+  expect(shown({ pending: 0 }, 0, { problems: [name] })).toContain('\n  problem: a\\nnode b: ok\\t\\u009b2J\\u202e\n');
 });

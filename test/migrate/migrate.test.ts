@@ -496,3 +496,27 @@ test.each([
   expect(it.manager.deadLetters.list()).toEqual([]);
   await expectSameElsewhere(it);
 });
+
+test('a NUL, after which SQLite reads no further, is refused with what comes before it', async () => {
+  const it = await filled();
+  const before = snapshotOf(it);
+  const sql = 'ALTER TABLE items ADD COLUMN one TEXT;\0ALTER TABLE items ADD COLUMN two TEXT';
+  expect(() => it.manager.migrate(sql)).toThrow(/a NUL as its character 39, .*nothing was changed/);
+  expect(snapshotOf(it)).toEqual(before);
+});
+
+test("what takes away one of replication's own tables is refused in words", async () => {
+  const it = await filled();
+  const before = snapshotOf(it);
+  let thrown: unknown;
+  try {
+    it.manager.migrate('DROP TABLE _meta');
+  } catch (error) {
+    thrown = error;
+  }
+  expect(thrown).toMatchObject({
+    code: 'INVALID_MIGRATION',
+    message: expect.stringMatching(/_meta.*nothing was changed/),
+  });
+  expect(snapshotOf(it)).toEqual(before);
+});

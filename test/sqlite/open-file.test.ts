@@ -95,6 +95,52 @@ describe.each(done)('a database file that is %s', (what, said, disturb) => {
   });
 });
 
+/** What an operator may do to the WAL beside it. */
+const toTheWal: [string, RegExp, (wal: string) => void][] = [
+  ['deleted', /node\.db-wal was moved or deleted.* Stop it with SIGTERM/, (wal) => rmSync(wal)],
+  [
+    'replaced by a copy',
+    /node\.db-wal is another file now/,
+    (wal) => {
+      copyFileSync(wal, `${wal}.copy`);
+      renameSync(`${wal}.copy`, wal);
+    },
+  ],
+];
+
+describe.each(toTheWal)('a WAL that is %s', (_, said, disturb) => {
+  test('is a problem of the node, which acknowledges nothing any more', async () => {
+    const path = join(scratchFolder(), 'node.db');
+    const { manager, db } = await node({ path });
+    db.exec('PRAGMA journal_mode = WAL');
+    const store = new ItemStore(db, 'here', systemClock);
+    cleanUp(() => store.release());
+    expect(manager.receive(batch('before')).status).toBe(200);
+    expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+    disturb(`${path}-wal`);
+    expect(manager.receive(batch('after'))).toMatchObject({
+      status: 503,
+      body: { error: expect.stringMatching(said) },
+    });
+    expect(manager.health()).toMatchObject({ ok: false, problems: [expect.stringMatching(said)] });
+    expect(() => store.create({ name: 'n', value: null })).toThrow(said);
+  });
+});
+
+test('a journal that is changed to and fro by the application is no problem', async () => {
+  const path = join(scratchFolder(), 'node.db');
+  const { manager, db } = await node({ path });
+  for (const mode of ['WAL', 'DELETE', 'WAL', 'TRUNCATE', 'WAL']) {
+    db.exec(`PRAGMA journal_mode = ${mode}`);
+    expect(manager.health(), mode).toMatchObject({ ok: true, problems: [] });
+    expect(manager.receive(batch(mode)).status).toBe(200);
+  }
+  // Between two looks.
+  db.exec('PRAGMA journal_mode = DELETE; PRAGMA journal_mode = WAL');
+  expect(manager.receive(batch('last')).status).toBe(200);
+  expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+});
+
 test('a database in memory has no file to lose', async () => {
   const { manager } = await node();
   expect(manager.health()).toMatchObject({ ok: true, problems: [] });

@@ -1,12 +1,15 @@
 /** The items table. Every item leaves as JSON text that SQLite has printed: 64-bit integers come out as they went in. */
 import type { Clock } from '../../clock.ts';
 import { Connection, type Database } from '../../sqlite/connection.ts';
+import { readAtOnce } from '../../sqlite/look.ts';
 import { OpenFile } from '../../sqlite/open-file.ts';
 import { at, type NewItem, Refused } from './input.ts';
 import { uuidv7 } from './uuid.ts';
 
 export const ITEMS_TABLE = 'items';
 export const LIST_MAX = 100;
+/** Rows that peers have sent may be as large as a batch: a hundred of those would be more than a process has. */
+export const LIST_BYTES_MAX = 4 * 1024 * 1024;
 
 export const ITEM_COLUMNS = ['id', 'name', 'value', 'created_at', 'updated_at'];
 /** A column that other implementations' items have: the node on which an item was created. */
@@ -14,7 +17,7 @@ const NODE_COLUMN = 'node_id';
 const TABLE =
   'CREATE TABLE IF NOT EXISTS items ' +
   '(id TEXT PRIMARY KEY, name TEXT, value INTEGER, created_at INTEGER, updated_at INTEGER)';
-/** The list reads its end backwards: a hundred steps, however many rows there are. */
+/** The list reads its end backwards: its first hundred, however many rows there are. */
 const INDEX = 'CREATE INDEX IF NOT EXISTS items_latest ON items (created_at, id)';
 
 /** Another program's rows may hold anything in these columns; json_object refuses BLOBs alone. */
@@ -22,7 +25,8 @@ const ITEM = `json_object(${ITEM_COLUMNS.map(
   (name) => `'${name}', iif(typeof(${name}) = 'blob', '$blob:' || hex(${name}), ${name})`,
 ).join(', ')})`;
 
-export const LATEST = `SELECT ${ITEM} AS item FROM items ORDER BY created_at DESC, id DESC LIMIT ${LIST_MAX}`;
+/** One at a time: whether the next still has room is known when the one before is read. */
+export const LATEST = `SELECT ${ITEM} AS item FROM items ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?`;
 
 /** Creates the table where there is none of that name. */
 export function createItems(db: Database): void {
@@ -75,8 +79,19 @@ export class ItemStore {
     });
   }
 
+  /** As many as there is room for, and at least one. */
   latest(): string[] {
-    return this.connection.all<{ item: string }>(LATEST).map(({ item }) => item);
+    return readAtOnce(this.connection, () => {
+      const items: string[] = [];
+      for (let bytes = 0; items.length < LIST_MAX; ) {
+        const item = this.connection.get<{ item: string }>(LATEST, items.length)?.item;
+        if (item === undefined) break;
+        bytes += Buffer.byteLength(item);
+        if (bytes > LIST_BYTES_MAX && items.length > 0) break;
+        items.push(item);
+      }
+      return items;
+    });
   }
 
   get(id: string): string | undefined {
