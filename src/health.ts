@@ -126,6 +126,8 @@ function keptBack(shippers: Shipper[]): string[] {
 
 type Figures = Pick<Health, 'item_count' | 'pending_changes' | 'dead_letter' | 'peer_states' | 'lag_ms' | 'at_least'>;
 
+const PROOF = { table: '_meta', key: 'key', value: 'value' };
+
 /** True where the application has a transaction open; that proves as much as a write lock of our own. */
 function probe({ db, faults }: Subject, problems: string[]): boolean {
   const before = db.writeFailure;
@@ -136,7 +138,7 @@ function probe({ db, faults }: Subject, problems: string[]): boolean {
   };
   try {
     // Somebody else's lock is given back; then this node writes again.
-    const found = before !== undefined || faults.isShortOfRoom ? proveWritable(db) : writeIfFree(db);
+    const found = before !== undefined || faults.isShortOfRoom ? proveWritable(db, PROOF) : writeIfFree(db);
     if (found === 'done') db.forgetWriteFailure();
     else if (before !== undefined) said(before);
     return found === 'open';

@@ -480,11 +480,14 @@ describe('a disk that is full', () => {
 
   test('is a problem of a hub', async () => {
     const db = await database('SELECT 1');
-    const hub = await createHub(db, { id: 'hub', edges: [] });
+    const clock = new VirtualClock();
+    const hub = await createHub(db, { id: 'hub', edges: [], clock });
     cleanUp(() => hub.stop());
     db.exec(`PRAGMA max_page_count = ${pages(db)}`);
     expect((await hub.receive(batch(1))).status).toBe(503);
     expect((await hub.health()).problems.join()).toMatch(/database or disk is full/);
+    await clock.advance(61_000);
+    expect((await hub.health()).problems).toEqual(['the database cannot be written: database or disk is full']);
     db.exec('PRAGMA max_page_count = 100000');
     expect((await hub.receive(batch(1))).status).toBe(200);
     expect(await hub.health()).toMatchObject({ ok: true, problems: [] });

@@ -6,7 +6,7 @@ import type { Why } from '../journal/why.ts';
 import { asker, askFlags, Refused } from './ask.ts';
 import { integer, text, UsageError, type Values } from './flags.ts';
 import { conflictOffline, conflictsOffline, whyOffline } from './offline.ts';
-import { command, fileOf, json, lines, offline, refuseOffline, refuseWords, say } from './operate.ts';
+import { command, fileOf, json, lines, neededFor, offline, refuseWords, say } from './operate.ts';
 import { bindingFlag } from './shared-flags.ts';
 import { aligned, count, duration } from './show.ts';
 
@@ -54,7 +54,6 @@ What is restored is written as an edit of today, and goes to every node. It stay
       throw new UsageError(`rowcast conflicts ${verb} needs the number of a conflict, as "rowcast conflicts" lists it`);
     }
     if (verb === 'show') return show(flags, Number(number));
-    refuseOffline(flags, verb);
     return act(flags, verb as 'restore' | 'dismiss', number);
   },
 });
@@ -107,7 +106,7 @@ function detailText(found: ConflictDetail): string {
 
 async function act(flags: ConflictValues, verb: 'restore' | 'dismiss', number: string): Promise<number> {
   const body = verb === 'restore' && flags.column.length > 0 ? { columns: flags.column } : {};
-  const said = await asker(flags).post<{ columns?: string[] }>(`conflicts/${number}/${verb}`, body);
+  const said = await asker(neededFor(verb, flags)).post<{ columns?: string[] }>(`conflicts/${number}/${verb}`, body);
   if (flags.json) return say(`${JSON.stringify(said)}\n`);
   if (verb === 'dismiss') return say(`${number}: dismissed\n`);
   const written = said.columns ?? [];

@@ -137,8 +137,7 @@ What is added and removed lasts until the program is started again: its configur
     if (verb !== undefined) {
       if (!VERBS.includes(verb)) throw new UsageError(`peers can be: ${VERBS.join(', ')}, not ${JSON.stringify(verb)}`);
       if (url === undefined) throw new UsageError(`rowcast peers ${verb} needs the URL of a peer`);
-      refuseOffline(flags, verb);
-      await asker(flags).post(`peers/${verb}`, { url });
+      await asker(neededFor(verb, flags)).post(`peers/${verb}`, { url });
     }
     const found = flags.offline
       ? statusOffline(fileOf(flags), flags.binding).peer_states
@@ -195,8 +194,7 @@ Exit code 1 also where one that was tried again is still kept.`,
       return listLetters(flags);
     }
     if (verb === 'retry' && flags.all) {
-      refuseOffline(flags, verb);
-      const outcomes = await asker(flags).post<Record<string, number>>(
+      const outcomes = await asker(neededFor(verb, flags)).post<Record<string, number>>(
         'dead-letters/retry',
         flags.code === undefined ? {} : { code: flags.code },
       );
@@ -217,8 +215,9 @@ Exit code 1 also where one that was tried again is still kept.`,
         : await asker(flags).get<DeadLetter>(`dead-letters/${number}`);
       return say(flags.json ? `${JSON.stringify(letter)}\n` : letterText(letter));
     }
-    refuseOffline(flags, verb);
-    const said = await asker(flags).post<{ outcome?: string; reason?: string }>(`dead-letters/${number}/${verb}`);
+    const said = await asker(neededFor(verb, flags)).post<{ outcome?: string; reason?: string }>(
+      `dead-letters/${number}/${verb}`,
+    );
     const outcome = `${number}: ${said.outcome ?? 'discarded'}${said.reason === undefined ? '' : `: ${said.reason}`}`;
     say(`${flags.json ? JSON.stringify(said) : outcome}\n`);
     return said.outcome === 'kept' ? 1 : 0;
@@ -285,10 +284,10 @@ Exit codes: 0 equal, 1 it differs, 2 a wrong command line, 3 it could not be com
   },
   async run(flags, words) {
     refuseWords(words);
-    refuseOffline(flags, 'verify');
-    const { peer, repair, limit, table, db, url, adminTokenFile } = flags;
+    const ask = asker(neededFor('verify', flags));
+    const { peer, repair, limit, table } = flags;
     const asked = { repair, limit, ...(peer !== undefined && { peer }), ...(table.length > 0 && { tables: table }) };
-    const { results = [], error } = await compared(asker({ db, url, adminTokenFile }), asked);
+    const { results = [], error } = await compared(ask, asked);
     if (error !== undefined) throw new Refused(error);
     if (flags.json) say(`${JSON.stringify(results)}\n`);
     else for (const one of results) say(resultText(one));
@@ -365,8 +364,10 @@ export function fileOf({ db }: Pick<Target, 'db'>): string {
   return db;
 }
 
-export function refuseOffline({ offline: isOffline }: { offline: boolean }, verb: string): void {
+/** The program that this needs: to whom nobody answers, --offline is not advised. */
+export function neededFor(verb: string, { offline: isOffline, db, url, adminTokenFile }: Target): Target {
   if (isOffline) throw new UsageError(`${verb} needs the running program: without --offline`);
+  return { db, url, adminTokenFile };
 }
 
 export function refuseWords([word]: string[]): void {

@@ -1,6 +1,6 @@
 /** The hub's store in one SQLite file, for one process. Everything is done when its promise is made. */
 import type { Clock } from '../clock.ts';
-import { messageOf, RowcastError } from '../errors.ts';
+import { messageOf } from '../errors.ts';
 import type { Why } from '../journal/why.ts';
 import { DeadLetters } from '../letters/dead-letters.ts';
 import { TimeLimit } from '../letters/time-limit.ts';
@@ -8,6 +8,7 @@ import { type Facts, factsOf } from '../observe/facts.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from '../send/set-aside.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { featuresOf, requireVersion } from '../sqlite/features.ts';
+import { proveWritable, writeIfFree } from '../sqlite/look.ts';
 import { OpenFile } from '../sqlite/open-file.ts';
 import { atLeastOf, RowCounter } from '../sqlite/row-counter.ts';
 import { type BatchLimit, batchText } from '../wire/body.ts';
@@ -310,17 +311,21 @@ export class SqliteHubStore implements HubStore {
     for (const hint of this.#hints) hint();
   }
 
-  /** Takes the write lock and gives it back. */
+  /** Takes the write lock and gives it back; writes where that may not be enough to know. */
   #writeProblems(): string[] {
+    const before = this.#db.writeFailure;
     try {
-      this.#db.transaction(() => {});
-      return [];
+      const isInDoubt = before !== undefined || this.#file.isShortOfRoom;
+      const found = isInDoubt ? proveWritable(this.#db, PROOF) : writeIfFree(this.#db);
+      if (found === 'done') this.#db.forgetWriteFailure();
+      return found === 'done' || before === undefined ? [] : [`the database cannot be written: ${before}`];
     } catch (error) {
-      const busy = error instanceof RowcastError && error.code === 'DATABASE_BUSY';
-      return busy ? [] : [`the database cannot be written: ${messageOf(error)}`];
+      return [`the database cannot be written: ${messageOf(error)}`];
     }
   }
 }
+
+const PROOF = { table: '_hub_verified', key: 'url', value: 'note' };
 
 function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
   return {

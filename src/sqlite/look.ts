@@ -51,15 +51,23 @@ export function writeIfFree(db: Connection, fn: () => void = () => {}): 'done' |
 /** As much as a write of an application may take, so that a last free page does not pass for room. */
 const PROOF_BYTES = 64 * 1024;
 
+/** Where it goes: a table with a text as its key, and a value. */
+interface ProofPlace {
+  table: string;
+  key: string;
+  value: string;
+}
+
 /**
  * Writes something and takes it away again, as writeIfFree does: a full disk lets a transaction begin and end, and only
  * who writes finds out.
  */
-export function proveWritable(db: Connection): 'done' | 'busy' | 'open' {
-  const put =
-    "INSERT INTO main._meta (key, value) VALUES ('proof', zeroblob(?)) ON CONFLICT DO UPDATE SET value = excluded.value";
+export function proveWritable(db: Connection, { table, key, value }: ProofPlace): 'done' | 'busy' | 'open' {
+  const row = `INSERT INTO main.${table} (${key}, ${value}) VALUES ('proof', zeroblob(?))`;
+  const put = `${row} ON CONFLICT DO UPDATE SET ${value} = excluded.${value}`;
   const written = writeIfFree(db, () => db.run(put, PROOF_BYTES));
-  return written === 'done' ? writeIfFree(db, () => db.run("DELETE FROM main._meta WHERE key = 'proof'")) : written;
+  if (written !== 'done') return written;
+  return writeIfFree(db, () => db.run(`DELETE FROM main.${table} WHERE ${key} = 'proof'`));
 }
 
 /** All that `fn` reads is of one moment: inside a read transaction, or inside the application's own where one is open. */

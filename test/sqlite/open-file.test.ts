@@ -127,6 +127,20 @@ describe.each(toTheWal)('a WAL that is %s', (_, said, disturb) => {
   });
 });
 
+test('a WAL that is deleted is a problem of a hub as well', async () => {
+  const path = join(scratchFolder(), 'hub.db');
+  const hub = await createHub(await database('PRAGMA journal_mode = WAL', path), {
+    id: 'hub',
+    edges: [],
+    maxAheadMs: 0,
+  });
+  cleanUp(() => hub.stop());
+  expect((await hub.receive(batch('before'))).status).toBe(200);
+  rmSync(`${path}-wal`);
+  expect(await hub.receive(batch('after'))).toMatchObject({ status: 503 });
+  expect((await hub.health()).problems).toEqual([expect.stringMatching(/hub\.db-wal was moved or deleted/)]);
+});
+
 test('a journal that is changed to and fro by the application is no problem', async () => {
   const path = join(scratchFolder(), 'node.db');
   const { manager, db } = await node({ path });
