@@ -44,8 +44,8 @@ const ALLOWED = new Set([
 /** Makes it such a schedule. */
 export function planLives(plan: Plan): void {
   const isOneSchema = plan.faults.schema === undefined;
-  plan.foreignKeys = isOneSchema && stream(plan.seed, 'lives with notes').chance(0.15);
-  plan.uniques = isOneSchema && !plan.foreignKeys && stream(plan.seed, 'lives that clash').chance(0.25);
+  plan.foreignKeys = isOneSchema && stream(plan.seed, 'lives of notes').chance(0.15);
+  plan.uniques = isOneSchema && !plan.foreignKeys && stream(plan.seed, 'lives of people').chance(0.25);
   plan.plain = false;
   if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
   for (const fault of Object.keys(plan.faults)) {
