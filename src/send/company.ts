@@ -174,7 +174,9 @@ export class NodeCompany {
     const finding = this.#identity.hear(said, { answer: false, brings });
     if (!finding) return;
     if (isNews(finding)) this.#doubt(finding);
-    this.#actOn({ ...finding, compareAll: finding.compareAll || (brings && this.#isFromBefore(finding)) });
+    // What was sent before its latest start may have been taken from it since, by a backup that was put back.
+    const isLate = finding.kind === 'late' || this.#isFromBefore(finding);
+    this.#actOn({ ...finding, compareAll: finding.compareAll || (brings && isLate) });
     // It may have ended before anybody could ask it, and this be all that is left of it.
     const isStranger = this.#identity.isNewHere(finding.id) && peersOf(this.#db, finding.inc).length === 0;
     if (brings && isStranger) passOnOfStrangers(this.#db, this.#o.clock.now());

@@ -182,3 +182,36 @@ test('what one has brought that is at no URL is passed on when the last peer tha
   await removing;
   expect(seen.join()).toContain('brought');
 });
+
+test('what arrives late from a peer, of before its latest start, is passed on: it may have lost it since', async () => {
+  const clock = new VirtualClock();
+  const seen: string[] = [];
+  const said = (boot: string, t0: number): string => `id=x; inc=${'1'.repeat(16)}; boot=${boot}; t0=${t0}; t=${t0 + 1}`;
+  const headers = { get: (name: string) => (name === 'x-rowcast' ? said('2-bbbbbbbb', 10) : null) };
+  const { manager } = await node({
+    id: 'a',
+    peers: ['http://there.test'],
+    clock,
+    fetch: async (url, { body }) => {
+      const text = new TextDecoder().decode(body);
+      if (!url.endsWith('/sync')) return { status: 404, text: async () => '', headers };
+      seen.push(text);
+      return { status: 200, text: async () => `{"applied":1,"ack":${JSON.parse(text).batch_id}}`, headers };
+    },
+    get: async () => ({ status: 200, text: async () => '{"ok":true}', headers }),
+  });
+  const bring = async (id: string, from: string): Promise<boolean> => {
+    const row = { id, name: 'n', value: 1, created_at: 1, updated_at: 1_000 };
+    const body = JSON.stringify({ batch_id: 1, changes: [{ op: 'INSERT', table: 'items', row, old_id: null }] });
+    expect(manager.receive(body, { from: 'x', said: from }).status).toBe(200);
+    await clock.advance(5_000);
+    return seen.join().includes(`"id":"${id}"`);
+  };
+  await clock.advance(90_000);
+  // Its own start may bring something, and in the ordinary way nobody tells it what it has said.
+  await bring('first', said('2-bbbbbbbb', 10));
+  await clock.advance(90_000);
+  seen.length = 0;
+  expect(await bring('present', said('2-bbbbbbbb', 10))).toBe(false);
+  expect(await bring('late', said('1-aaaaaaaa', 0))).toBe(true);
+});
