@@ -106,8 +106,9 @@ export class Keyring {
    */
   rightsOf(nodeId: string, peer?: string): Rights | undefined {
     const { keys, mode } = this.#auth;
+    if (mode === 'accept') return undefined;
     const key = this.keyFor(peer);
-    if (mode === 'accept' || !key) return mode === 'accept' ? undefined : NO_RIGHTS;
+    if (!key) return NO_RIGHTS;
     const named = keys.filter(({ nodes }) => nodes?.has(nodeId)).map(({ rights }) => rights);
     const its = named.reduce(eitherOf, NO_RIGHTS);
     const isCertain = key.nodes?.has(nodeId) || (peer !== undefined && this.idAt(peer) === nodeId);

@@ -2,7 +2,6 @@
  * A trigger of the application may end a write without an error, by RAISE(IGNORE). Where a table has such a trigger, what
  * the merge has written is looked for afterwards: one that is not in place was refused, and is kept like any other.
  */
-
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
