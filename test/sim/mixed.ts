@@ -31,13 +31,13 @@ export function covers(machine: Machine, key: Key, known: Version | undefined, v
   if (!known) return false;
   const has = asOn(machine, key, known);
   if (has.isDelete || version.isDelete || has.updatedAt !== version.updatedAt) return isAtLeast(has, version);
+  // One that was told without the column, and stood without it: when it was decided once more, it had nothing in it.
+  const later = NEW_COLUMN in has.row && !(NEW_COLUMN in version.row);
+  if (later && compareWithin(has, version, Object.keys(has.row)) >= 0) return true;
   // A hub has no schema: what it was never told of counts as nothing.
   if (machine.kind === 'hub') return compareWithin(has, version, Object.keys(version.row)) >= 0;
   const unknown = NEW_COLUMN in version.row && !(NEW_COLUMN in has.row);
   if (isAtLeast(has, version) && !unknown) return true;
-  // One that was told without the column, and stood without it: when it was decided once more, it had nothing in it.
-  const later = NEW_COLUMN in has.row && !(NEW_COLUMN in version.row);
-  if (later && compareWithin(has, version, Object.keys(has.row)) >= 0) return true;
   // It has lost here without the column, or was taken without it; when the column is there, it is decided once more.
   return NEW_COLUMN in version.row && lettersOf(machine, key).some((letter) => isAtLeast(letter, version));
 }
