@@ -1,10 +1,45 @@
 // Exits 0 when the node or hub that listens at ROWCAST_LISTEN says that it is well, and 1 otherwise, saying why.
-const port = (process.env.ROWCAST_LISTEN ?? '127.0.0.1:9001').split(':').at(-1);
+import { readFileSync } from 'node:fs';
+import { request as plain } from 'node:http';
+import { request as secure } from 'node:https';
+
+const { ROWCAST_LISTEN, ROWCAST_CONFIG, ROWCAST_TLS_CERT, ROWCAST_TLS_KEY } = process.env;
 try {
-  const answer = await fetch(`http://127.0.0.1:${port}/health`, { signal: AbortSignal.timeout(4_000) });
-  const { ok, problems } = await answer.json();
-  if (!ok) throw new Error(problems?.join('; ') || `answered ${answer.status}`);
+  const file = ROWCAST_CONFIG ? JSON.parse(readFileSync(ROWCAST_CONFIG, 'utf8')) : {};
+  const [, host, port] = /^(?:\[?(.*?)\]?:)?(\d+)$/.exec(ROWCAST_LISTEN ?? file.listen ?? '127.0.0.1:9001') ?? [];
+  const cert = ROWCAST_TLS_CERT ?? file['tls-cert'];
+  const key = ROWCAST_TLS_KEY ?? file['tls-key'];
+  // It asks itself, and whatever name is in the certificate, it is not that of this address. Where clients have to show one,
+  // this shows the same.
+  const shown = cert && { cert: readFileSync(cert), key: readFileSync(key), rejectUnauthorized: false };
+  const { status, text } = await asked(cert ? secure : plain, {
+    host: reachable(host),
+    port,
+    path: '/health',
+    ...shown,
+  });
+  const { ok, problems } = JSON.parse(text);
+  if (!ok) throw new Error(problems?.join('; ') || `answered ${status}`);
 } catch (error) {
-  console.error(error.cause?.message ?? error.message);
+  console.error(error.message || error.code);
   process.exit(1);
+}
+
+/** Of every address of this machine, one. */
+function reachable(host) {
+  if (host === '::') return '::1';
+  return !host || host === '0.0.0.0' ? '127.0.0.1' : host;
+}
+
+function asked(request, options) {
+  return new Promise((resolve, reject) => {
+    const asking = request({ ...options, agent: false, signal: AbortSignal.timeout(4_000) }, (answer) => {
+      let text = '';
+      answer.setEncoding('utf8').on('data', (some) => {
+        text += some;
+      });
+      answer.on('end', () => resolve({ status: answer.statusCode, text })).on('error', reject);
+    });
+    asking.on('error', reject).end();
+  });
 }

@@ -16,7 +16,10 @@ export function isLoopback(host: string | undefined): boolean {
 export function onlyByName(answer: Answer, names: string[]): Answer {
   const allowed = new Set(names.map((name) => name.toLowerCase()));
   return async (incoming) => {
-    const host = hostName(incoming.header('host') ?? '');
+    const said = incoming.header('host');
+    // Who says no name at all is no browser, but an old client or a probe of HTTP/1.0.
+    if (typeof said !== 'string') return await answer(incoming);
+    const host = hostName(said);
     if (isLoopback(host) || allowed.has(host)) return await answer(incoming);
     return failure(403, 'this node listens on a loopback address and answers to that alone; -host allows another name');
   };

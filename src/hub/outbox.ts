@@ -2,7 +2,7 @@
 import type { RowRef } from '../events.ts';
 import type { Outbox } from '../send/shipment.ts';
 import type { Forbidden } from '../send/verdict.ts';
-import type { BatchLimit } from '../wire/body.ts';
+import { type BatchLimit, plainBody } from '../wire/body.ts';
 import type { Edge } from './edges.ts';
 import type { FanOut } from './fan-out.ts';
 import type { EdgeEnd, EdgeShipment, HubStore } from './store.ts';
@@ -30,7 +30,9 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
     const from = end?.generation === generation ? end.seq : await this.#skipOwn(ownOrigin, generation);
     const portion = await this.#fanOut.next(from, limit, ownOrigin);
     if (!portion) return undefined;
-    const { body, count, origins } = portion;
+    const { count, origins } = portion;
+    // Until it has said that it is Rowcast, an edge may be anybody who goes by the contract.
+    const body = this.#edge.inc === undefined ? plainBody(portion.body) : portion.body;
     return { batchId: portion.end, body, count, origins, end: { seq: portion.end, generation } };
   }
 

@@ -124,7 +124,16 @@ export class NodeCompany {
    */
   knows(peer: string): boolean {
     try {
-      return this.#identity.knowsOthers() || databaseAt(this.#db, peer).inc !== null;
+      return this.#identity.knowsOthers() || this.isRowcast(peer);
+    } catch {
+      return false;
+    }
+  }
+
+  /** Has whoever acknowledges there said that it is Rowcast? */
+  isRowcast(peer: string): boolean {
+    try {
+      return databaseAt(this.#db, peer).inc !== null;
     } catch {
       return false;
     }

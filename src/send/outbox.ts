@@ -147,7 +147,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   /** All on which it depends how changes are spelt, beside themselves. */
   get #spelling(): string {
-    return `${this.#registry.schemaVersion} ${this.#company.knows(this.#peer)}`;
+    return `${this.#registry.schemaVersion} ${this.#company.isRowcast(this.#peer)}`;
   }
 
   get #isOneOfSeveral(): boolean {
@@ -236,8 +236,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     // A row that was listed for having none may have got an id by one of these.
     if (this.#letters.hasNameless()) this.#listNameless();
     const upTo = this.#cut(after, most);
-    // What a change has seen is of use to Rowcast alone: among plain peers nothing is sent that was not always sent.
-    const based = this.#company.knows(this.#peer);
+    // What a change has seen is of use to Rowcast alone: a plain peer is sent nothing that was not always sent.
+    const based = this.#company.isRowcast(this.#peer);
     const alike = most.suspect ? undefined : this.#readAlike(after, upTo, most, based);
     if (alike) return alike;
     const { line, sql } = based ? BASED : PLAIN;

@@ -16,9 +16,9 @@ describe('an address that only this machine reaches', () => {
 });
 
 describe('on a loopback address', () => {
-  const asked = (host: string | undefined): Promise<number> => {
+  const asked = (host: string | null): Promise<number> => {
     const answer = onlyByName(async () => ({ status: 200, headers: {}, body: '' }), ['Node.Internal']);
-    const incoming = { header: (name: string) => (name === 'host' ? host : undefined) } as Incoming;
+    const incoming = { header: (name: string) => (name === 'host' ? host : null) } as Incoming;
     return answer(incoming).then(({ status }) => status);
   };
 
@@ -27,7 +27,11 @@ describe('on a loopback address', () => {
     async (host) => expect(await asked(host)).toBe(200),
   );
 
-  test.each([undefined, '', 'evil.example', 'localhost.evil.example:9001', '[::2]', 'a:b:c', '127.0.0.1@evil.example'])(
+  test('so is one that says no name, which no browser does', async () => {
+    expect(await asked(null)).toBe(200);
+  });
+
+  test.each(['', 'evil.example', 'localhost.evil.example:9001', '[::2]', 'a:b:c', '127.0.0.1@evil.example'])(
     'a request for %s is refused',
     async (host) => expect(await asked(host)).toBe(403),
   );

@@ -8,6 +8,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { authority, hasOpenssl } from '../support/certificates.ts';
 import { cleanUp, scratchFolder, until } from '../support/nodes.ts';
 import { freePorts } from '../support/programs.ts';
 
@@ -44,8 +45,27 @@ describe('the image', () => {
   });
 
   test('is well by its own healthcheck while it runs, and ends in order by SIGTERM', async () => {
+    await isWellWhileItRuns((port) => ({ ROWCAST_LISTEN: `127.0.0.1:${port}` }));
+  });
+
+  test.each<[string, (port: number) => Record<string, string>]>([
+    ['on every address', (port) => ({ ROWCAST_LISTEN: `:${port}` })],
+    ['on IPv6', (port) => ({ ROWCAST_LISTEN: `[::1]:${port}` })],
+    ['on another address of loopback', (port) => ({ ROWCAST_LISTEN: `127.0.0.2:${port}` })],
+  ])('and so it is %s', (_, settings) => isWellWhileItRuns(settings));
+
+  test.skipIf(!hasOpenssl)('and so it is with certificates, of which clients have to show one, too', async () => {
+    const one = authority();
+    const { certFile, keyFile } = one.issue('a', { names: ['DNS:a.test'] });
+    const tls = { ROWCAST_TLS_CERT: certFile, ROWCAST_TLS_KEY: keyFile };
+    await isWellWhileItRuns((port) => ({ ROWCAST_LISTEN: `127.0.0.1:${port}`, ...tls }));
+    const both = { ...tls, ROWCAST_TLS_CLIENT_CA: one.certFile };
+    await isWellWhileItRuns((port) => ({ ROWCAST_LISTEN: `127.0.0.1:${port}`, ...both }));
+  });
+
+  async function isWellWhileItRuns(more: (port: number) => Record<string, string>): Promise<void> {
     const [port = 0] = await freePorts(1);
-    const settings = { ...variables(instruction('ENV')), ROWCAST_ID: 'a', ROWCAST_LISTEN: `127.0.0.1:${port}` };
+    const settings = { ...variables(instruction('ENV')), ROWCAST_ID: 'a', ...more(port) };
     const env = { ...settings, ROWCAST_DB: join(scratchFolder(), 'rowcast.db'), PATH: process.env.PATH };
     const healthcheck = (): number | null =>
       spawnSync(process.execPath, [join(root, 'deploy', 'healthcheck.mjs')], { env, stdio: 'ignore' }).status;
@@ -59,7 +79,7 @@ describe('the image', () => {
     expect(await child.ended).toBe(0);
     expect(child.output).toContain('"stopped"');
     expect(healthcheck()).toBe(1);
-  });
+  }
 });
 
 test('the three nodes of compose.yaml name each other, each with a volume of its own', () => {

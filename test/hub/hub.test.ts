@@ -224,6 +224,16 @@ describe('a star', () => {
     expect(bodies).toHaveLength(1);
   });
 
+  test('an edge that goes by the contract is sent its four keys, whatever the sender has said besides', async () => {
+    const bodies: string[] = [];
+    const url = await serve((request, response) => plainAck(request, response, bodies));
+    const { hub: made } = await hub({ edges: [url] });
+    const change = live('x', T);
+    await deliver(made, [{ ...change, op: 'UPDATE', base: T - 1 }]);
+    await until('it has arrived', async () => (await made.health()).pending_changes === 0);
+    expect(bodies.flatMap((body) => JSON.parse(body).changes)).toEqual([{ ...change, op: 'UPDATE' }]);
+  });
+
   test('ids that edges come to have in common are noticed, and that they no longer have', async () => {
     const clock = new VirtualClock();
     const ids: Record<string, string> = { 'http://one.test': 'a', 'http://two.test': 'b', 'http://three.test': 'c' };

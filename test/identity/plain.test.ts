@@ -215,3 +215,36 @@ test('what arrives late from a peer, of before its latest start, is passed on: i
   expect(await bring('present', said('2-bbbbbbbb', 10))).toBe(false);
   expect(await bring('late', said('1-aaaaaaaa', 0))).toBe(true);
 });
+
+test('a plain peer beside Rowcast is sent the four keys of the contract, and nothing that the others are sent', async () => {
+  const clock = new VirtualClock();
+  const last = new Map<string, string>();
+  const other = 'id=r; inc=0123456789abcdef; boot=1-aaaaaaaa; t0=0; t=1';
+  const one = await node({
+    id: 'a',
+    peers: ['http://plain.test', 'http://rowcast.test'],
+    clock,
+    random: () => 0,
+    fetch: async (url, { body }) => {
+      const text = new TextDecoder().decode(body);
+      last.set(url, text);
+      const headers = url.includes('rowcast') ? { 'x-rowcast': other } : {};
+      const answer = JSON.stringify({ applied: 1, ack: JSON.parse(text).batch_id });
+      return { status: 200, headers: new Headers(headers), text: async () => answer };
+    },
+  });
+  one.db.prepare('INSERT INTO items VALUES (?, ?, 1, 10, 1000)').run('x', 'n');
+  await clock.advance(40_000);
+  one.db.prepare('UPDATE items SET name = ?, updated_at = 2000').run('m');
+  await clock.advance(40_000);
+  const updates = (url: string): unknown[] => JSON.parse(last.get(url) ?? '{}').changes;
+  expect(updates('http://rowcast.test/sync')).toMatchObject([{ op: 'UPDATE', base: 1_000 }]);
+  expect(updates('http://plain.test/sync')).toEqual([
+    {
+      op: 'UPDATE',
+      table: 'items',
+      row: { id: 'x', name: 'm', value: 1, created_at: 10, updated_at: 2_000 },
+      old_id: null,
+    },
+  ]);
+});

@@ -378,11 +378,12 @@ test('by two nodes that write at the same time, on the one that lost', async () 
   const a = await cluster.node('a', ['b']);
   const b = await cluster.node('b', ['a']);
   a.db.exec("INSERT INTO items VALUES ('r', 'first', 1, 1, 100)");
+  b.db.exec("INSERT INTO items VALUES ('of b', 'first', 1, 1, 100)");
   await a.manager.flush();
   await b.manager.flush();
   cluster.cut.add(cluster.url('a')).add(cluster.url('b'));
-  a.db.exec("UPDATE items SET name = 'of a', updated_at = 200");
-  b.db.exec("UPDATE items SET name = 'of b', updated_at = 300");
+  a.db.exec("UPDATE items SET name = 'of a', updated_at = 200 WHERE id = 'r'");
+  b.db.exec("UPDATE items SET name = 'of b', updated_at = 300 WHERE id = 'r'");
   cluster.cut.clear();
   await Promise.all([a.manager.flush(), b.manager.flush()]);
   await Promise.all([a.manager.flush(), b.manager.flush()]);

@@ -105,11 +105,12 @@ describe('through a hub', () => {
       await hub.flush();
     };
     a.db.exec("INSERT INTO items VALUES ('r', 'first', 1, 1, 100)");
+    b.db.exec("INSERT INTO items VALUES ('of b', 'first', 1, 1, 100)");
     await settled();
     await until('b has it', () => b.manager.why('items', 'r').state === 'live');
     cluster.cut.add(cluster.url('h'));
-    a.db.exec("UPDATE items SET name = 'of a', updated_at = 200");
-    b.db.exec("UPDATE items SET name = 'of b', updated_at = 300");
+    a.db.exec("UPDATE items SET name = 'of a', updated_at = 200 WHERE id = 'r'");
+    b.db.exec("UPDATE items SET name = 'of b', updated_at = 300 WHERE id = 'r'");
     cluster.cut.clear();
     await settled();
     await until('a has it', () => a.manager.why('items', 'r').version === 300);
