@@ -76,6 +76,11 @@ export class Checks {
     this.#world = world;
   }
 
+  /** May any of the versions of one time stand? */
+  protected get leavesTies(): boolean {
+    return leavesTies(this.#world.plan);
+  }
+
   get #mixedSchemas(): boolean {
     return isMixed(this.#world.plan);
   }
@@ -135,7 +140,7 @@ export class Checks {
 
   /** Where nodes may choose differently of two versions of one time: have they, and were they not compared since? */
   protected hasOpenTies(machines: Machine[]): boolean {
-    if (!leavesTies(this.#world.plan)) return false;
+    if (!this.leavesTies) return false;
     const taking = machines.filter(({ counts, ready }) => counts && ready);
     const keys = new Set(taking.flatMap(({ kind, disk }) => (kind === 'hub' ? [] : [...rowsOn(disk).keys()])));
     return [...keys].some((key) => {
@@ -263,7 +268,11 @@ export class Checks {
     for (const { direction, peer, code, reason } of machine.disk.all('SELECT * FROM _dead_letter_info')) {
       if (direction === 'in') {
         const behind = this.#mixedSchemas && code === 'unknown-column';
-        if (code !== 'unique' && !behind) this.fail(`${machine.name} has parked a change (${code}): ${reason}`);
+        // Days pass here within a second, in which a walk's batch may be tried again that was read before a deletion.
+        const { forgets, faults } = this.#world.plan;
+        const isOld = forgets && faults.schema !== undefined && code === 'below-floor';
+        if (code !== 'unique' && !behind && !isOld)
+          this.fail(`${machine.name} has parked a change (${code}): ${reason}`);
       } else if (!this.#world.network.refusals.has(`${machine.name} ${String(peer).replace('http://', '')}`)) {
         this.fail(`${machine.name} has given up a change that ${peer} never refused: ${reason}`);
       }
@@ -396,7 +405,7 @@ export class Checks {
       if (verdict !== 'ok') this.fail(`${machine.name}: integrity_check says ${verdict}`);
     }
     this.#settleLoose(expected, first, writes);
-    if (leavesTies(this.#world.plan)) this.#settleTies(expected, first, writes);
+    if (this.leavesTies) this.#settleTies(expected, first, writes);
     for (const node of nodes) this.#asExpected(node, expected);
     for (const hub of machines.filter(({ kind }) => kind === 'hub')) {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
@@ -440,13 +449,13 @@ export class Checks {
     );
     for (const [key, row] of rowsOn(node.disk)) {
       const newest = expected.get(key);
-      if (!newest || newest.isDelete || tableIn(key) !== 'items' || newest.updatedAt !== row.updated_at) continue;
+      if (!newest || newest.isDelete || newest.updatedAt !== row.updated_at) continue;
       const of = told.filter((one) => one.key === key);
       const extra = row[NEW_COLUMN];
       const isSaid = extra === this.#unsaid || of.some(({ version }) => version.row[NEW_COLUMN] === extra);
       const known = (one: WireRow): string => canonical({ ...one, [NEW_COLUMN]: null });
       const isOne = of.some(({ version }) => version.updatedAt === row.updated_at && known(version.row) === known(row));
-      if (isSaid && isOne) expected.set(key, versionOf({ op: 'UPDATE', table: 'items', row, old_id: null }));
+      if (isSaid && isOne) expected.set(key, versionOf({ op: 'UPDATE', table: tableIn(key), row, old_id: null }));
     }
   }
 

@@ -7,6 +7,7 @@
  */
 import { DAY_MS } from './futures.ts';
 import type { Machine, Surroundings } from './machine.ts';
+import { tableNamed, tableOn } from './migration.ts';
 import { type Key, keyOf } from './oracle.ts';
 import { lengthen, type Plan } from './plan.ts';
 import { type Random, stream } from './random.ts';
@@ -34,19 +35,21 @@ const ALLOWED = new Set([
   'other-process',
   'commit',
   'halfway',
+  'schema',
 ]);
 
 /** Of the rest there is little: nothing is collected before everybody has been heard. */
-const HEAVY = new Set(['crash', 'power-cut', 'partition', 'skew']);
+const HEAVY = new Set(['crash', 'power-cut', 'partition', 'skew', 'schema']);
 
 /** Whether a seed is such a schedule; and makes it one. */
 export function planDays(plan: Plan, likely: number): void {
   const random = stream(plan.seed, 'forgetful');
-  if (plan.futures || plan.faults.schema !== undefined || !random.chance(likely)) return;
+  if (plan.futures || !random.chance(likely)) return;
+  const migrates = plan.faults.schema !== undefined;
   plan.forgets = true;
   plan.plain = false;
-  plan.foreignKeys = stream(plan.seed, 'days of notes').chance(0.3);
-  plan.uniques = !plan.lives && !plan.foreignKeys && stream(plan.seed, 'unique days').chance(0.4);
+  plan.foreignKeys = !migrates && stream(plan.seed, 'days of notes').chance(0.3);
+  plan.uniques = !migrates && !plan.lives && !plan.foreignKeys && stream(plan.seed, 'unique days').chance(0.4);
   if (!['pair', 'mesh', 'star', 'hubs'].includes(plan.topology)) plan.topology = 'mesh';
   for (const fault of Object.keys(plan.faults)) {
     const isKept = ALLOWED.has(fault) && (HEAVY.has(fault) || random.chance(0.3));
@@ -128,12 +131,12 @@ export function setAsideOn({ kind, disk, ready }: Machine): SetAside[] {
     "JOIN _dead_letter AS d USING (dead_id) WHERE i.code = 'below-floor' ORDER BY dead_id";
   return disk
     .all(sql)
-    .map(({ letter, name, id }) => ({ letter: Number(letter), key: keyOf(String(name), String(id)) }));
+    .map(({ letter, name, id }) => ({ letter: Number(letter), key: keyOf(tableNamed(String(name)), String(id)) }));
 }
 
 /** How far a node has forgotten deletions of a table. */
 export function floorOn({ kind, disk, ready }: Machine, table: string): number {
   if (kind === 'hub' || !ready) return Number.NEGATIVE_INFINITY;
-  const [found] = disk.all('SELECT value FROM _meta WHERE key = ?', `floor:${table}`);
+  const [found] = disk.all('SELECT value FROM _meta WHERE key = ?', `floor:${tableOn(disk, tableNamed(table))}`);
   return found ? Number(found.value) : Number.NEGATIVE_INFINITY;
 }

@@ -332,6 +332,7 @@ export class LifeChecks extends Checks {
       for (const node of nodes) {
         const has = versionOn(node.disk, tableIn(key), idIn(key));
         if (has && isAtLeast(has, version)) continue;
+        if (has && this.leavesTies && has.updatedAt === version.updatedAt) continue;
         if (!has && isForgotten(key, version, nodes, writes, this.unwanted)) continue;
         this.fail(`${node.name} has ${describe(has)} of ${key}, and somebody had ${describe(version)}`);
       }

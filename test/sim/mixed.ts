@@ -75,7 +75,7 @@ export function notAsGiven(machine: Machine): string | undefined {
   for (const [key, given] of machine.versions.histories()) {
     if (machine.unseen.has(tableIn(key))) continue;
     const row = rows.get(key);
-    const has = row ? versionIn(row) : versionOn(machine.disk, tableIn(key), idIn(key));
+    const has = row ? versionIn(row) : versionEverOn(machine, tableIn(key), idIn(key));
     const missed = given.find((version) => !covers(machine, key, has, version));
     if (missed) return `${key}: it was given ${describe(missed)}, and has ${describe(has)}`;
     if (has && !has.isDelete && !isOf(has, given, machine, key)) return `${key}: nobody has given it ${describe(has)}`;

@@ -215,11 +215,15 @@ export function lengthen(plan: Plan, more: { ms?: number; writes?: number }): vo
   plan.writes += Math.round(plan.scale * (more.writes ?? 0));
 }
 
-/** Is a seed's schedule one of that theme? Those with keys, days, one migration or one fault are few, and are found by these. */
+/**
+ * Is a seed's schedule one of that theme? Those with keys, days, one migration or one fault are few, and are found by these;
+ * those of two by `days+schema`.
+ */
 export function isAbout(seed: number, theme: string): boolean {
   if (theme === 'keys') return planFor(seed).keys !== 'none';
   if (theme === 'days') return planFor(seed).forgets;
-  if (theme === 'halfway') return planFor(seed).faults.halfway !== undefined;
+  if (theme.includes('+')) return theme.split('+').every((one) => isAbout(seed, one));
+  if (theme === 'halfway' || theme === 'bound' || theme === 'schema') return planFor(seed).faults[theme] !== undefined;
   if (!theme.startsWith('migration:')) return focusOf(seed) === theme;
   const { faults, migration } = planFor(seed);
   return faults.schema !== undefined && migration.endsWith(theme.slice('migration:'.length));

@@ -393,7 +393,12 @@ class World implements Surroundings {
   #planTie(): void {
     const random = stream(this.plan.seed, 'tie');
     const at = this.plan.troubleMs * (0.5 + 0.5 * random.next());
-    const time = EPOCH + random.below(2);
+    // Where deletions are forgotten, a row that is new and says that it is older than these is set aside, and rightly.
+    let time = EPOCH + random.below(2);
+    if (this.plan.forgets)
+      this.timeline.in(at, () => {
+        time = Math.max(...this.#writers.map((machine) => machine.now()));
+      });
     for (const [i, machine] of this.#writers.entries()) {
       if (random.chance(0.8))
         this.timeline.in(at, () => this.#application.tie(machine, this.plan.writes + 20 + i, time));
