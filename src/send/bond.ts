@@ -71,7 +71,7 @@ export class Bond {
     this.#o = options;
   }
 
-  /** The peer cannot sign, and need not: nothing of this concerns it. */
+  /** The peer cannot sign, and its answers need not be: nothing of this concerns them. What it sends is another matter. */
   get isExempt(): boolean {
     return this.#o.keyring.keyFor(this.#o.peer) === undefined;
   }

@@ -271,6 +271,21 @@ describe('accept', () => {
     expect(signedOf(a)).toEqual([{ signed: 'exempt', pinned: null }]);
     expect(cluster.requests.every(({ headers }) => headers.signature === undefined)).toBe(true);
   });
+
+  test('what such a peer sends is anybody\u2019s: it is taken where all that is not signed is, and nowhere else', async () => {
+    const cluster = new Cluster();
+    const exempt = { ...AUTH, sign: { [cluster.url('b')]: null } };
+    const a = await cluster.node('a', ['b'], { auth: exempt });
+    const c = await cluster.node('c', ['b'], { auth: { ...exempt, mode: 'accept' } });
+    const b = await cluster.node('b', ['a', 'c']);
+    write(b, 'x1');
+    await settled('x1', b, c);
+    const atA = (): object | undefined => b.manager.peers.list().find(({ url }) => url === cluster.url('a'));
+    await until('a is down', () => (atA() as { state: string }).state === 'down');
+    expect(ids(a)).toBe('');
+    write(a, 'x2');
+    await settled('x1 x2', b);
+  });
 });
 
 describe('which node answers', () => {
