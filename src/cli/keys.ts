@@ -56,7 +56,8 @@ export const KEYGEN_HELP = `rowcast keygen [id]: print a new key as the content 
 
 Every node that is to use the key gets a copy of the file. A file may have several keys: {"keys": [{...}, {...}]}; the
 first one signs, all of them verify. "nodes": ["a", "b"] beside "id" says which nodes may use a key. "sign" beside
-"keys" names a key for a peer, {"http://10.0.0.2:9001": "k2"}, or null for a peer that cannot sign.
+"keys" names a key for a peer, {"http://10.0.0.2:9001": "k2"}, or null for a peer that cannot sign
+its answers; what it sends is let in with -keys-mode accept alone.
 `;
 
 /** `rowcast keygen`. */

@@ -143,9 +143,11 @@ export class BatchMerger {
     const { merge, tally, except } = this.#regular(document, superseded);
     this.#db.run(merge, before, from ?? null, document.json, latest, ...except);
     const ack: Ack = { applied: document.count, ack: document.batchId };
-    // Every change was regular and won: the ordinary case, and the end of it.
+    // Every change was regular and won: the ordinary case, and the end of it, unless a plain sender has one row twice.
     const changes = document.count;
-    if (this.#db.changes() === changes) return { ack, changes, advanced: changes > 0, letters: [] };
+    const isDone =
+      this.#db.changes() === changes && (!plain || superseded !== NONE || this.#isEachOnce(before, changes));
+    if (isDone) return { ack, changes, advanced: changes > 0, letters: [] };
 
     const tallies = new Map<string, Tally>();
     let regular = 0;
@@ -182,9 +184,14 @@ export class BatchMerger {
     return { merge: mergeSql(source), tally: tallySql(source), except: [JSON.stringify([...changes.keys()])] };
   }
 
+  /** Whether so many changes since then have advanced as many rows. */
+  #isEachOnce(before: number, changes: number): boolean {
+    return Number(this.#db.get('SELECT count(*) AS n FROM _hub_rows WHERE seq > ?', before)?.n) === changes;
+  }
+
   /**
-   * Of two live versions of one row at one time the later in the batch is a plain sender's state. Where every change
-   * has won, it stands already; otherwise the batch is merged once more, without the earlier ones.
+   * Of two changes of one row at one time, deletions among them, the later in the batch is a plain sender's state, as on a
+   * node: the batch is merged once more, without the earlier ones.
    */
   #refuseSuperseded(document: BatchDocument, upTo: number, irregular: Irregular[]): void {
     const versions = this.#db.all<{ idx: number; tbl: string; id: string; ua: string }>(
@@ -194,7 +201,7 @@ export class BatchMerger {
     );
     for (const change of irregular) {
       const plan = planOf(this.#db, change, this.#idLimit);
-      if (plan.kind !== 'upsert') continue;
+      if (plan.kind !== 'upsert' && plan.kind !== 'delete') continue;
       const id = canonicalIdOf(this.#db, plan.id);
       versions.push({ idx: change.idx, tbl: fold(plan.table.name), id, ua: plan.updatedAt });
     }
@@ -369,7 +376,7 @@ function statementsFor(jsonb: boolean, large: boolean, { short }: IdLimit): Stat
   return {
     merge: mergeSql(regular),
     tally: tallySql(regular),
-    versions: `SELECT idx, lower(tbl) AS tbl, id, CAST(ua AS TEXT) AS ua FROM (${regular}) WHERE op <> 'DELETE'`,
+    versions: `SELECT idx, lower(tbl) AS tbl, id, CAST(ua AS TEXT) AS ua FROM (${regular})`,
     irregular,
     spelt: `SELECT idx, op, tbl, id, ua, base, ${storedRow('s')} AS row, ${keyListOf('s.row')} AS keys FROM (${regular}) AS s`,
   };

@@ -15,6 +15,7 @@ import { Lineage } from './lineage.ts';
 import { boots, findNode, type GoneOn, goneOn, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
 import { drawn, sealOf } from './seal.ts';
 import { noteAt, STRANGERS_KEPT } from './strangers.ts';
+import { UsedTwice } from './twice.ts';
 
 export { type Finding, isNews, type Other } from './finding.ts';
 
@@ -47,8 +48,6 @@ export type Renewal = 'none' | 'renewed' | 'elsewhere' | 'another-file';
 
 /** A message of a database whose id, or whose place, another one has taken over may come so late; after that, both are alive. */
 export const LATE_MS = 60_000;
-/** How long an id that two use is a problem after it was last noticed. */
-const TWICE_MS = 10 * 60_000;
 
 export class Identity {
   readonly #db: Connection;
@@ -65,9 +64,9 @@ export class Identity {
   #isAnotherFile = false;
   readonly #began: number;
   readonly #heard: Heard;
-  /** When an id was taken over by another database, and when two were last seen to use it. */
+  /** When an id was taken over by another database. */
   readonly #takenOver = new Map<string, number>();
-  readonly #usedTwice = new Map<string, number>();
+  readonly #usedTwice = new UsedTwice();
   /** The attach for which what a database brought was last passed on: once for a request that says so, and its answer. */
   readonly #passedOn = new Map<string, string>();
   /** No more than so many are at no URL of ours; before the first count there may be any number. */
@@ -298,10 +297,7 @@ export class Identity {
 
   problems(): string[] {
     const now = this.#o.clock.now();
-    for (const [id, at] of this.#usedTwice) if (Math.abs(now - at) >= TWICE_MS) this.#usedTwice.delete(id);
-    const twice = [...this.#usedTwice.keys()].map(
-      (id) => `node id ${JSON.stringify(id)} is used by two databases: give one of them another id`,
-    );
+    const twice = this.#usedTwice.problems(now, (inc) => findNode(this.#db, inc)?.id);
     const clock = this.#clocks.problem(now);
     return clock === undefined ? twice : [...twice, clock];
   }
@@ -343,12 +339,14 @@ export class Identity {
   #note({ id, inc }: Introduction, heard: { wentBack: boolean; brings: boolean; holdsItFirst: boolean }): boolean {
     const now = this.#o.clock.now();
     if (id === this.#o.id) {
-      noteAt(this.#usedTwice, id, now);
+      this.#usedTwice.note(id, [inc], now);
       return heard.wentBack;
     }
-    const holder = this.#db.get('SELECT inc FROM main._names WHERE id = ?', id)?.inc;
+    const holder = this.#db.get<{ inc: string }>('SELECT inc FROM main._names WHERE id = ?', id)?.inc;
     if (holder === inc) return heard.wentBack;
-    if (holder === undefined || heard.holdsItFirst || heard.wentBack) {
+    // One that was given another id since holds it no more.
+    const isHeld = holder !== undefined && (findNode(this.#db, holder)?.id ?? id) === id;
+    if (!isHeld || heard.holdsItFirst || heard.wentBack) {
       this.#db.run(
         'INSERT INTO main._names (id, inc) VALUES (?, ?) ON CONFLICT DO UPDATE SET inc = excluded.inc',
         id,
@@ -359,7 +357,7 @@ export class Identity {
     }
     // It had the id before. What it has sent until it ended may arrive after the one that took over has been heard.
     if (Math.abs(now - (this.#takenOver.get(id) ?? this.#began)) < LATE_MS) return heard.brings;
-    noteAt(this.#usedTwice, id, now);
+    this.#usedTwice.note(id, [holder, inc], now);
     return false;
   }
 

@@ -2,7 +2,7 @@
 export const STRANGERS_KEPT = 1_000;
 
 /** The latest times of them: ids can be made up as well. */
-export function noteAt(times: Map<string, number>, id: string, now: number): void {
+export function noteAt<T>(times: Map<string, T>, id: string, now: T): void {
   times.delete(id);
   times.set(id, now);
   const [oldest] = times.keys();

@@ -43,7 +43,15 @@ export interface RawAnswer {
 type Attempt = (headers: Record<string, string>) => Promise<RawAnswer>;
 
 /** The answer proves nothing. */
-export class NotProven extends Error {}
+export class NotProven extends Error {
+  /** Somebody on the way says that the request is too large; who that is may be slow, or silent, just as well. */
+  readonly isTooLarge: boolean;
+
+  constructor(message: string, isTooLarge = false) {
+    super(message);
+    this.isTooLarge = isTooLarge;
+  }
+}
 
 /** Beyond this a clock is told of. */
 const SKEW_MS = 60_000;
@@ -63,7 +71,7 @@ export class Bond {
     this.#o = options;
   }
 
-  /** The peer cannot sign, and need not: nothing of this concerns it. */
+  /** The peer cannot sign, and its answers need not be: nothing of this concerns them. What it sends is another matter. */
   get isExempt(): boolean {
     return this.#o.keyring.keyFor(this.#o.peer) === undefined;
   }
@@ -125,7 +133,7 @@ export class Bond {
     const { pins, peer, onAnswer, keyring, nodeId } = this.#o;
     const verified = verifyAnswer(sent, { status, header, body: bytes });
     if (verified.kind === 'unsigned' && !this.#mustSign) return onAnswer?.(header(NODE_ID_HEADER));
-    if (verified.kind === 'unsigned') throw new NotProven(`HTTP ${status} without a signature`);
+    if (verified.kind === 'unsigned') throw new NotProven(`HTTP ${status} without a signature`, status === 413);
     if (verified.kind === 'forged') throw new NotProven(`HTTP ${status} that is not believed, ${verified.reason}`);
     const introduced = readIntroduction(header(ROWCAST_HEADER))?.id ?? verified.nodeId;
     if (introduced !== verified.nodeId) {

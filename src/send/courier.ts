@@ -22,7 +22,7 @@ import type { Places } from './places.ts';
 import { askHealth, NoAnswer, nodeIdOf, type PeerAnswer, postBatch } from './request.ts';
 import type { Company, Shipment } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
-import { judge, type Verdict } from './verdict.ts';
+import { judge, TOO_LARGE_ON_THE_WAY, type Verdict } from './verdict.ts';
 
 /** On its way to the peer. */
 export interface Sent<P> {
@@ -217,7 +217,9 @@ export class Courier<P> {
       this.#learn(answer, verdict, packed, place, began);
     } catch (error) {
       this.#swift = false;
-      verdict = { kind: 'unreachable', reason: messageOf(error) };
+      const isTooLarge = error instanceof NoAnswer && error.isTooLarge;
+      const reason = isTooLarge && shipment.count <= 1 ? TOO_LARGE_ON_THE_WAY : messageOf(error);
+      verdict = { kind: 'unreachable', reason, ...(isTooLarge && { isTooLarge }) };
       // What was taken back says nothing of the link.
       if (error instanceof NoAnswer && error.withdrawn) return verdict;
       if (place === 'second') this.#secondFailures += 1;

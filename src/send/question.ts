@@ -7,7 +7,7 @@ import type { Body } from '../wire/body.ts';
 import { madeByOthers, writeOrigins } from '../wire/origins.ts';
 import { ORIGINS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Bond } from './bond.ts';
-import { type PeerAnswer, postBatch, postQuestion, type RequestOptions } from './request.ts';
+import { NoAnswer, type PeerAnswer, postBatch, postQuestion, type RequestOptions } from './request.ts';
 import type { Post } from './transport.ts';
 import { judge } from './verdict.ts';
 
@@ -71,7 +71,7 @@ async function handOver(
     const verdict = judge(await postBatch(asker.fetch, peer, batch, optionsOf(asker)), batchId);
     return verdict.kind === 'acked' || verdict.kind === 'too-large' ? verdict.kind : { refused: verdict.reason };
   } catch (error) {
-    return { refused: messageOf(error) };
+    return error instanceof NoAnswer && error.isTooLarge ? 'too-large' : { refused: messageOf(error) };
   }
 }
 

@@ -40,10 +40,13 @@ const HEALTH_BYTES = 8 * 1024 * 1024;
 export class NoAnswer extends Error {
   /** We took the request back ourselves, which says nothing about the peer. */
   readonly withdrawn: boolean;
+  /** Somebody before the peer takes no request that large: a smaller one may get through. */
+  readonly isTooLarge: boolean;
 
-  constructor(message: string, withdrawn: boolean) {
+  constructor(message: string, withdrawn: boolean, isTooLarge = false) {
     super(message);
     this.withdrawn = withdrawn;
+    this.isTooLarge = isTooLarge;
   }
 }
 
@@ -115,7 +118,7 @@ async function proven(
         : await attempt(request.headers);
     return { status, header, body: Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString() };
   } catch (error) {
-    throw error instanceof NotProven ? new NoAnswer(error.message, false) : error;
+    throw error instanceof NotProven ? new NoAnswer(error.message, false, error.isTooLarge) : error;
   }
 }
 

@@ -14,7 +14,7 @@ import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
 import { Rest } from './rest.ts';
 import type { Shipment } from './shipment.ts';
 import type { Pace, ShipperOptions, Told } from './shipper-options.ts';
-import { type Acked, type Early, earlyAt, type Verdict } from './verdict.ts';
+import { type Acked, type Early, earlyAt, isTooLarge, type Verdict } from './verdict.ts';
 
 export type { Pace, ShipperOptions, Told };
 
@@ -227,7 +227,7 @@ export class Shipper<P = unknown> {
         this.#courier.refusedAs(sent.packed);
         continue;
       }
-      if (verdict.kind === 'too-large' && current.count > 1) {
+      if (isTooLarge(verdict) && current.count > 1) {
         this.#changesMax = current.count >> 1;
         current = await this.#next();
         continue;

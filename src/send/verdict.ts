@@ -4,11 +4,19 @@ import { acknowledges } from '../wire/protocol.ts';
 export type Verdict =
   /** `said`: how the one who acknowledges introduces itself. */
   | { kind: 'acked'; applyMs?: number; said?: string; forbidden?: Forbidden[]; early?: Early }
-  /** Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never a dead letter. */
-  | { kind: 'unreachable'; reason: string }
+  /**
+   * Nothing is known about the changes: the peer was not reached, or was in no state to judge. Never a dead letter.
+   * `isTooLarge`: somebody on the way says so, and a smaller batch may reach it.
+   */
+  | { kind: 'unreachable'; reason: string; isTooLarge?: boolean }
   /** The peer took the request and said that it will not have it. */
   | { kind: 'refused'; reason: string }
   | { kind: 'too-large' };
+
+/** Of a single change, by somebody before the peer: that one waits, and everything behind it. */
+export const TOO_LARGE_ON_THE_WAY =
+  'HTTP 413 without a signature, for a single change: a proxy before the peer takes no body that large, and nothing gets ' +
+  'past it until it does (nginx: client_max_body_size)';
 
 /** A change that the peer has neither applied nor kept, because this node may not make it there. */
 export interface Forbidden {
@@ -31,6 +39,11 @@ export interface Answer {
   body: string;
   /** What the peer says of how long it took; anything else is as good as nothing. */
   applyMs?: string | null | undefined;
+}
+
+/** Whether the same changes may get there in smaller batches. */
+export function isTooLarge(verdict: Verdict): boolean {
+  return verdict.kind === 'too-large' || (verdict.kind === 'unreachable' && verdict.isTooLarge === true);
 }
 
 /** Client errors that say something about the moment or the route, not about the changes. */

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { AuthOptions } from '../../src/auth/index.ts';
 import type { Config } from '../../src/index.ts';
 import type { FetchResponse } from '../../src/send/transport.ts';
+import { silently } from '../compare/pairs.ts';
 import { Cluster, hurried, ids, type Member, settled, write } from '../support/cluster.ts';
 import { shared } from '../support/draws.ts';
 import { rowsOf, until } from '../support/nodes.ts';
@@ -153,6 +154,57 @@ test.each(shared(FORGED))(
   },
 );
 
+describe('a proxy that takes no large bodies, and says so without a key', () => {
+  const LIMIT = 4_000;
+  const names = (n: number): string[] => Array.from({ length: n }, (_, i) => `x${String(i).padStart(3, '0')}`);
+
+  async function behindProxy(): Promise<{ cluster: Cluster; a: Member; b: Member }> {
+    const cluster = new Cluster();
+    const [a, b] = [await cluster.node('a', ['b'], { auth: AUTH }), await cluster.node('b', ['a'], { auth: AUTH })];
+    write(a, 'first');
+    await settled('first', a, b);
+    cluster.proxy = ({ body }) => (body.length > LIMIT ? answer(413, '<h1>Request Entity Too Large</h1>') : undefined);
+    return { cluster, a, b };
+  }
+
+  test('is sent smaller batches, as by the word of the peer', async () => {
+    const { a, b } = await behindProxy();
+    // Fifty of them are too many: no batch is smaller than that because it takes long.
+    const long = names(200).map((id) => id.padEnd(150, '-'));
+    a.db.exec('BEGIN');
+    write(a, ...long);
+    a.db.exec('COMMIT');
+    await settled(['first', ...long].join(' '), a, b);
+    await until('nothing is left', () => a.manager.health().pending_changes === 0);
+    expect(a.manager.health().dead_letter).toBe(0);
+  });
+
+  test('keeps a single change that is too large waiting, says what to do, and buries nothing', async () => {
+    const { cluster, a, b } = await behindProxy();
+    const reasons: string[] = [];
+    a.manager.on('peer-down', ({ reason }) => reasons.push(reason));
+    a.db.exec(`INSERT INTO items VALUES ('large', '${'z'.repeat(LIMIT)}', 1, 10, ${Date.now()})`);
+    write(a, 'small');
+    await until('b is down', () => a.manager.peers.list()[0]?.state === 'down');
+    expect(reasons.at(-1)).toMatch(/^HTTP 413 without a signature, for a single change.*client_max_body_size/);
+    expect(a.manager.health()).toMatchObject({ dead_letter: 0, pending_changes: 2 });
+    cluster.proxy = undefined;
+    await settled('first large small', a, b);
+  });
+
+  test('does not keep a comparison from mending what differs', async () => {
+    const { a, b } = await behindProxy();
+    a.db.exec('BEGIN');
+    write(a, ...names(100));
+    a.db.exec('COMMIT');
+    await settled(['first', ...names(100)].join(' '), a, b);
+    await until('nothing is left', () => a.manager.health().pending_changes === 0);
+    silently([b.db], () => b.db.exec("DELETE FROM items WHERE id LIKE 'x%'"));
+    expect(await a.manager.verify(undefined, { repair: true })).toMatchObject([{ differences: 100, equal: true }]);
+    await settled(['first', ...names(100)].join(' '), a, b);
+  });
+});
+
 test('an answer to one batch is no answer to another, though the same node has given it', async () => {
   const cluster = new Cluster();
   const a = await cluster.node('a', ['b'], { auth: AUTH });
@@ -218,6 +270,21 @@ describe('accept', () => {
     await settled('x1', a, b);
     expect(signedOf(a)).toEqual([{ signed: 'exempt', pinned: null }]);
     expect(cluster.requests.every(({ headers }) => headers.signature === undefined)).toBe(true);
+  });
+
+  test('what such a peer sends is anybody\u2019s: it is taken where all that is not signed is, and nowhere else', async () => {
+    const cluster = new Cluster();
+    const exempt = { ...AUTH, sign: { [cluster.url('b')]: null } };
+    const a = await cluster.node('a', ['b'], { auth: exempt });
+    const c = await cluster.node('c', ['b'], { auth: { ...exempt, mode: 'accept' } });
+    const b = await cluster.node('b', ['a', 'c']);
+    write(b, 'x1');
+    await settled('x1', b, c);
+    const atA = (): object | undefined => b.manager.peers.list().find(({ url }) => url === cluster.url('a'));
+    await until('a is down', () => (atA() as { state: string }).state === 'down');
+    expect(ids(a)).toBe('');
+    write(a, 'x2');
+    await settled('x1 x2', b);
   });
 });
 

@@ -46,19 +46,21 @@ class Odd {
   }
 
   batch(): string {
-    const changes = Array.from({ length: this.pick([1, 2, 3, 3, 6]) }, () => this.change());
+    const length = this.pick([1, 2, 3, 3, 6]);
+    // Now and then all of one row and one time: what a plain sender says of it last is what stands.
+    const [id, version] = this.chance(0.25) ? [this.id(), this.version()] : [];
+    const changes = Array.from({ length }, () => this.change(id, version));
     return `{"batch_id":${this.pick([1, 7, '9007199254740993'])},"changes":[${changes.join(',')}]}`;
   }
 
-  change(): string {
+  change(id = this.id(), version?: number | string): string {
     if (this.chance(0.06)) return this.pick(['null', '7', '"x"', '[]', '{}', '{"op":"UPSERT"}', 'true']);
     const op = this.pick(['INSERT', 'UPDATE', 'UPDATE', 'DELETE', this.chance(0.1) ? 'delete' : 'UPDATE']);
     const table = this.pick(['"items"', '"items"', '"ITEMS"', '"b\\u0000c"', this.chance(0.1) ? '""' : '"items"']);
-    const id = this.id();
     const isRowless = op === 'DELETE' && this.chance(0.25);
     const oldId = op === 'DELETE' ? this.pick([id, id, id, '"x"', 'null']) : 'null';
     const base = this.chance(0.3) ? `,"base":${this.pick([T, T - 1, '"x"', 'null', 3.5])}` : '';
-    return `{"op":"${op}","table":${table},"row":${isRowless ? 'null' : this.row(id)},"old_id":${oldId}${base}}`;
+    return `{"op":"${op}","table":${table},"row":${isRowless ? 'null' : this.row(id, version)},"old_id":${oldId}${base}}`;
   }
 
   id(): string {
@@ -78,8 +80,11 @@ class Odd {
     return this.pick([...ids, '"x"', '"y"', '"x"', '"y"', '5', 'null', '"\\ud800"']);
   }
 
-  row(id: string): string {
-    const version = this.pick([T, T, T + 1, T + 2, T + 3, -5, 0, '"x"', 1.5, 9e15, T + 4, T + 5]);
+  version(): number | string {
+    return this.pick([T, T, T + 1, T + 2, T + 3, -5, 0, '"x"', 1.5, 9e15, T + 4, T + 5]);
+  }
+
+  row(id: string, version = this.version()): string {
     const parts = [`${this.pick(['"id"', '"id"', '"id"', '"ID"'])}:${id}`, `"updated_at":${version}`];
     for (const column of ['name', 'NAME', 'more', 'third', 'a\\nb']) {
       const value = this.pick(['"a"', '"b"', '1', '1.0', 'null', 'true', '{"k":[1]}', '"\\u0000"', '"$null"', '1e2']);

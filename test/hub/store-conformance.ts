@@ -245,6 +245,32 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(nameOf(await stateOf(store), 'w')).toBe('a');
     });
 
+    test('a deletion is one of them: what a plain sender deletes and inserts again in one millisecond is there', async () => {
+      const { store } = await make();
+      const again = [live('x', T, { name: 'n' }), gone('x', T), live('x', T, { name: 'again' })];
+      expect((await receive(store, again, PLAIN)).ack).toEqual({ applied: 3, ack: 7 });
+      expect(await stateOf(store)).toEqual([live('x', T, { name: 'again' })]);
+      expect((await receive(store, again, PLAIN)).ack.applied).toBe(3);
+      const odd = { ...gone('y', T), row: { ID: 'y', updated_at: T } };
+      expect((await receive(store, [odd, live('y', T, { name: 'again' })], PLAIN)).ack.applied).toBe(2);
+      expect(nameOf(await stateOf(store), 'y')).toBe('again');
+      expect((await receive(store, [...again, gone('x', T)], PLAIN)).ack.applied).toBe(4);
+      expect((await receive(store, again, ROWCAST)).ack.applied).toBe(3);
+      expect((await stateOf(store))[0]).toEqual(gone('x', T));
+    });
+
+    test('the later one stands with its own columns alone, whichever is greater', async () => {
+      const { store } = await make();
+      for (const names of [
+        ['a', 'b'],
+        ['b', 'a'],
+      ] as const) {
+        const changes = [live(names[0], T, { name: names[0], more: 1 }), live(names[0], T, { name: names[1] })];
+        expect((await receive(store, changes, PLAIN)).ack.applied).toBe(2);
+        expect(await stateOf(store)).toContainEqual(changes[1]);
+      }
+    });
+
     test('of a Rowcast node\u2019s the greater content decides there, too', async () => {
       const { store } = await make();
       await receive(store, [live('x', T, { name: 'b' }), live('x', T, { name: 'a' })], ROWCAST);

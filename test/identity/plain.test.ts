@@ -1,5 +1,5 @@
 /** Among plain peers there is no identity: one header that they ignore, and nothing else that they had not been sent. */
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { node, type TestNode, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
@@ -87,6 +87,43 @@ test('an id that two databases use is a problem, and rows of both are taken', as
   expect(all('SELECT count(*) AS n FROM items')).toEqual([{ n: 5 }]);
   await clock.advance(600_001);
   expect(manager.health()).toMatchObject({ ok: true });
+});
+
+describe('an id that two databases use is no problem any more', () => {
+  const heard =
+    ({ manager }: TestNode) =>
+    (inc: string, id: string, boot: number, tick: number): string[] => {
+      const said = `id=${id}; inc=${inc.repeat(16)}; boot=${boot}-aaaaaaaa; t0=${boot > 1 ? 2 : 0}; t=${tick}`;
+      expect(manager.receive('{"batch_id":1,"changes":[]}', { from: id, said }).status).toBe(200);
+      return manager.health().problems;
+    };
+  const TWICE = [expect.stringContaining('is used by two databases')];
+
+  test('when the other one says that it has another: of our own', async () => {
+    const hear = heard(await node({ id: 'b', clock: new VirtualClock() }));
+    expect(hear('1', 'b', 1, 1)).toEqual(TWICE);
+    expect(hear('2', 'c', 1, 1)).toEqual(TWICE);
+    expect(hear('1', 'd', 2, 2)).toEqual([]);
+    // What it has sent before says nothing of the present.
+    expect(hear('1', 'b', 1, 1)).toEqual([]);
+    expect(hear('3', 'b', 1, 1)).toEqual(TWICE);
+  });
+
+  test.each(['1', '2'])('when one of two others says that it has another: %s', async (renamed) => {
+    const clock = new VirtualClock();
+    const hear = heard(await node({ id: 'b', clock }));
+    hear('1', 'x', 1, 1);
+    hear('2', 'x', 1, 1);
+    await clock.advance(61_000);
+    expect(hear('1', 'x', 1, 2)).toEqual(TWICE);
+    expect(hear(renamed, 'y', 2, 3)).toEqual([]);
+    await clock.advance(61_000);
+    const other = renamed === '1' ? '2' : '1';
+    for (const tick of [3, 4]) expect(hear(other, 'x', 1, tick)).toEqual([]);
+    await clock.advance(61_000);
+    expect(hear(other, 'x', 1, 5)).toEqual([]);
+    expect(hear(renamed, 'y', 2, 4)).toEqual([]);
+  });
 });
 
 test('what arrives late from a database whose id another has taken over is passed on to all peers', async () => {

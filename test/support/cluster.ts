@@ -53,6 +53,8 @@ export class Cluster {
         method: string,
       ) => FetchResponse | Promise<FetchResponse>)
     | undefined;
+  /** What somebody before all of them answers in their place; undefined where the request goes on. */
+  proxy: ((request: Seen) => FetchResponse | undefined) | undefined;
   /** Nothing gets to these URLs. */
   readonly cut = new Set<string>();
   readonly folder = scratchFolder();
@@ -135,7 +137,10 @@ export class Cluster {
     body: Uint8Array | undefined,
   ): ReturnType<NonNullable<Config['fetch']>> {
     const { origin, pathname } = new URL(url);
-    this.requests.push({ method, url, headers, body: body ? new TextDecoder().decode(body) : '' });
+    const seen = { method, url, headers, body: body ? new TextDecoder().decode(body) : '' };
+    this.requests.push(seen);
+    const instead = this.proxy?.(seen);
+    if (instead) return instead;
     const replica = this.at.get(origin);
     if (!replica || this.cut.has(origin)) throw new Error('ECONNREFUSED');
     const incoming = {
