@@ -1,14 +1,16 @@
 /**
  * `npm test`: what to run before each commit. The linter, the types, the package, every test file that is not named
- * `*.deep.test.ts` on this Node and on Bun, and 1,000 simulated schedules.
+ * `*.deep.test.ts` on this Node and on Bun, and simulated schedules: those that have failed once, those that have noticed a
+ * planted bug, and as many others as fit into three minutes, which are 200 of all with two cores and 1,000 with eight.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, more schedules (1,000; 20,000 where there are eight cores, 400 where there are not four),
- * and the planted bugs.
+ * other runtimes, a mesh of all of them, more schedules (1,140 with two cores, 1,430 with four, 20,000 with eight), and the planted
+ * bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
  */
+import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bin, bindingEnv, deno, installLanes, lanes, missing, root } from './lanes/lanes.mjs';
 import { cores, printTable, runParts } from './support/parts.mjs';
@@ -21,12 +23,13 @@ const extra = process.argv.slice(isDeep ? 3 : 2);
 const wanted = process.env.ROWCAST_LANES?.split(',');
 const kind = isDeep ? 'deep' : 'test';
 const problems = [];
-/** 20,000 schedules take 80 minutes of a core: with eight of them they fit in beside the lanes, with two not even 1,000 do. */
-const DEEP_SCHEDULES = cores < 4 ? 400 : cores < 8 ? 1_000 : 20_000;
-/** With those that failed once, and the tenth that runs on both runtimes, these are 1,000. */
-const QUICK_SCHEDULES = 860;
-/** What is packed was built a moment ago. */
-const PACKED = { npm_config_ignore_scripts: 'true' };
+/**
+ * Seeds from 1 on, and those after them. A schedule takes a quarter of a second of a core: of the three minutes that
+ * `npm test` may take, two cores have one minute left for them; with eight, 20,000 fit in beside the lanes.
+ */
+const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [120, 1_140] : cores < 8 ? [430, 1_430] : [860, 20_000];
+/** The package as it would be published, for both that look at it. */
+const PACKED = join(root, 'node_modules', '.cache', 'rowcast', 'packed');
 
 const unknown = wanted?.filter((name) => !lanes.some((lane) => lane.name === name)) ?? [];
 if (unknown.length > 0) {
@@ -56,15 +59,16 @@ function quickParts() {
     { name: 'build', command: 'npm', args: ['run', '--silent', 'build'] },
     { name: 'lint', command: bin('biome'), args: ['ci', '--error-on-warnings', '.'] },
     { name: 'types', command: bin('tsc'), args: ['-p', 'tsconfig.json'] },
-    simulation(QUICK_SCHEDULES),
-    { name: 'package', command: bin('publint'), args: ['--strict'], env: PACKED, after: ['build'] },
+    simulation(QUICK_SCHEDULES, 1, '--telling'),
+    // What is packed was built a moment ago.
     {
-      name: 'package types',
-      command: bin('attw'),
-      args: ['--pack', '.', '--profile', 'esm-only'],
-      env: PACKED,
-      after: ['package'],
+      name: 'pack',
+      command: 'npm',
+      args: ['pack', '--ignore-scripts', '--pack-destination', PACKED],
+      after: ['build'],
     },
+    { name: 'package', command: bin('publint'), args: [packed(), '--strict'], after: ['pack'] },
+    { name: 'package types', command: bin('attw'), args: [packed(), '--profile', 'esm-only'], after: ['pack'] },
     ...laneParts,
   ];
 }
@@ -126,8 +130,8 @@ function lanePart(lane, { files, only, also, without, hand, inFull }, share) {
 }
 
 /** Whole clusters, each from one seed, on what the lanes leave of the cores. A tenth of the seeds runs on both runtimes. */
-function simulation(seeds, from = 1) {
-  const args = [inTest('sim', 'run.mjs'), '--seeds', String(seeds), '--from', String(from), '--low-priority'];
+function simulation(seeds, from, ...more) {
+  const args = [inTest('sim', 'run.mjs'), '--seeds', String(seeds), '--from', String(from), '--low-priority', ...more];
   return { name: 'simulation', command: process.execPath, args, weight: 0, shows: true };
 }
 
@@ -140,6 +144,13 @@ async function oneByOne() {
     results.push(...(await runParts(root, [{ name, command, args, env, tests: true, live: true }])));
   }
   return results;
+}
+
+/** Where the package is once it is packed. */
+function packed() {
+  mkdirSync(PACKED, { recursive: true });
+  const { name, version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  return join(PACKED, `${name}-${version}.tgz`);
 }
 
 function isHere(name, command) {

@@ -1,6 +1,7 @@
 /** Signature headers made up by chance: nothing throws, nothing is accepted, nothing takes long. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { anyText } from '../support/any-text.ts';
 import { draws } from '../support/draws.ts';
 import { answered, received, reply, request, senderOf } from './messages.ts';
 
@@ -12,7 +13,7 @@ const PIECES = [
 ]; // biome-ignore format: a list of words
 const text = fc.oneof(
   fc.array(fc.constantFrom(...PIECES), { maxLength: 30 }).map((pieces) => pieces.join('')),
-  fc.string({ maxLength: 200, unit: 'binary' }),
+  anyText({ maxLength: 200 }),
 );
 const NAMES = ['signature-input', 'signature', 'content-digest', 'x-node-id', 'content-type', 'x-rowcast'];
 

@@ -1,5 +1,6 @@
 /** The application's own triggers that touch updated_at. */
 import { describe, expect, test } from 'vitest';
+import { meetings } from '../support/draws.ts';
 import { expectSameElsewhere, origin } from '../support/elsewhere.ts';
 import { attached, captured, database, ITEMS } from '../support/nodes.ts';
 
@@ -35,9 +36,11 @@ describe("the application's own triggers that touch updated_at", () => {
     "UPDATE items SET value = 9 WHERE id = 'a'",
   ];
   // A trigger made after attach is noticed before changes are next shipped or applied; here, by an empty batch.
-  const CASES = Object.entries(TOUCHES).flatMap(([what, trigger]) =>
-    ['before attach', 'after attach', 'after attach and noticed late'].map((when) => ({ what, trigger, when })),
-  );
+  const CASES = meetings(Object.entries(TOUCHES), [
+    'before attach',
+    'after attach',
+    'after attach and noticed late',
+  ]).map(([[what, trigger], when]) => ({ what, trigger, when }));
   test.each(CASES)(
     '$what, created $when: every write is captured and each version is above the last',
     async ({ trigger, when }) => {

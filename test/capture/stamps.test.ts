@@ -1,6 +1,7 @@
 /** A write without a usable time: it never fails because of us, no trigger sees it twice, and its version arrives. */
 import { describe, expect, test } from 'vitest';
 import { attach } from '../../src/index.ts';
+import { meetings } from '../support/draws.ts';
 import { expectSameElsewhere, type Origin, origin } from '../support/elsewhere.ts';
 import { captured, cleanUp, database, ITEMS, rowsOf, writeStamps } from '../support/nodes.ts';
 
@@ -238,8 +239,8 @@ describe('triggers of the application that write to the row again', () => {
     "UPDATE items SET id = 'g' WHERE id = 'f'",
   ];
   // Made before attach it fires after ours, made after it before ours.
-  const CASES = Object.entries(TRIGGERS).flatMap(([what, trigger]) =>
-    ['before attach', 'after attach', 'between two attaches'].map((when) => ({ what, trigger, when })),
+  const CASES = meetings(Object.entries(TRIGGERS), ['before attach', 'after attach', 'between two attaches']).map(
+    ([[what, trigger], when]) => ({ what, trigger, when }),
   );
   test.each(CASES)('$what, made $when', async ({ trigger, when }) => {
     const create = `CREATE TRIGGER own ${trigger}`;

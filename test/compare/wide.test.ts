@@ -42,18 +42,18 @@ const ROWS = [
   '"i":3',
 ]; // biome-ignore format: lists
 
-const bodyOf = (more: string): string => {
-  const changes = ROWS.map(
+const bodyOf = (more: string, rows: string[]): string => {
+  const changes = rows.map(
     (row, k) => `{"op":"INSERT","table":"items","row":{"id":"r${k}",${row},"updated_at":${T}${more}},"old_id":null}`,
   );
   return `{"batch_id":1,"changes":[${changes.join()}]}`;
 };
 
-async function hashes(more: string, columns: object): Promise<unknown[]> {
+async function hashes(more: string, columns: object, rows = ROWS): Promise<unknown[]> {
   const { hub: relay } = await hub();
-  expect(await relay.receive(bodyOf(more), { from: 'a' })).toMatchObject({
+  expect(await relay.receive(bodyOf(more, rows), { from: 'a' })).toMatchObject({
     status: 200,
-    body: { applied: ROWS.length },
+    body: { applied: rows.length },
   });
   const question = { want: 'rows', table: 'items', columns, ranges: [[null, null]] };
   const { status, body } = await relay.answer('/sync/compare', JSON.stringify(question));
@@ -72,7 +72,9 @@ test('whatever the values are', async () => {
 
 test('of two thousand columns, the keys of which are there or not', async () => {
   const columns = { ...COLUMNS, ...named(1_992) };
-  const wide = await hashes(unknown(1_900), columns);
-  expect(await hashes(unknown(1_900).toUpperCase(), columns)).toEqual(wide);
-  expect(await hashes('', columns)).not.toEqual(wide);
+  // So many columns take their time, and what the values are is the other test.
+  const few = ROWS.filter((_, i) => i % 4 === 0);
+  const wide = await hashes(unknown(1_900), columns, few);
+  expect(await hashes(unknown(1_900).toUpperCase(), columns, few)).toEqual(wide);
+  expect(await hashes('', columns, few)).not.toEqual(wide);
 });

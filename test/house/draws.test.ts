@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { DEALT, lanes } from '../lanes/lanes.mjs';
 import { root } from '../support/build.ts';
 import { cleanUp } from '../support/clean-up.ts';
-import { draws, firstOf, isTaken, shared } from '../support/draws.ts';
+import { draws, firstOf, isTaken, meetings, shared } from '../support/draws.ts';
 
 function withEnv<T>(name: string, value: string | undefined, run: () => T): T {
   const before = process.env[name];
@@ -42,6 +42,25 @@ test('alone, a runtime takes all; all is drawn where it is asked for', () => {
   expect(withEnv('ROWCAST_DRAWS', 'all', () => draws(10))).toBe(10);
   expect(withEnv('ROWCAST_DRAWS', undefined, () => firstOf([1, 2, 3]))).toEqual([1]);
   expect(withEnv('ROWCAST_DRAWS', 'all', () => firstOf([1, 2, 3]))).toEqual([1, 2, 3]);
+});
+
+test('where each of one list meets each of another, every one of either is in some case, and in full all are', () => {
+  for (const [a, b] of [
+    [1, 1],
+    [3, 2],
+    [2, 3],
+    [10, 3],
+    [3, 10],
+  ] as const) {
+    const some = Array.from({ length: a }, (_, i) => `a${i}`);
+    const others = Array.from({ length: b }, (_, i) => `b${i}`);
+    const few = withEnv('ROWCAST_DRAWS', undefined, () => meetings(some, others));
+    expect(few).toHaveLength(Math.max(a, b));
+    expect(new Set(few.flat())).toEqual(new Set([...some, ...others]));
+    const all = withEnv('ROWCAST_DRAWS', 'all', () => meetings(some, others));
+    expect(new Set(all.map(String)).size).toBe(a * b);
+    expect(all).toEqual(expect.arrayContaining(few));
+  }
 });
 
 interface Selection {

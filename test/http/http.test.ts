@@ -6,6 +6,7 @@ import { Hono } from 'hono';
 import { describe, expect, test } from 'vitest';
 import { createHandler, createListener, type HttpOptions } from '../../src/http/index.ts';
 import type { Manager } from '../../src/index.ts';
+import { shared } from '../support/draws.ts';
 import { lane } from '../support/lane.ts';
 import { cleanUp, node, rowsOf, serve, serveManager, type TestNode, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
@@ -41,6 +42,10 @@ if (lane === 'bun-sqlite') {
   };
 }
 
+/** The runtime's own servers, and what is mounted in them: of that each runtime of `npm test` takes one. */
+const own = Object.entries(wirings).filter(([name]) => name === 'node:http' || name === 'Bun.serve');
+const others = Object.entries(wirings).filter(([name]) => name === 'Express' || name === 'Hono');
+
 const row = (id: string, updatedAt = 1000) => ({ id, name: id, value: 1, created_at: 10, updated_at: updatedAt });
 const insert = (id: string) => ({ op: 'INSERT', table: 'items', row: row(id), old_id: null });
 const batch = (...ids: string[]): string => JSON.stringify({ batch_id: 7, changes: ids.map(insert) });
@@ -72,7 +77,7 @@ function itemIds({ all }: TestNode): unknown[] {
   return all('SELECT id FROM items ORDER BY id').map(({ id }) => id);
 }
 
-describe.each(Object.entries(wirings))('over %s', (name, wire) => {
+describe.each([...own, ...shared(others)])('over %s', (name, wire) => {
   test('a batch is applied and acknowledged, and health is served', async () => {
     const receiver = await node({ id: 'receiver' });
     const from: unknown[] = [];

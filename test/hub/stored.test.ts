@@ -4,6 +4,7 @@ import { systemClock } from '../../src/clock.ts';
 import { createListener } from '../../src/http/index.ts';
 import { SqliteHubStore } from '../../src/hub/sqlite-store.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
+import { firstOf } from '../support/draws.ts';
 import { count, type Door, deliver, door, edge, gone, hub, live, plainAck, T, type TestHub } from '../support/hubs.ts';
 import { Random } from '../support/model.ts';
 import { database, exactRows, node, rowsOf, scratchFolder, serve, until } from '../support/nodes.ts';
@@ -202,43 +203,46 @@ describe('agreement with nodes', () => {
   /** A Rowcast node: of a plain sender the later change wins a tie within a batch. */
   const SENDER = { from: 'a', said: 'id=a' };
 
-  test.each([1, 2, 3, 4, 5, 6, 7, 8])(
-    'random ties are decided alike by the hub and by a node (seed %i)',
-    async (seed) => {
-      const random = new Random(seed);
-      const pick = <V>(from: V[]): V => from[Math.floor(random.next() * from.length)] as V;
-      const made = await hub();
-      const real = await node({ schema: SCHEMA });
-      for (let batch = 0; batch < 60; batch++) {
-        const changes = Array.from({ length: 1 + Math.floor(random.next() * 6) }, () => {
-          const id = pick(['p', 'q', '$blob:0A']);
-          const updatedAt = T + Math.floor(random.next() * 3) + (batch >> 3);
-          const row: Record<string, unknown> = { id };
-          for (const key of ['value', 'name', 'data', 'ratio']) row[key] = pick(VALUES[key] as unknown[]);
-          row.updated_at = updatedAt;
-          if (random.next() < 0.12) return { op: 'DELETE', table: 'items', row, old_id: id };
-          return { op: pick(['INSERT', 'UPDATE']), table: pick(['items', 'items', 'Items']), row, old_id: null };
-        });
-        const body = JSON.stringify({ batch_id: batch, changes });
-        const { status, body: answer } = real.manager.receive(body, SENDER);
-        expect(await made.hub.receive(body, SENDER), body).toEqual({
-          status,
-          body: answer,
-          headers: expect.any(Object),
-        });
-      }
-      const copy = await node({ schema: SCHEMA });
-      for (const { op, row_id, row_data } of made.rows()) {
-        await deliver(copy.manager, [
-          { op, table: 'items', row: JSON.parse(row_data as string), old_id: op === 'DELETE' ? row_id : null },
-        ]);
-      }
-      expect(exactRows(copy.db, 'items')).toEqual(exactRows(real.db, 'items'));
-      const graves =
-        'SELECT row_id, version FROM _tombstones WHERE row_id NOT IN (SELECT id FROM items) ORDER BY row_id';
-      expect(copy.all(graves)).toEqual(real.all(graves));
-    },
-  );
+  test.each(
+    firstOf([
+      [1, 2],
+      [3, 4],
+      [5, 6],
+      [7, 8],
+    ]).flat(),
+  )('random ties are decided alike by the hub and by a node (seed %i)', async (seed) => {
+    const random = new Random(seed);
+    const pick = <V>(from: V[]): V => from[Math.floor(random.next() * from.length)] as V;
+    const made = await hub();
+    const real = await node({ schema: SCHEMA });
+    for (let batch = 0; batch < 60; batch++) {
+      const changes = Array.from({ length: 1 + Math.floor(random.next() * 6) }, () => {
+        const id = pick(['p', 'q', '$blob:0A']);
+        const updatedAt = T + Math.floor(random.next() * 3) + (batch >> 3);
+        const row: Record<string, unknown> = { id };
+        for (const key of ['value', 'name', 'data', 'ratio']) row[key] = pick(VALUES[key] as unknown[]);
+        row.updated_at = updatedAt;
+        if (random.next() < 0.12) return { op: 'DELETE', table: 'items', row, old_id: id };
+        return { op: pick(['INSERT', 'UPDATE']), table: pick(['items', 'items', 'Items']), row, old_id: null };
+      });
+      const body = JSON.stringify({ batch_id: batch, changes });
+      const { status, body: answer } = real.manager.receive(body, SENDER);
+      expect(await made.hub.receive(body, SENDER), body).toEqual({
+        status,
+        body: answer,
+        headers: expect.any(Object),
+      });
+    }
+    const copy = await node({ schema: SCHEMA });
+    for (const { op, row_id, row_data } of made.rows()) {
+      await deliver(copy.manager, [
+        { op, table: 'items', row: JSON.parse(row_data as string), old_id: op === 'DELETE' ? row_id : null },
+      ]);
+    }
+    expect(exactRows(copy.db, 'items')).toEqual(exactRows(real.db, 'items'));
+    const graves = 'SELECT row_id, version FROM _tombstones WHERE row_id NOT IN (SELECT id FROM items) ORDER BY row_id';
+    expect(copy.all(graves)).toEqual(real.all(graves));
+  });
 });
 
 test('a SQLite without JSONB gives the same answers', async () => {

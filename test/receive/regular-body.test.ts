@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { RegularBodies } from '../../src/receive/regular-body.ts';
 import type { Table } from '../../src/sqlite/schema.ts';
+import { firstOf } from '../support/draws.ts';
 import { Random } from '../support/model.ts';
 import { exactRows, node, rowsOf, type TestNode } from '../support/nodes.ts';
 
@@ -247,7 +248,13 @@ function stateOf({ db }: TestNode): unknown {
   };
 }
 
-test.each([1, 2, 3, 4, 5, 6])('ends as a body that is checked change by change does (seed %i)', async (seed) => {
+const SEEDS = firstOf([
+  [1, 2],
+  [3, 4],
+  [5, 6],
+]).flat();
+
+test.each(SEEDS)('ends as a body that is checked change by change does (seed %i)', async (seed) => {
   const random = new Random(seed);
   const options = { schema: SCHEMA, tables: ['items', 'notes'] };
   const [plain, checked, careful] = [await node(options), await node(options), await node(options)];
@@ -304,7 +311,7 @@ function batchOfOther(random: Random): object[] {
   });
 }
 
-test.each([1, 2, 3, 4, 5, 6])(
+test.each(SEEDS)(
   'from a node of another schema ends as one that is checked change by change does (seed %i)',
   async (seed) => {
     const random = new Random(seed);

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { createListener } from '../../src/http/index.ts';
 import { attach, type Database, type Statement } from '../../src/index.ts';
 import { acknowledged, badSocket, recordingFetch } from '../support/bad-servers.ts';
+import { meetings } from '../support/draws.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { attached, cleanUp, database, ITEMS, node, rowsOf, serve, serveManager, until } from '../support/nodes.ts';
 import { settle, VirtualClock } from '../support/virtual-clock.ts';
@@ -222,26 +223,25 @@ describe('a node whose schema lags behind', () => {
       ['with a lesser one that was written without it', [version('d', { c: 'x' }), version('b', {})]],
     ];
     test.each(cases)('%s', async (_name, versions) => {
-      for (const order of permutations(versions)) {
-        for (let migrates = 0; migrates <= order.length; migrates++) {
-          const a = await node({ id: 'a', schema: items('c') });
-          const b = await node({ id: 'b', schema: items() });
-          const said = { from: 'z', said: 'id=z' };
-          for (const change of versions) a.manager.receive(batch(change), said);
-          for (const [i, change] of [...order, undefined].entries()) {
-            if (i === migrates) b.db.exec('ALTER TABLE items ADD COLUMN c');
-            b.manager.receive(change ? batch(change) : batch(), said);
-          }
-          await b.manager.flush();
-          for (let round = 0; round < 2; round++) {
-            b.manager.receive(wire(a.db), said);
-            a.manager.receive(wire(b.db), said);
-          }
-          const all = 'SELECT id, name, updated_at, c FROM items';
-          const told = `${JSON.stringify(order)}, migrates at ${migrates}`;
-          expect({ told, rows: b.all(all) }).toEqual({ told, rows: a.all(all) });
-          expect(b.manager.health().dead_letter).toBe(0);
+      const moments = Array.from({ length: versions.length + 1 }, (_, i) => i);
+      for (const [order, migrates] of meetings(permutations(versions), moments)) {
+        const a = await node({ id: 'a', schema: items('c') });
+        const b = await node({ id: 'b', schema: items() });
+        const said = { from: 'z', said: 'id=z' };
+        for (const change of versions) a.manager.receive(batch(change), said);
+        for (const [i, change] of [...order, undefined].entries()) {
+          if (i === migrates) b.db.exec('ALTER TABLE items ADD COLUMN c');
+          b.manager.receive(change ? batch(change) : batch(), said);
         }
+        await b.manager.flush();
+        for (let round = 0; round < 2; round++) {
+          b.manager.receive(wire(a.db), said);
+          a.manager.receive(wire(b.db), said);
+        }
+        const all = 'SELECT id, name, updated_at, c FROM items';
+        const told = `${JSON.stringify(order)}, migrates at ${migrates}`;
+        expect({ told, rows: b.all(all) }).toEqual({ told, rows: a.all(all) });
+        expect(b.manager.health().dead_letter).toBe(0);
       }
     });
   });

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { type Reply, receivedBy, recordingFetch, type Sent } from '../support/bad-servers.ts';
+import { firstOf } from '../support/draws.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { exactRows, type NodeOptions, node, rowsOf, type TestNode, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
@@ -43,28 +44,32 @@ function writeMany(db: TestDatabase, count: number): void {
 const count = (db: TestDatabase, table: string): number =>
   Number(rowsOf(db, `SELECT count(*) AS n FROM ${table}`)[0]?.n);
 
-test.each([
+const PLACES: [string, string][] = [
+  ['somewhere', 'row-07777'],
   ['the first', 'row-00001'],
   ['the second', 'row-00002'],
   ['in the middle', 'row-05000'],
   ['just after the middle', 'row-05001'],
-  ['somewhere', 'row-07777'],
   ['the last', 'row-10000'],
-])('one poisoned change of 10,000, %s, is isolated and 9,999 are delivered in at most 34 requests', async (_, bad) => {
-  const { sender, receiver, sent } = await pair([bad]);
-  writeMany(sender.db, 10_000);
-  await sender.manager.flush();
-  expect(sent.slice(0, 5).map((one) => one.changes.length)).toEqual(Array(5).fill(10_000));
-  expect(count(receiver.db, 'items')).toBe(9_999);
-  expect(receiver.all('SELECT id FROM items WHERE id = ?', bad)).toEqual([]);
-  expect(sender.manager.deadLetters.list()).toMatchObject([
-    { direction: 'out', op: 'INSERT', table: 'items', rowId: bad, peer: PEER, code: 'refused' },
-  ]);
-  expect(sender.manager.deadLetters.list()[0]?.reason).toContain('I will not have it');
-  expect(count(sender.db, '_changes')).toBe(0);
-  expect(count(sender.db, 'items')).toBe(10_000);
-  expect(sent.length).toBeLessThanOrEqual(34);
-});
+];
+test.each(firstOf(PLACES))(
+  'one poisoned change of 10,000, %s, is isolated and 9,999 are delivered in at most 34 requests',
+  async (_, bad) => {
+    const { sender, receiver, sent } = await pair([bad]);
+    writeMany(sender.db, 10_000);
+    await sender.manager.flush();
+    expect(sent.slice(0, 5).map((one) => one.changes.length)).toEqual(Array(5).fill(10_000));
+    expect(count(receiver.db, 'items')).toBe(9_999);
+    expect(receiver.all('SELECT id FROM items WHERE id = ?', bad)).toEqual([]);
+    expect(sender.manager.deadLetters.list()).toMatchObject([
+      { direction: 'out', op: 'INSERT', table: 'items', rowId: bad, peer: PEER, code: 'refused' },
+    ]);
+    expect(sender.manager.deadLetters.list()[0]?.reason).toContain('I will not have it');
+    expect(count(sender.db, '_changes')).toBe(0);
+    expect(count(sender.db, 'items')).toBe(10_000);
+    expect(sent.length).toBeLessThanOrEqual(34);
+  },
+);
 
 test('three poisoned changes of 10,000 are isolated, in whatever places', async () => {
   const bad = ['row-00001', 'row-03333', 'row-10000'];
@@ -78,16 +83,20 @@ test('three poisoned changes of 10,000 are isolated, in whatever places', async 
 });
 
 test('every subset of a small batch is isolated exactly', async () => {
+  const { sender, receiver, sent, poison } = await pair([]);
   for (const mask of Array.from({ length: 31 }, (_, i) => i + 1)) {
-    const ids = ['row-00001', 'row-00002', 'row-00003', 'row-00004', 'row-00005'];
+    const ids = [1, 2, 3, 4, 5].map((i) => `row-${mask}-${i}`);
     const bad = ids.filter((_, i) => mask & (1 << i));
-    const { sender, receiver } = await pair(bad);
-    writeMany(sender.db, 5);
+    for (const id of bad) poison.add(id);
+    sent.length = 0;
+    sender.db.exec(`INSERT INTO items VALUES ${ids.map((id) => `('${id}', 'x', 1, 10, 1000)`)}`);
     await sender.manager.flush();
-    expect(receiver.all('SELECT id FROM items ORDER BY id').map(({ id }) => id)).toEqual(
-      ids.filter((id) => !bad.includes(id)),
-    );
-    expect(sender.manager.deadLetters.list().map((letter) => letter.rowId)).toEqual(bad);
+    expect(sent[0]?.changes).toHaveLength(5);
+    const arrived = receiver.all('SELECT id FROM items WHERE id GLOB ? ORDER BY id', `row-${mask}-*`);
+    expect(arrived.map(({ id }) => id)).toEqual(ids.filter((id) => !bad.includes(id)));
+    const letters = sender.manager.deadLetters.list();
+    expect(letters.map((letter) => letter.rowId)).toEqual(bad);
+    for (const { id } of letters) sender.manager.deadLetters.discard(id);
     expect(count(sender.db, '_changes')).toBe(0);
   }
 });

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { judge } from '../../src/send/verdict.ts';
 import { type BadServer, badHttp, badSocket, badStatus, nobody } from '../support/bad-servers.ts';
+import { shared } from '../support/draws.ts';
 import { exactRows, node, serve, serveManager, type TestNode, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
@@ -30,7 +31,8 @@ function write(sender: TestNode, ...ids: string[]): void {
 const count = (one: TestNode, table: string): number => Number(one.all(`SELECT count(*) AS n FROM ${table}`)[0]?.n);
 
 describe('an answer that says nothing about the changes is a connection error: nothing is lost, nothing set aside', () => {
-  const rows: [string, () => Promise<BadServer>][] = [
+  /** What a runtime makes of a connection, and what is said once there is an answer. */
+  const torn: [string, () => Promise<BadServer>][] = [
     ['nobody listens', nobody],
     ['the connection is closed at once', () => badSocket((socket) => socket.destroy())],
     ['the connection is reset', () => badSocket((socket) => socket.resetAndDestroy())],
@@ -53,6 +55,8 @@ describe('an answer that says nothing about the changes is a connection error: n
           socket.end('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\n{"ac\r\n');
         }),
     ],
+  ];
+  const said: [string, () => Promise<BadServer>][] = [
     ...[401, 403, 404, 408, 425, 429, 500, 502, 503, 504, 599].map((status): [string, () => Promise<BadServer>] => [
       `HTTP ${status}`,
       () => badStatus(status, HTML, { 'content-type': 'text/html' }),
@@ -83,7 +87,7 @@ describe('an answer that says nothing about the changes is a connection error: n
         }),
     ],
   ];
-  test.each(rows)('%s', async (_name, start) => {
+  test.each([...torn, ...shared(said)])('%s', async (_name, start) => {
     const bad = await start();
     const receiver = await node({ id: 'receiver' });
     const sender = await senderTo(bad.url);

@@ -77,7 +77,9 @@ export class Keys {
     const had = machine.auth;
     machine.auth = auth;
     this.#world.trace(`${machine.name} has ${auth?.keys.map(({ id }) => id).join(', ')}`);
-    if (atRunTime && had && auth && machine.process?.configure({ auth })) return;
+    // A second process on the same file is told as well.
+    const running = [machine.process, machine.second].filter((one) => one !== undefined && !one.dead);
+    if (atRunTime && had && auth && machine.process && running.every((one) => one?.configure({ auth }))) return;
     machine.crash();
     machine.start();
   }

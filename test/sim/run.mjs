@@ -8,6 +8,7 @@
  *   npm run sim -- --seed 17 --without drop,crash --skip 3,4    the same without some of the trouble and some of the writes
  *   npm run sim -- --focus lives             of these seeds, those of one theme only (focus.ts has them; see isAbout in plan.ts)
  *   npm run sim -- --runtime bun             on one runtime only
+ *   npm run sim -- --telling                 the seeds that have noticed a planted bug (caught-at.json) before all others
  *   npm run sim -- --low-priority            leave the processor to others
  *
  * A part of the seeds runs on both runtimes, and the hashes of their traces are compared.
@@ -29,6 +30,7 @@ const COMPARED = 10;
 /** Few, so that in the end no worker waits long for another. */
 const CHUNK = 10;
 const failingFile = new URL('./failing-seeds.json', import.meta.url);
+const caughtFile = new URL('./caught-at.json', import.meta.url);
 
 const { values } = parseArgs({
   options: {
@@ -39,6 +41,7 @@ const { values } = parseArgs({
     skip: { type: 'string' },
     focus: { type: 'string' },
     runtime: { type: 'string' },
+    telling: { type: 'boolean' },
     'low-priority': { type: 'boolean' },
   },
 });
@@ -59,15 +62,19 @@ async function many() {
   const runtimes = values.runtime === undefined ? RUNTIMES : [values.runtime];
   const total = values.seeds === undefined ? SEEDS : count('seeds');
   const first = values.from === undefined ? 1 : count('from');
-  const kept = JSON.parse(readFileSync(failingFile, 'utf8'));
+  const kept = read(failingFile);
+  const telling = values.telling
+    ? [...new Set(Object.values(read(caughtFile)))].filter((seed) => !kept.includes(seed))
+    : [];
+  const early = [...kept, ...telling].sort((a, b) => a - b);
   const started = Date.now();
   const state = { schedules: 0, events: 0, virtualMs: 0, compared: 0, failures: [], differing: [] };
   const hashes = new Map();
-  // Failing seeds of the past first, on every runtime; then the chunks, some of them on every runtime as well.
-  const queues = new Map(runtimes.map((runtime) => [runtime, kept.map((seed) => [seed, seed + 1])]));
-  const shared = [];
+  // Failing seeds of the past first, on every runtime; then the telling ones, and the chunks, some on every runtime as well.
+  const queues = new Map(runtimes.map((runtime) => [runtime, kept.map(alone)]));
+  const shared = telling.map(alone);
   for (let from = first, i = 0; from < first + total; from += CHUNK, i++) {
-    const chunk = without(kept, from, Math.min(from + CHUNK, first + total));
+    const chunk = without(early, from, Math.min(from + CHUNK, first + total));
     if (runtimes.length > 1 && i % COMPARED === 0) for (const queue of queues.values()) queue.push(...chunk);
     else shared.push(...chunk);
   }
@@ -141,15 +148,20 @@ async function explain({ runtime, seed, violation }) {
   );
 }
 
+/** One seed, as what a worker is asked for. */
+function alone(seed) {
+  return [seed, seed + 1];
+}
+
 /** The seeds from `from` to before `to`, as such pairs, but for those that have run first. */
-function without(kept, from, to) {
-  const cuts = [from - 1, ...kept.filter((seed) => seed >= from && seed < to), to];
+function without(early, from, to) {
+  const cuts = [from - 1, ...early.filter((seed) => seed >= from && seed < to), to];
   return cuts.slice(1).flatMap((end, i) => (cuts[i] + 1 < end ? [[cuts[i] + 1, end]] : []));
 }
 
 /** So that they are run first from now on. */
 function keep(seeds) {
-  const known = JSON.parse(readFileSync(failingFile, 'utf8'));
+  const known = read(failingFile);
   const all = [...new Set([...known, ...seeds])].sort((a, b) => a - b);
   writeFileSync(failingFile, `[${all.join(', ')}]\n`);
   if (process.env.GITHUB_STEP_SUMMARY) appendFileSync(process.env.GITHUB_STEP_SUMMARY, `failing seeds: ${seeds}\n`);
@@ -160,6 +172,10 @@ function count(name) {
   if (Number.isSafeInteger(value) && value >= 0) return value;
   console.error(`--${name} must be a whole number, not ${values[name]}`);
   process.exit(2);
+}
+
+function read(file) {
+  return JSON.parse(readFileSync(file, 'utf8'));
 }
 
 function list(name) {

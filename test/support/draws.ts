@@ -13,6 +13,18 @@ export function firstOf<T>(cases: readonly T[]): T[] {
   return cases.slice(0, isInFull() ? undefined : 1);
 }
 
+/**
+ * Of the cases in which each of one list meets each of another: as many that every one of either is in some of them; all of
+ * them in `npm run test:deep`.
+ */
+export function meetings<A, B>(some: readonly A[], others: readonly B[]): [A, B][] {
+  const all = some.flatMap((one, i) => others.map((other, j) => ({ i, j, pair: [one, other] as [A, B] })));
+  const longer = Math.max(some.length, others.length);
+  const isMet = (i: number, j: number): boolean =>
+    Array.from({ length: longer }, (_, k) => k).some((k) => k % some.length === i && k % others.length === j);
+  return all.filter(({ i, j }) => isInFull() || isMet(i, j)).map(({ pair }) => pair);
+}
+
 function isInFull(): boolean {
   return process.env.ROWCAST_DRAWS === 'all';
 }
