@@ -8,6 +8,7 @@ import { asker, Refused, Unreachable } from './ask.ts';
 import { UsageError } from './flags.ts';
 import { StartError } from './listen.ts';
 import { type Binding, openDatabase } from './open.ts';
+import { openToRead } from './open-to-read.ts';
 import { bytes } from './show.ts';
 
 /** Nothing is ever written over: a name that exists is refused, and a copy that fails its check is removed. */
@@ -21,7 +22,8 @@ export function backupFile(
   removeLeftovers(target);
   const half = `${target}.${process.pid}.part`;
   try {
-    const opened = openDatabase(db, { binding, busyMs: 5_000, existing: true });
+    // There has to be room for the backup as well.
+    const opened = openToRead(db, { binding, busyMs: 5_000, aside: dirname(resolve(target)) });
     at(`copying ${bytes(statSync(db).size)}`);
     try {
       opened.db.exec(`VACUUM main INTO ${literal(half)}`);
