@@ -177,6 +177,12 @@ function requireNodeApi(version: string): void {
 /** What the bindings report in three ways, or only as "unable to open database file", found out beforehand. */
 export function checkFile(path: string): void {
   const folder = dirname(resolve(path));
+  const hidden = [folder, path].find((place) => ['EACCES', 'EPERM'].includes(refusal(place, constants.F_OK) ?? ''));
+  if (hidden !== undefined) {
+    throw new OpenError(
+      `no permission to look for ${hidden}: run this as the user whom it belongs to, or let this one into its folder`,
+    );
+  }
   const there = statSync(folder, { throwIfNoEntry: false });
   if (!there) throw new OpenError(`the folder ${folder} does not exist: create it first (mkdir -p)`);
   if (!there.isDirectory()) throw new OpenError(`${folder} is not a folder`);
@@ -206,6 +212,11 @@ export function whyNotWritable(path: string): string | undefined {
     }
   }
   return undefined;
+}
+
+/** There is no such file; one in a folder that this user may not look into may be there. */
+export function isMissing(path: string): boolean {
+  return ['ENOENT', 'ENOTDIR'].includes(refusal(path, constants.F_OK) ?? '');
 }
 
 /** The system's code for it; undefined where it is allowed. */
