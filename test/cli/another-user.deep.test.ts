@@ -2,6 +2,7 @@
 import { chmodSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { scratchFolder } from '../support/nodes.ts';
 import { MAIN, runProgram, startNode } from '../support/programs.ts';
 
 const asNobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'];
@@ -45,4 +46,14 @@ test.skipIf(process.getuid?.() !== 0)('and a folder that may not be looked into'
     });
   }
   expect((await run('backup', '-db', a.db, '/tmp/no.db')).err).toMatch(/no backup was made: no permission to look for/);
+});
+
+test.skipIf(process.getuid?.() !== 0)('a backup into a folder of somebody else', async () => {
+  const [db, theirs] = [join(scratchFolder(), 'a.db'), scratchFolder()];
+  chmodSync(theirs, 0o755);
+  const { code, err } = await run('backup', '-db', db, join(theirs, 'copy.db'));
+  expect([code, err]).toEqual([
+    1,
+    expect.stringMatching(/nothing can be written in the folder .*: no permission; name/),
+  ]);
 });
