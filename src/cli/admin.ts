@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { administer, type Routes, routesOf } from '../admin/answer.ts';
 import type { Administered, AdminOptions } from '../admin/index.ts';
+import { type Clock, systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { toListener } from '../http/bridge.ts';
 import { readText } from './config-file.ts';
@@ -67,12 +68,16 @@ export function checkAdminFlags({ adminListen, adminTokenFile }: AdminFlags): vo
 interface Logged {
   log: Log;
   recent: RecentLines;
+  clock?: Clock;
 }
+
+/** How often a program without the socket of its file looks whether it can be had by now. */
+const LOOK_MS = 5_000;
 
 export async function openAdminDoor(
   subject: Administered,
   flags: AdminFlags,
-  { log, recent }: Logged,
+  { log, recent, clock = systemClock }: Logged,
 ): Promise<AdminDoor> {
   // One comparison at a time, by whichever door it was begun, and seen through both.
   const routes = routesOf(subject, { log: (after) => recent.after(after) });
@@ -93,12 +98,27 @@ export async function openAdminDoor(
     const host = adminListen.host ?? '127.0.0.1';
     url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
   }
-  const opened = socket === undefined ? undefined : await openSocket(routes, socket, log, flags.clientTimeoutMs);
-  if (opened) servers.push(opened);
+  const over = new AbortController();
+  let opened: http.Server | undefined;
+  if (socket !== undefined) {
+    const open = (): Promise<http.Server> => openSocket(routes, socket, flags.clientTimeoutMs);
+    try {
+      opened = await open();
+      servers.push(opened);
+    } catch (error) {
+      log('warn', 'warning', { code: 'no-admin-socket', message: `${messageOf(error)}; it is looked for again` });
+      void openLater(open, clock, over.signal).then((server) => {
+        if (!server) return;
+        servers.push(server);
+        log('info', 'admin-socket', { socket });
+      });
+    }
+  }
   return {
     socket: opened && socket,
     url,
     close: () => {
+      over.abort();
       for (const server of servers) {
         server.close();
         server.closeAllConnections?.();
@@ -108,18 +128,11 @@ export async function openAdminDoor(
 }
 
 /** A program that was killed leaves its socket behind; one that runs on the same file has it. */
-async function openSocket(
-  routes: Routes,
-  path: string,
-  log: Log,
-  clientTimeoutMs: number,
-): Promise<http.Server | undefined> {
-  const warn = (message: string): undefined => {
-    log('warn', 'warning', { code: 'no-admin-socket', message });
-    return undefined;
-  };
+async function openSocket(routes: Routes, path: string, clientTimeoutMs: number): Promise<http.Server> {
+  if (await isAnswered(path)) {
+    throw new Error(`another program answers at ${path}: it alone can be administered there until it has ended`);
+  }
   try {
-    if (await isAnswered(path)) return warn(`another program answers at ${path}: it alone can be administered there`);
     removeStale(path);
     const server = serverFor(routes, {}, undefined, clientTimeoutMs);
     await listening(server, { path });
@@ -127,7 +140,23 @@ async function openSocket(
     chmodSync(path, 0o600);
     return server;
   } catch (error) {
-    return warn(`no socket at ${path}: ${messageOf(error)}`);
+    throw new Error(`no socket at ${path}: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** Whoever else had it may end first: then nobody would answer for this file, although somebody runs on it. */
+async function openLater(
+  open: () => Promise<http.Server>,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<http.Server | undefined> {
+  for (;;) {
+    await clock.sleep(LOOK_MS, signal);
+    if (signal.aborted) return undefined;
+    const server = await open().catch(() => undefined);
+    if (server && signal.aborted) server.close();
+    if (signal.aborted) return undefined;
+    if (server) return server;
   }
 }
 

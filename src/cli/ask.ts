@@ -10,6 +10,8 @@ import { file, UsageError } from './flags.ts';
 
 /** Nobody answers: exit code 3. */
 export class Unreachable extends Error {}
+/** Whoever runs there may not be asked by this user. */
+class NotAllowed extends Unreachable {}
 /** It answers, and refuses: what it says is for the person who asked. */
 export class Refused extends Error {}
 
@@ -46,6 +48,7 @@ export function asker(target: Target, clock: Clock = systemClock): Ask {
   const send = <T>(method: string, path: string, body?: Record<string, unknown>): Promise<T> =>
     answered<T>({ base, socketPath, token }, { method, path, body }, clock).catch((error) => {
       if (!(error instanceof Unreachable)) throw error;
+      if (error instanceof NotAllowed && socketPath !== undefined) throw new NotAllowed(notAllowed(socketPath));
       throw new Unreachable(
         db === undefined
           ? `${url} does not answer: ${error.message}`
@@ -60,9 +63,34 @@ export function asker(target: Target, clock: Clock = systemClock): Ask {
  * that everybody can work out. It is that of the program if it belongs to whom the file belongs to.
  */
 function refuseForeign(db: string, socketPath: string): void {
-  const [own, there] = [db, socketPath].map((path) => statSync(path, { throwIfNoEntry: false })?.uid);
+  const [own, there] = [ownerOf(db), ownerOf(socketPath)];
   if (own === undefined || there === undefined || own === there) return;
   throw new Unreachable(`the socket ${socketPath} belongs to another user than ${db}: nobody is asked there`);
+}
+
+/** Undefined where there is none. */
+function ownerOf(path: string): number | undefined {
+  try {
+    return statSync(path, { throwIfNoEntry: false })?.uid;
+  } catch (error) {
+    if (!isForbidden(error)) throw error;
+    throw new NotAllowed(notAllowed(path));
+  }
+}
+
+function isForbidden(error: unknown): boolean {
+  const { code } = error as { code?: string };
+  return code === 'EACCES' || code === 'EPERM';
+}
+
+function notAllowed(path: string): string {
+  let owner = 'whom it belongs to';
+  try {
+    owner = `with the number ${statSync(path).uid}, to whom it belongs`;
+  } catch {
+    // Not even that may be known.
+  }
+  return `no permission to use ${path} as user ${process.getuid?.()}: run this as root, or as the user ${owner}`;
 }
 
 function nobodyOn(db: string, reason: string, canLook: boolean): string {
@@ -141,7 +169,10 @@ function exchange<T>(
         }
       });
     });
-    sent.on('error', (error) => reject(new Unreachable(messageOf(error))));
+    sent.on('error', (error) => {
+      const Kind = isForbidden(error) ? NotAllowed : Unreachable;
+      reject(new Kind(messageOf(error)));
+    });
     sent.end(body === undefined ? undefined : JSON.stringify(body));
   });
 }

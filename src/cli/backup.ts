@@ -1,5 +1,15 @@
 /** `rowcast backup`: a copy that SQLite itself makes in one reading transaction, and that is checked before anybody relies on it. */
-import { closeSync, existsSync, fsyncSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { messageOf } from '../errors.ts';
 import { STILL_OPEN } from '../sqlite/open-file.ts';
@@ -7,7 +17,8 @@ import { literal } from '../sqlite/sql.ts';
 import { asker, Refused, Unreachable } from './ask.ts';
 import { UsageError } from './flags.ts';
 import { StartError } from './listen.ts';
-import { type Binding, openDatabase } from './open.ts';
+import { type Binding, checkFile, openDatabase, refusal } from './open.ts';
+import { openToRead } from './open-to-read.ts';
 import { bytes } from './show.ts';
 
 /** Nothing is ever written over: a name that exists is refused, and a copy that fails its check is removed. */
@@ -18,10 +29,12 @@ export function backupFile(
   at: (phase: string) => void = () => {},
 ): { file: string; bytes: number } {
   if (existsSync(target)) throw new UsageError(`${target} exists already: a backup never replaces anything`);
+  refusePlace(target);
   removeLeftovers(target);
   const half = `${target}.${process.pid}.part`;
   try {
-    const opened = openDatabase(db, { binding, busyMs: 5_000, existing: true });
+    // There has to be room for the backup as well.
+    const opened = openToRead(db, { binding, busyMs: 5_000, aside: dirname(resolve(target)) });
     at(`copying ${bytes(statSync(db).size)}`);
     try {
       opened.db.exec(`VACUUM main INTO ${literal(half)}`);
@@ -44,6 +57,22 @@ export function backupFile(
   }
 }
 
+/** SQLite would say no more than that it cannot open a file whose name nobody has given it. */
+function refusePlace(target: string): void {
+  const folder = dirname(resolve(target));
+  try {
+    checkFile(target);
+  } catch (error) {
+    throw new StartError(`no backup was made: ${messageOf(error)}`, { cause: error });
+  }
+  const code = refusal(folder, constants.W_OK);
+  if (code === undefined) return;
+  const why = code === 'EROFS' ? 'it is on a file system that is mounted read-only' : 'no permission';
+  throw new StartError(
+    `no backup was made: nothing can be written in the folder ${folder}: ${why}; name another place`,
+  );
+}
+
 /** A process that runs on the file may have what nobody else sees any more. */
 export async function refuseIfHidden(db: string): Promise<void> {
   if (!existsSync(db)) return;
@@ -61,7 +90,6 @@ export async function refuseIfHidden(db: string): Promise<void> {
 /** Of backups to this name that were killed. */
 function removeLeftovers(target: string): void {
   const folder = dirname(resolve(target));
-  if (!existsSync(folder)) return;
   for (const name of readdirSync(folder)) {
     if (!name.startsWith(`${basename(target)}.`)) continue;
     const [, pid] = /\.(\d+)\.part$/.exec(name) ?? [];

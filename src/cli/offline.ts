@@ -23,7 +23,8 @@ import { Connection } from '../sqlite/connection.ts';
 import { describeTable, type Table } from '../sqlite/schema.ts';
 import { fold, inMain } from '../sqlite/sql.ts';
 import { Refused } from './ask.ts';
-import { type Binding, openDatabase } from './open.ts';
+import type { Binding } from './open.ts';
+import { openToRead } from './open-to-read.ts';
 import type { ShownStatus } from './show.ts';
 
 export function statusOffline(file: string, binding: Binding | undefined): ShownStatus {
@@ -188,7 +189,7 @@ function lettersIn(db: Connection): DeadLetters {
 }
 
 function reading<T>(file: string, binding: Binding | undefined, look: (db: Connection) => T): T {
-  const opened = openDatabase(file, { binding, busyMs: 5_000, existing: true });
+  const opened = openToRead(file, { binding, busyMs: 5_000 });
   try {
     const db = new Connection(opened.db);
     const known = db.get("SELECT 1 AS n FROM main.sqlite_schema WHERE type = 'table' AND name = '_nodes'");

@@ -33,7 +33,7 @@ export interface Opened {
 /** The database cannot be opened; the message says why in the words of whoever chose the file. */
 export class OpenError extends Error {}
 
-type Open = (path: string) => Omit<Opened, 'binding'>;
+type Open = (path: string, how?: { readOnly: boolean }) => Omit<Opened, 'binding'>;
 
 /** The WAL file is cut back to this after a burst. */
 const WAL_BYTES_KEPT = 64 * 1024 * 1024;
@@ -41,7 +41,11 @@ const WAL_BYTES_KEPT = 64 * 1024 * 1024;
 /** Opens or creates `path`, in WAL mode unless it is somebody else's, and proves that it can be written. */
 export function openDatabase(path: string, options: OpenOptions = {}): Opened {
   const { binding, open } = findBinding(options.binding);
-  if (path !== ':memory:') checkFile(path);
+  if (path !== ':memory:') {
+    checkFile(path);
+    const closed = whyNotWritable(path);
+    if (closed !== undefined) throw new OpenError(closed);
+  }
   if (options.existing && !statSync(path, { throwIfNoEntry: false })) throw new OpenError(`there is no file ${path}`);
   let opened: Omit<Opened, 'binding'> | undefined;
   try {
@@ -52,6 +56,21 @@ export function openDatabase(path: string, options: OpenOptions = {}): Opened {
     opened.db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_KEPT}`);
     opened.db.exec('BEGIN IMMEDIATE');
     opened.db.exec('ROLLBACK');
+    return { ...opened, binding };
+  } catch (error) {
+    opened?.close();
+    throw new OpenError(explain(path, error), { cause: error });
+  }
+}
+
+/** Opens what is there and cannot be written. Where SQLite has to write beside it to read it, it says that it cannot. */
+export function openReadOnly(path: string, options: Pick<OpenOptions, 'binding' | 'busyMs'>): Opened {
+  const { binding, open } = findBinding(options.binding);
+  let opened: Omit<Opened, 'binding'> | undefined;
+  try {
+    opened = open(path, { readOnly: true });
+    opened.db.exec(`PRAGMA busy_timeout = ${options.busyMs ?? 5_000}`);
+    opened.db.prepare('SELECT 1 FROM sqlite_schema').all();
     return { ...opened, binding };
   } catch (error) {
     opened?.close();
@@ -110,15 +129,15 @@ const LOADERS: Record<Binding, () => Open> = {
   'better-sqlite3': loadBetterSqlite3,
   'node-sqlite': () => {
     const { DatabaseSync } = createRequire(import.meta.url)('node:sqlite');
-    return (path) => {
-      const handle = new DatabaseSync(path);
+    return (path, { readOnly } = { readOnly: false }) => {
+      const handle = new DatabaseSync(path, { readOnly });
       return { db: fromNodeSqlite(handle), close: () => handle.close() };
     };
   },
   'bun-sqlite': () => {
     const { Database: Bun } = createRequire(import.meta.url)('bun:sqlite');
-    return (path) => {
-      const handle = new Bun(path, { create: true, readwrite: true });
+    return (path, { readOnly } = { readOnly: false }) => {
+      const handle = new Bun(path, readOnly ? { readonly: true } : { create: true, readwrite: true });
       return { db: handle, close: () => handle.close() };
     };
   },
@@ -137,8 +156,8 @@ function loadBetterSqlite3(): Open {
       const BetterSqlite3 = require('better-sqlite3');
       // The native part is loaded by the first database, and is what fails when it was built for another Node.
       new BetterSqlite3(':memory:').close();
-      return (path) => {
-        const handle = new BetterSqlite3(path);
+      return (path, { readOnly } = { readOnly: false }) => {
+        const handle = new BetterSqlite3(path, { readonly: readOnly });
         return { db: handle, close: () => handle.close() };
       };
     } catch (error) {
@@ -156,25 +175,57 @@ function requireNodeApi(version: string): void {
 }
 
 /** What the bindings report in three ways, or only as "unable to open database file", found out beforehand. */
-function checkFile(path: string): void {
+export function checkFile(path: string): void {
   const folder = dirname(resolve(path));
+  const hidden = [folder, path].find((place) => ['EACCES', 'EPERM'].includes(refusal(place, constants.F_OK) ?? ''));
+  if (hidden !== undefined) {
+    throw new OpenError(
+      `no permission to look for ${hidden}: run this as the user whom it belongs to, or let this one into its folder`,
+    );
+  }
   const there = statSync(folder, { throwIfNoEntry: false });
   if (!there) throw new OpenError(`the folder ${folder} does not exist: create it first (mkdir -p)`);
   if (!there.isDirectory()) throw new OpenError(`${folder} is not a folder`);
   const file = statSync(path, { throwIfNoEntry: false });
   if (file?.isDirectory()) throw new OpenError(`${path} is a folder, not a database file`);
-  if (file && !mayWrite(path)) throw new OpenError(`no permission to write ${path}`);
-  // SQLite keeps its journal beside the file.
-  if (!mayWrite(folder))
-    throw new OpenError(`no permission to write in the folder ${folder}, where SQLite's journal goes`);
 }
 
-function mayWrite(path: string): boolean {
+/** Why nothing can be written to the file, and what to do; undefined where it can. It is there, or will be. */
+export function whyNotWritable(path: string): string | undefined {
+  const file = statSync(path, { throwIfNoEntry: false });
+  const folder = dirname(resolve(path));
+  const places: [string, string][] = [
+    ...(file ? [[path, path] as [string, string]] : []),
+    // SQLite keeps its journal beside the file.
+    [folder, `in the folder ${folder}, where SQLite's journal goes`],
+  ];
+  for (const [place, named] of places) {
+    const code = refusal(place, constants.R_OK | constants.W_OK);
+    if (code === 'EROFS') {
+      return (
+        `${path} is on a file system that is mounted read-only: mount it for writing again (dmesg says what happened ` +
+        'to it), or copy the file with its -wal to another place and use that'
+      );
+    }
+    if (code !== undefined) {
+      return `no permission to write ${named}: run this as the user whom it belongs to (ls -l), or let this one write there`;
+    }
+  }
+  return undefined;
+}
+
+/** There is no such file; one in a folder that this user may not look into may be there. */
+export function isMissing(path: string): boolean {
+  return ['ENOENT', 'ENOTDIR'].includes(refusal(path, constants.F_OK) ?? '');
+}
+
+/** The system's code for it; undefined where it is allowed. */
+export function refusal(path: string, mode: number): string | undefined {
   try {
-    accessSync(path, constants.R_OK | constants.W_OK);
-    return true;
-  } catch {
-    return false;
+    accessSync(path, mode);
+    return undefined;
+  } catch (error) {
+    return (error as { code?: string }).code ?? 'EACCES';
   }
 }
 

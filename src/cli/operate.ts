@@ -1,5 +1,4 @@
 /** The commands of an operator: they ask a running node or hub, or look at its file. */
-import { existsSync } from 'node:fs';
 import type { RatesSince } from '../admin/rates.ts';
 import type { VerifyState } from '../admin/verify-job.ts';
 import { systemClock } from '../clock.ts';
@@ -19,6 +18,7 @@ import {
   type Values,
 } from './flags.ts';
 import { letterOffline, lettersOffline, statusOffline } from './offline.ts';
+import { isMissing } from './open.ts';
 import { bindingFlag } from './shared-flags.ts';
 import { aligned, bytes, count, duration, harmless, type ShownStatus, statusText, whileShowing } from './show.ts';
 
@@ -360,7 +360,7 @@ A copy that is put back is noticed by the other nodes and brought up to date by 
 
 export function fileOf({ db }: Pick<Target, 'db'>): string {
   if (db === undefined) throw new UsageError('--offline needs -db <file>');
-  if (!existsSync(db)) throw new UsageError(`there is no file ${db}`);
+  if (isMissing(db)) throw new UsageError(`there is no file ${db}`);
   return db;
 }
 

@@ -30,7 +30,7 @@ keys, peers sign what they send and what they acknowledge. The item routes and /
 
 Standard output is a log of one JSON object per line (-log-format text: a line of text), written when a state changes:
 started, peer-up, peer-down, peer-stale, tombstones-collected, dead-letter, verify-done, warning, error, reloaded,
-reload-failed, reload-ignored, stopping, stopped. Why the program could not start is on standard error.
+reload-failed, reload-ignored, admin-socket, stopping, stopped. Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
 closed. A second signal ends the program at once. SIGHUP reads -config, the file of URLs and that of keys again, as does

@@ -63,6 +63,8 @@ export function configured<F extends Flags>(
 interface Members {
   add(url: string): unknown;
   remove(url: string): unknown;
+  /** Those that there are at present: an operator may have added some, and removed others. Not where others serve some of them. */
+  list?(): { url: string }[] | Promise<{ url: string }[]>;
 }
 
 /** What a program has in files beside its flags: certificates, tokens, keys. */
@@ -195,7 +197,8 @@ export class Reload<F extends Flags> {
     const ignored = differing.filter((key) => !reloadable.includes(key)).map(flagName);
     // There may be thousands of them.
     const [were, are] = [new Set(before.peers), new Set(next.peers)];
-    const added = next.peers.filter((url) => !were.has(url));
+    const there = members.list && new Set((await members.list()).map(({ url }) => url));
+    const added = next.peers.filter((url) => !were.has(url) || there?.has(url) === false);
     const removed = before.peers.filter((url) => !are.has(url));
     for (const { held, become } of renewed) {
       await become();
@@ -210,10 +213,11 @@ export class Reload<F extends Flags> {
     this.#now = { ...before, auth, files: next.files, flags: keeping(next.flags, before.flags, ignored) };
     for (const url of added) {
       await members.add(url);
-      this.#now = { ...this.#now, peers: [...this.#now.peers, url] };
+      if (!were.has(url)) this.#now = { ...this.#now, peers: [...this.#now.peers, url] };
     }
     for (const url of removed) {
-      await members.remove(url);
+      // By hand, before it was taken out of the file.
+      if (there?.has(url) !== false) await members.remove(url);
       this.#now = { ...this.#now, peers: this.#now.peers.filter((other) => other !== url) };
     }
     if (ignored.length > 0) {

@@ -155,6 +155,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
         warnOfSelf([url]);
       },
       remove: (url) => running.peers.remove(url),
+      list: () => running.peers.list(),
     },
     reloadable: [...RELOADABLE, ...BACKLOG_FLAGS, ...CONFLICT_FLAGS],
     apply: (next, keys) => {

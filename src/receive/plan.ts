@@ -69,7 +69,7 @@ export function planChange(change: Staged, around: Surroundings): Plan {
   if (change.kind !== 'object') return reject('bad-change', `a change must be an object, not ${change.kind}`);
   const { op } = change;
   if (change.op_type !== 'text' || (op !== 'INSERT' && op !== 'UPDATE' && op !== 'DELETE')) {
-    return reject('bad-op', `op must be INSERT, UPDATE or DELETE, not ${shown(op)}`);
+    return reject('bad-op', `op must be INSERT, UPDATE or DELETE, not ${spelt({ type: change.op_type, value: op })}`);
   }
   if (change.tbl_type !== 'text' || change.tbl === null) return reject('unknown-table', 'table must be a string');
   const table = around.table(change.tbl);
@@ -95,7 +95,7 @@ export function planChange(change: Staged, around: Surroundings): Plan {
   const version = Number(time.value);
   if (time.type !== 'integer' || !(version >= TIMESTAMP_MIN && version <= TIMESTAMP_MAX)) {
     const wanted = 'updated_at must be an integer of milliseconds before the year 2200';
-    return reject('bad-timestamp', `${wanted}, not ${shown(time.value ?? time.type)}`);
+    return reject('bad-timestamp', `${wanted}, not ${spelt(time)}`);
   }
   const rowId = around.field(change.idx, keyOf(table.id));
   if (isLongId(rowId.value) || isLongId(change.old_id)) return reject('bad-id', longId);
@@ -109,7 +109,7 @@ export function planChange(change: Staged, around: Surroundings): Plan {
     if (id === undefined) return reject('bad-id', 'a DELETE needs old_id, a string');
     return { kind: 'delete', table, op, id, timeKey };
   }
-  if (own === undefined) return reject('bad-id', `id must be a string, not ${shown(rowId.value ?? rowId.type)}`);
+  if (own === undefined) return reject('bad-id', `id must be a string, not ${spelt(rowId)}`);
   return { kind: 'upsert', table, op, id: own, timeKey, shape, extra };
 }
 
@@ -147,6 +147,12 @@ export function unknownTable(name: string): Extract<Plan, { kind: 'dead-letter' 
 
 export function tooManyKeys(keys: number): string {
   return `a row may have ${ROW_KEYS_MAX} keys, this one has ${keys}`;
+}
+
+/** As it came: a number has no quotes, by which it is told from a text that looks like one. */
+function spelt({ type, value }: { type: string | null; value: string | number | null }): string {
+  const isNumber = type === 'integer' || type === 'real';
+  return isNumber ? String(value).slice(0, 80) : shown(value ?? type);
 }
 
 function shown(value: unknown): string {

@@ -116,10 +116,16 @@ async function proven(
       bond && !bond.isExempt
         ? await bond.exchange(request, attempt, () => hello(bond))
         : await attempt(request.headers);
-    return { status, header, body: Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString() };
+    return { status, header, body: textOf(bytes) };
   } catch (error) {
     throw error instanceof NotProven ? new NoAnswer(error.message, false, error.isTooLarge) : error;
   }
+}
+
+/** Without the mark that some servers put before every text, which is no JSON: `text()` of a fetch leaves it out as well. */
+function textOf(bytes: Uint8Array): string {
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString();
+  return text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
 }
 
 /** The node that has answered for its `/health`, by the body or, where it tells strangers nothing, by its introduction. */

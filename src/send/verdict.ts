@@ -1,5 +1,5 @@
 /** What a peer's answer means for the batch: one table, and the only place where a status code is looked at. */
-import { acknowledges } from '../wire/protocol.ts';
+import { acknowledges, SYNC_PATH } from '../wire/protocol.ts';
 
 export type Verdict =
   /** `said`: how the one who acknowledges introduces itself. */
@@ -39,6 +39,7 @@ export interface Answer {
   body: string;
   /** What the peer says of how long it took; anything else is as good as nothing. */
   applyMs?: string | null | undefined;
+  header?(name: string): string | null;
 }
 
 /** Whether the same changes may get there in smaller batches. */
@@ -59,6 +60,8 @@ export function judge(answer: Answer, batchId: number): Verdict {
   const said = objectIn(body);
   if (status === 413) return { kind: 'too-large' };
   if (status >= 200 && status < 300) return judgeAck(answer, said, batchId);
+  const elsewhere = status >= 300 && status < 400 ? answer.header?.('location') : null;
+  if (elsewhere) return { kind: 'unreachable', reason: `HTTP ${status}, ${redirected(elsewhere)}` };
   const clientError = status >= 400 && status < 500 && !NOT_ABOUT_THE_CHANGES.has(status);
   return { kind: clientError && said ? 'refused' : 'unreachable', reason: `HTTP ${status}${excerpt(body)}` };
 }
@@ -70,6 +73,13 @@ function judgeAck(answer: Answer, said: Record<string, unknown> | undefined, bat
   }
   if (isAck(ack)) return { kind: 'refused', reason: `ack ${JSON.stringify(ack)} instead of ${batchId}` };
   return { kind: 'unreachable', reason: `HTTP ${answer.status} without an acknowledgement${excerpt(answer.body)}` };
+}
+
+/** A batch goes where it was told to go, and nowhere else; whoever tells it can tell it that as well. */
+function redirected(location: string): string {
+  const [place = ''] = location.slice(0, 200).split(/[?#\s]/);
+  const url = place.endsWith(SYNC_PATH) && place !== SYNC_PATH ? place.slice(0, -SYNC_PATH.length) : place;
+  return `a redirect, which is not followed; if that is meant, change the URL of this peer to ${url}`;
 }
 
 /** Those of a batch are told apart by their indexes; what is told twice, or is no index, is as good as nothing. */

@@ -30,3 +30,12 @@ test('of two to one name at once the first wins, and the other says why it did n
   expect(backupFile(path, second, undefined).bytes).toBeGreaterThan(4_096);
   expect(existsSync(second)).toBe(true);
 });
+
+test('a folder that does not exist, or is none, is called that', async () => {
+  const folder = scratchFolder();
+  const path = join(folder, 'a.db');
+  await node({ path });
+  const into = (...names: string[]) => backupFile(path, join(folder, ...names), undefined);
+  expect(() => into('no', 'copy.db')).toThrow(/no backup was made: the folder .*no does not exist: create it first/);
+  expect(() => into('a.db', 'copy.db')).toThrow(/no backup was made: .*a\.db is not a folder/);
+});

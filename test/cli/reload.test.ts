@@ -129,7 +129,12 @@ interface Running {
   applied: unknown[];
 }
 
-function running(args: string[], members: { add?(url: string): unknown } = {}, held: Held[] = []): Running {
+interface GivenMembers {
+  add?(url: string): unknown;
+  list?(): { url: string }[];
+}
+
+function running(args: string[], members: GivenMembers = {}, held: Held[] = []): Running {
   const done: string[] = [];
   const logged: Running['logged'] = [];
   const applied: unknown[] = [];
@@ -148,6 +153,7 @@ function running(args: string[], members: { add?(url: string): unknown } = {}, h
         await Promise.resolve();
         done.push(`remove ${url}`);
       },
+      ...(members.list && { list: members.list }),
     },
     reloadable: [...RELOADABLE, 'maxBacklogChanges'],
     apply: ({ batchMs, maxBacklogChanges }) => applied.push({ batchMs, maxBacklogChanges }),
@@ -159,6 +165,28 @@ function running(args: string[], members: { add?(url: string): unknown } = {}, h
 }
 
 describe('a reload', () => {
+  test('has what the file names as peers, whatever was added and removed by hand meanwhile', async () => {
+    const file = scratchFile('peers', `${A}\n${B}\n`);
+    let there = [B, C];
+    const list = () => there.map((url) => ({ url }));
+    const { reload, done, logged } = running([...BASE, '-peers-file', file.path], { list });
+    await reload.reload();
+    expect(done.splice(0)).toEqual([`add ${A}`]);
+    expect(logged.at(-1)).toMatchObject({ event: 'reloaded', added: [A], removed: [] });
+    there = [A, C];
+    file.put(`${A}\n`);
+    await reload.reload();
+    // Removed by hand, and out of the file by now: there is nothing left to do, and to fail.
+    expect(done.splice(0)).toEqual([]);
+    expect(logged.at(-1)).toMatchObject({ event: 'reloaded', added: [], removed: [B] });
+    file.put(`${C}\n`);
+    await reload.reload();
+    expect(done.splice(0)).toEqual([`add ${C}`, `remove ${A}`]);
+    there = [C];
+    await reload.reload();
+    expect([done, logged.at(-1)]).toEqual([[], expect.objectContaining({ added: [], removed: [] })]);
+  });
+
   test('has what is held in files of its own count when all of it could be read, and none of it before', async () => {
     const certificate = scratchFile('certificate', 'first');
     const tokens = scratchFile('tokens', 'first');

@@ -471,3 +471,18 @@ test('a listener that throws does not reach the sender', async () => {
   cleanUp(stop);
   expect(receive(made.manager, '{"batch_id":1,"changes":[5]}').rejected).toHaveLength(1);
 });
+
+test.each([
+  ['updated_at', '1790000000000.0', 'not 1790000000000.0'],
+  ['updated_at', '"1790000000000"', 'not "1790000000000"'],
+  ['updated_at', '9007199254740993', 'not 9007199254740993'],
+  ['id', '26', 'not 26'],
+  ['id', 'null', 'not "null"'],
+  ['op', '5', 'not 5'],
+])('the letter of a change whose %s is %s has it as it came', async (field, value, said) => {
+  const { manager } = await target();
+  const change = JSON.stringify(good('x')).replace(new RegExp(`"${field}":("[^"]*"|\\d+)`), `"${field}":${value}`);
+  manager.receive(`{"batch_id":3,"changes":[${change}]}`);
+  const [letter] = manager.deadLetters.list();
+  expect(letter?.reason?.endsWith(said), letter?.reason ?? 'none').toBe(true);
+});

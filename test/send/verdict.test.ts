@@ -414,10 +414,47 @@ describe('the verdict', () => {
   });
 
   test.each([
+    ['https://b.example/sync', 'https://b.example'],
+    ['https://b.example/node/sync?secret', 'https://b.example/node'],
+    ['/login', '/login'],
+    ['/sync', '/sync'],
+  ])('says where a redirect to %s leads, and what to do', (location, url) => {
+    const header = (name: string): string | null => (name === 'location' ? location : null);
+    for (const status of [301, 302, 307, 308]) {
+      expect(judge({ status, body: '<p>moved: there</p>', header }, 5)).toEqual({
+        kind: 'unreachable',
+        reason: `HTTP ${status}, a redirect, which is not followed; if that is meant, change the URL of this peer to ${url}`,
+      });
+    }
+    expect(judge({ status: 304, body: '', header: () => null }, 5)).toEqual({
+      kind: 'unreachable',
+      reason: 'HTTP 304',
+    });
+  });
+
+  test.each([
     ['{"ack":7}', 'ack 7 instead of 5'],
     ['{"ack":"7"}', 'ack "7" instead of 5'],
     ['{"ack":"05"}', 'ack "05" instead of 5'],
   ])('says which acknowledgement came instead: %s', (body, reason) => {
     expect(judge({ status: 200, body }, 5)).toEqual({ kind: 'refused', reason });
   });
+});
+
+test('an acknowledgement behind a byte order mark is one', async () => {
+  const peer = await badHttp(({ body }, response) => {
+    response.end(`\ufeff${JSON.stringify({ applied: 1, ack: JSON.parse(body).batch_id })}`);
+  });
+  const sender = await senderTo(peer.url);
+  write(sender, 'x');
+  expect(await sender.manager.flush()).toMatchObject({ unreachable: [] });
+  expect(sender.manager.health().pending_changes).toBe(0);
+});
+
+test('where a redirect leads is in the health of whoever was redirected', async () => {
+  const peer = await badStatus(307, '', { location: 'https://elsewhere.example/sync' });
+  const sender = await senderTo(peer.url);
+  write(sender, 'x');
+  await sender.manager.flush();
+  expect(sender.manager.health().peer_states[0]?.last_error).toMatch(/^HTTP 307, .*to https:\/\/elsewhere\.example$/);
 });
