@@ -49,6 +49,9 @@ export function present<T extends object>(options: T | null): Heard<T> {
   }
   const given = Object.entries(options ?? {}).filter(([, value]) => value !== null);
   for (const [name, value] of given) {
+    if (name === 'comesAgain' && value !== undefined && typeof value !== 'boolean') {
+      throw new RowcastError('INVALID_OPTION', `"comesAgain" must be true or false, not ${named(value)}`);
+    }
     if (!HEADERS.includes(name) || value === undefined || typeof value === 'string') continue;
     throw new RowcastError('INVALID_OPTION', `"${name}" must be the text of a header, not ${named(value)}`, {
       hint: 'where there are several of one name, give one of them',

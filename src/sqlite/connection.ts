@@ -55,6 +55,7 @@ const failures = new WeakMap<Database, string>();
 export class Connection {
   readonly #db: Database;
   readonly #statements = new Map<string, Statement>();
+  #wasOpen = false;
   /** True while one of our own transactions is open: they never nest and never span an await. */
   #open = false;
   /** Called at the end of every transaction of ours, in it; what it returns is called once that is committed. */
@@ -125,7 +126,12 @@ export class Connection {
 
   /** Ours or the application's; undefined where the handle does not say. */
   get isInTransaction(): boolean | undefined {
-    return (this.#db as { inTransaction?: boolean }).inTransaction;
+    try {
+      return (this.#db as { inTransaction?: boolean }).inTransaction;
+    } catch (error) {
+      // bun:sqlite says so where the database is closed.
+      throw this.#explained(error);
+    }
   }
 
   /**
@@ -271,7 +277,9 @@ export class Connection {
 
   #prepared(sql: string): Statement {
     try {
-      return this.#db.prepare(sql);
+      const statement = this.#db.prepare(sql);
+      this.#wasOpen = true;
+      return statement;
     } catch (error) {
       throw this.#explained(error);
     }
@@ -338,7 +346,7 @@ export class Connection {
 
   #explained(error: unknown): unknown {
     if (isCode(error, 'FULL', 'IOERR')) failures.set(this.#db, messageOf(error));
-    return explained(error);
+    return explained(error, this.#wasOpen);
   }
 
   #rollback(): void {

@@ -22,12 +22,14 @@ export function busy(cause: unknown): RowcastError {
 }
 
 /** What the bindings say of their own state, and not SQLite of the statement, has no code: it gets one of ours. */
-export function explained(error: unknown): unknown {
+export function explained(error: unknown, wasOpen: boolean): unknown {
   if (resultCode(error) !== undefined && !isCode(error, 'MISUSE')) return error;
   const text = messageOf(error);
   if (CLOSED.test(text)) {
     return new RowcastError('DATABASE_CLOSED', 'the database was closed', {
-      hint: 'call stop() and wait for it before closing the database',
+      hint: wasOpen
+        ? 'call stop() and wait for it before closing the database'
+        : 'open it, or another handle to the file, and pass that',
       cause: error,
     });
   }
