@@ -1,7 +1,7 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
 
 import type { Trust } from './auth/trust.ts';
-import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
+import { tidy } from './capture/mend.ts';
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
@@ -370,7 +370,7 @@ class Attached implements Manager {
     this.#company.look();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     this.#retrying.cameBack(this.#applier.takeCameBack());
-    if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
+    tidy(this.#db);
   }
 
   async #end(): Promise<void> {
