@@ -1,7 +1,7 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
 
 import type { Trust } from './auth/trust.ts';
-import { idsAreBehind, keepIdsAbove } from './capture/change-ids.ts';
+import { tidy } from './capture/mend.ts';
 import { Registry } from './capture/registry.ts';
 import { type Clock, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
@@ -55,9 +55,8 @@ import { Stillness } from './sqlite/look.ts';
 import { RowCounter } from './sqlite/row-counter.ts';
 import { tickingEvery } from './sqlite/ticking.ts';
 import { NodeTombstones } from './tombstones/node-tombstones.ts';
-import { batchText } from './wire/body.ts';
+import { bodyOf } from './wire/body.ts';
 import { type Change, ROWCAST_HEADER, senderId } from './wire/protocol.ts';
-import { exactIntegers } from './wire/values.ts';
 
 /** Captures every write to `tables` and keeps them the same on all peers. */
 export function attach(db: Database, config: Config, tables: string[]): Manager {
@@ -185,27 +184,28 @@ class Attached implements Manager {
       bond: (peer) => this.#lines.bonds?.of(peer),
       take: (peer, body) => void this.#apply(body, { rights: this.#lines.bonds?.rightsAt(peer) }, true),
     });
-    this.peers = forCallers(this.#roster, () => this.#refuseIfStopped());
-    this.deadLetters = lettersFor(this.#letters, this.#retry, () => this.nudge());
+    this.peers = forCallers(this.#roster, db, () => this.#refuseIfStopped());
+    this.deadLetters = lettersFor(db, this.#letters, this.#retry, () => this.nudge());
     this.aliases = { list: () => listAliases(db), drop: () => this.#change(sendNewNames) };
     this.#roster.start();
     this.#retrying.start();
-    const tell = (failure: RowcastError): void => this.#events.emit('error', failure);
-    const loop = { clock: this.#clock, stopped: this.#stopped.signal, tell };
+    const loop = { clock: this.#clock, stopped: this.#stopped.signal, events: this.#events };
+    db.yieldBy(loop);
     this.#watching = tickingEvery(TICK_MS, loop, () => this.#tick());
   }
 
   applyChanges(changes: Change[]): number {
     this.#refuseIfStopped();
-    if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
-    return this.#apply(batchText(0, JSON.stringify(changes, exactIntegers).slice(1, -1)), {}, true).ack.applied;
+    const body = bodyOf(changes);
+    return this.#db.patiently(() => this.#apply(body, {}, true)).ack.applied;
   }
 
   receive(body: string | Uint8Array, given: ReceiveOptions = {}): Received {
     const options = present(given);
     const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
-    const self = { events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
-    return receiving(self, { body, from: options.from }, () => {
+    const self = { db: this.#db, events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
+    const { from, comesAgain } = options;
+    return receiving(self, { body, from, comesAgain }, () => {
       this.#refuseIfStopped();
       this.#floor.refuseIfBehind();
       if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
@@ -262,7 +262,7 @@ class Attached implements Manager {
 
   forget(id: string): void {
     this.#refuseIfStopped();
-    this.#tombstones.forget(id);
+    this.#db.patiently(() => this.#tombstones.forget(id));
   }
 
   why(table: string, id: string): Why {
@@ -288,7 +288,7 @@ class Attached implements Manager {
 
   async detach(): Promise<void> {
     await this.stop();
-    this.#registry.uninstall();
+    this.#db.patiently(() => this.#registry.uninstall());
     this.#db.release();
   }
 
@@ -301,7 +301,7 @@ class Attached implements Manager {
   }
 
   on<E extends EventName>(event: E, listener: Listener<E>): () => void {
-    if (event === 'change' && !this.#stopping) this.#changes.listen();
+    if (event === 'change' && !this.#stopping) this.#db.patiently(() => this.#changes.listen());
     return this.#events.on(event, listener);
   }
 
@@ -323,7 +323,7 @@ class Attached implements Manager {
 
   #change(change: (subject: Subject) => void): void {
     this.#refuseIfStopped();
-    change({ db: this.#db, handle: this.#handle, registry: this.#registry });
+    this.#db.patiently(() => change({ db: this.#db, handle: this.#handle, registry: this.#registry }));
     this.#retrying.soon();
     this.nudge();
   }
@@ -370,7 +370,7 @@ class Attached implements Manager {
     this.#company.look();
     for (const letter of this.#applier.settleUnique()) this.#events.emit('dead-letter', letter);
     this.#retrying.cameBack(this.#applier.takeCameBack());
-    if (idsAreBehind(this.#db)) this.#db.transaction(() => keepIdsAbove(this.#db));
+    tidy(this.#db);
   }
 
   async #end(): Promise<void> {
@@ -378,8 +378,8 @@ class Attached implements Manager {
     this.#stopped.abort();
     await Promise.all([this.#watching, this.#retrying.stop(), this.#comparisons.stop(), this.#roster.stop()]);
     this.#lines.transport.close();
+    await this.#roster.leave();
     try {
-      this.#roster.leave();
       this.#applier.release();
       this.#changes.stop();
       this.#db.release();

@@ -137,6 +137,8 @@ export type Listener<E extends EventName> = (event: RowcastEvents[E]) => void;
  */
 export class Emitter {
   readonly #listeners = new Map<EventName, Set<(event: never) => void>>();
+  /** A handle that was closed never comes back: whatever fails for it until stop() has nothing to say that was not said. */
+  #isClosed = false;
 
   /** Returns the function that unsubscribes. */
   on<E extends EventName>(name: E, listener: Listener<E>): () => void {
@@ -152,6 +154,10 @@ export class Emitter {
   }
 
   emit<E extends EventName>(name: E, event: RowcastEvents[E]): void {
+    if (name === 'error' && (event as RowcastError).code === 'DATABASE_CLOSED') {
+      if (this.#isClosed) return;
+      this.#isClosed = this.has('error');
+    }
     for (const listener of [...(this.#listeners.get(name) ?? [])]) {
       try {
         (listener as Listener<E>)(event);

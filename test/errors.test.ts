@@ -22,6 +22,11 @@ const CALLS: Record<string, [call: Call, wrong: unknown[], told: RegExp]> = {
   ],
   'receive(..., {said})': [(m, said) => m.receive(BATCH, { said }), [5, 10n, ['id=a'], new Date()], /"said" must be/],
   'receive(..., {from})': [(m, from) => m.receive(BATCH, { from }), [5, ['a'], {}], /"from" must be/],
+  'receive(..., {comesAgain})': [
+    (m, comesAgain) => m.receive(BATCH, { comesAgain }),
+    [1, 'true', {}],
+    /"comesAgain" must be true or false/,
+  ],
   'receive(..., ...)': [(m, value) => m.receive(BATCH, value), [5, 'x', true, () => {}], /must be an object/],
   'deadLetters.list(...)': [
     (m, value) => m.deadLetters.list(value),

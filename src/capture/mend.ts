@@ -5,7 +5,8 @@ import { conjunction, inMain, literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { encode } from '../wire/values.ts';
-import { forgetReplaced } from './replaced.ts';
+import { idsAreBehind, keepIdsAbove } from './change-ids.ts';
+import { forgetLeft, forgetReplaced } from './replaced.ts';
 import { recordAnew, tryRefusedAgain } from './stamps.ts';
 import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts';
 
@@ -55,6 +56,12 @@ export function liftAboveTombstones(db: Connection, table: Table): void {
   const tombstone = tombstoneOf(table, idOf(table, 't'));
   const below = `${idOf(table, 't')} IN (${deleted}) `;
   recordAnew(db, table, `${below} AND ${versionOf(table, 't')} <= ${tombstone}`);
+}
+
+/** What writes of the application may have left behind them. Two look-ups where they have not. */
+export function tidy(db: Connection): void {
+  if (idsAreBehind(db)) db.transaction(() => keepIdsAbove(db));
+  forgetLeft(db);
 }
 
 /** After a change of the schema, what kept a row hidden, or a stamp from its row, may be no constraint any more. */

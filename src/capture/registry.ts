@@ -3,6 +3,7 @@
 import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { type Features, featuresOf, requireSuited } from '../sqlite/features.ts';
+import { refuseIfShut } from '../sqlite/look.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { describeTable, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -117,15 +118,13 @@ export class Registry {
         this.#adopt(tables);
       });
     } catch (error) {
-      if (isCode(error, 'READONLY')) {
+      if (isCode(error, 'READONLY'))
         throw new RowcastError('INVALID_DATABASE', 'the database is read-only', {
           hint: 'open it for writing: changes are captured in tables of their own',
           cause: error,
         });
-      }
-      if (isCode(error, 'NOTADB')) {
+      if (isCode(error, 'NOTADB'))
         throw new RowcastError('INVALID_DATABASE', 'the file is not a SQLite database', { cause: error });
-      }
       throw error;
     }
     writeStamps(this.#db, this.list(), (message) => warnings.push(['stamp-refused', message]));
@@ -139,6 +138,7 @@ export class Registry {
    * its own.
    */
   refresh(): void {
+    refuseIfShut(this.#db);
     if (this.#currentVersion() !== this.#schemaVersion) this.#refreshTriggers();
     writeStamps(this.#db, this.list(), (message) => this.#options.warn('stamp-refused', message));
   }

@@ -72,6 +72,13 @@ export function forgetReplaced(db: Connection): void {
   db.run('DELETE FROM main._replaced');
 }
 
+/** These are whole rows, which may have been deleted since, and as many as there were statements that were ignored. */
+export function forgetLeft(db: Connection): void {
+  // Of a transaction of the application's nobody knows what becomes of it.
+  if (db.isInTransaction === true || !db.get('SELECT 1 AS n FROM main._replaced LIMIT 1')) return;
+  db.transaction(() => forgetReplaced(db));
+}
+
 function settle(table: Table): string[] {
   const name = literal(table.name);
   const day = dayOf(table);

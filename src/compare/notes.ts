@@ -1,5 +1,6 @@
 /** When each peer is to be compared with next, and what the last time has found. It outlives the process. */
 import type { Connection } from '../sqlite/connection.ts';
+import { yielding } from '../sqlite/yielding.ts';
 import type { Eventually } from './ledger.ts';
 import type { VerifyResult } from './verify.ts';
 
@@ -43,14 +44,10 @@ export class NodeNotes implements VerifyNotes {
     return new Map(notes.filter((entry): entry is [string, VerifyNote] => entry[1] !== undefined));
   }
 
-  write(peer: string, note: VerifyNote): void {
-    this.#db.transaction(() =>
-      this.#db.run(
-        'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value',
-        KEY + peer,
-        JSON.stringify(note),
-      ),
-    );
+  async write(peer: string, note: VerifyNote): Promise<void> {
+    const sql = 'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value';
+    const put = (): void => this.#db.run(sql, KEY + peer, JSON.stringify(note));
+    await yielding(this.#db, () => this.#db.transaction(put));
   }
 }
 

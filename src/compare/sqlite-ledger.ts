@@ -1,6 +1,7 @@
 /** What a node holds: its tables, the rows that a UNIQUE value hides, and its tombstones, read in pieces by id. */
 import { RowcastError } from '../errors.ts';
-import { type Connection, isNestedTransaction } from '../sqlite/connection.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { isNestedTransaction } from '../sqlite/explained.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type Body, batchSql, batchText } from '../wire/body.ts';

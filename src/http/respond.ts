@@ -3,6 +3,7 @@
 import { isPeerPath } from '../auth/requests.ts';
 import type { Strangers } from '../auth/strangers.ts';
 import type { Trust } from '../auth/trust.ts';
+import { systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack, unpackedMax } from '../wire/gzip.ts';
@@ -105,7 +106,7 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
     status,
     body: answer,
     headers,
-  } = await manager.receive(body, {
+  } = await received(manager, body, {
     from: incoming.header(NODE_ID_HEADER) ?? undefined,
     sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
     said: incoming.header(ROWCAST_HEADER) ?? undefined,
@@ -115,6 +116,22 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
   const text = 'ack' in answer ? encodeAck(answer) : JSON.stringify(answer);
   return { status, headers: { ...JSON_TYPE, ...headers }, body: text };
 }
+
+/**
+ * Somebody else has the lock of the database, and may be another connection of this process: everything else goes on until it
+ * is free, for as long as SQLite itself would have waited.
+ */
+async function received(manager: Replica, body: Uint8Array, options: ReceiveOptions): Promise<Received> {
+  for (let tries = 1; ; tries++) {
+    const answer = await manager.receive(body, { ...options, comesAgain: true });
+    if (answer.status !== 503 || answer.held === undefined) return answer;
+    await systemClock.sleep(HELD_MS);
+    if (tries * HELD_MS >= answer.held) return manager.receive(body, { ...options, comesAgain: false });
+  }
+}
+
+/** After so long a batch is tried again. */
+const HELD_MS = 20;
 
 async function question(
   manager: Replica,

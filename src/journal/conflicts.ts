@@ -117,19 +117,21 @@ export class JournalConflicts implements Conflicts {
   }
 
   dismiss(conflictId: number): void {
-    const gone = this.#db.transaction(() => {
+    const dismiss = (): number => {
       this.#db.run('DELETE FROM main._conflicts WHERE conflict_id = ?', checkedNumber(conflictId));
       return this.#db.changes();
-    });
+    };
+    const gone = this.#db.patiently(() => this.#db.transaction(dismiss));
     if (gone === 0) throw noSuch(conflictId);
   }
 
   #write(conflictId: number, { ignores }: Table, sql: string, ...params: Value[]): void {
     try {
-      this.#db.transaction(() => {
+      const write = (): void => {
         this.#db.run(sql, ...params);
         if (ignores && this.#db.changes() === 0) throw new Error(NOTHING_WRITTEN);
-      });
+      };
+      this.#db.patiently(() => this.#db.transaction(write));
     } catch (error) {
       if (error instanceof RowcastError || isMachineFault(error)) throw error;
       const message = `conflict ${conflictId} cannot be restored, the table refuses it: ${messageOf(error)}`;

@@ -1,8 +1,10 @@
 /** The answer to a batch, which failure gets which status, and what a sender of the next should know. */
 import type { Clock } from '../clock.ts';
-import { asFailure, named, RowcastError } from '../errors.ts';
+import { asFailure, messageOf, named, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Faults } from '../observe/faults.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import { isHeld } from '../sqlite/yielding.ts';
 import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Rights } from '../wire/rights.ts';
 import { tellForbidden } from './forbidden.ts';
@@ -10,8 +12,11 @@ import { tellForbidden } from './forbidden.ts';
 /** The answer to a batch, for the caller's own `/sync` route: send `body` as JSON, with these headers. */
 export type Received =
   | { status: 200; body: Ack; headers: Record<string, string> }
-  /** 4xx: not a batch, and it never will be. 503: not now; the sender tries again. Nothing was changed. */
-  | { status: 400 | 413 | 503; body: { error: string }; headers: Record<string, string> };
+  /**
+   * 4xx: not a batch, and it never will be. 503: not now; the sender tries again. Nothing was changed. `held`, where the
+   * caller `comesAgain`: somebody else has the lock, and for so many milliseconds nobody is told.
+   */
+  | { status: 400 | 413 | 503; body: { error: string }; headers: Record<string, string>; held?: number };
 
 /**
  * What a `/sync` route knows of a request beside its body. Where a header is missing, node:http has undefined and
@@ -28,6 +33,11 @@ export interface ReceiveOptions {
   origins?: string | null | undefined;
   /** What the sender may do, where it has shown by a key who it is; without, everything. */
   rights?: Rights | undefined;
+  /**
+   * Where somebody else has the lock of the database: true, the answer has `held` and comes at once, and the caller gives the
+   * same body again later; false, this is the last time. Without it the call itself waits, and the whole process with it.
+   */
+  comesAgain?: boolean | undefined;
 }
 
 /** What is there of such options. */
@@ -39,6 +49,9 @@ export function present<T extends object>(options: T | null): Heard<T> {
   }
   const given = Object.entries(options ?? {}).filter(([, value]) => value !== null);
   for (const [name, value] of given) {
+    if (name === 'comesAgain' && value !== undefined && typeof value !== 'boolean') {
+      throw new RowcastError('INVALID_OPTION', `"comesAgain" must be true or false, not ${named(value)}`);
+    }
     if (!HEADERS.includes(name) || value === undefined || typeof value === 'string') continue;
     throw new RowcastError('INVALID_OPTION', `"${name}" must be the text of a header, not ${named(value)}`, {
       hint: 'where there are several of one name, give one of them',
@@ -60,6 +73,8 @@ export interface Taken {
 }
 
 interface Receiver {
+  /** Undefined where the caller cannot be held up, because others have their turn meanwhile. */
+  db?: Connection;
   events: Emitter;
   faults: Faults;
   clock: Clock;
@@ -83,8 +98,11 @@ export function receiving(
   let taken: Taken | Promise<Taken>;
   try {
     receiver.faults.refuseIfMoved();
-    taken = apply();
+    taken = receiver.db && batch.comesAgain === undefined ? receiver.db.patiently(apply) : apply();
   } catch (error) {
+    if (batch.comesAgain && receiver.db && isHeld(error)) {
+      return { status: 503, body: { error: messageOf(error) }, headers: SYNC_HEADERS, held: receiver.db.toleratedMs };
+    }
     return answer(() => raise(error));
   }
   if (!(taken instanceof Promise)) return answer(() => taken as Taken);
@@ -97,6 +115,7 @@ export function receiving(
 interface Arrived {
   body: string | Uint8Array;
   from?: string | undefined;
+  comesAgain?: boolean | undefined;
 }
 
 function raise(error: unknown): never {

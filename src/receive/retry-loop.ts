@@ -3,11 +3,14 @@ import type { Registry } from '../capture/registry.ts';
 import type { Clock } from '../clock.ts';
 import { asFailure, RowcastError } from '../errors.ts';
 import type { Emitter, RowcastEvents } from '../events.ts';
+import { AGAIN_MS, isHeld } from '../sqlite/yielding.ts';
 import type { Retry } from './retry.ts';
 
 /** How often letters are tried again: every second at first, every minute when nothing has come of it. */
 const RETRY_MS = 1_000;
 const RETRY_MS_MAX = 64_000;
+/** A page waits for somebody else's lock so often, before it is left to the loop. */
+const HELD_MAX = 250;
 
 export class RetryLoop {
   readonly #retry: Retry;
@@ -21,6 +24,8 @@ export class RetryLoop {
   #nextVersion: number | undefined;
   #running: Promise<void> | undefined;
   #catchingUp: Promise<void> | undefined;
+  /** How often in a row the present page could not be tried because somebody else had the lock. */
+  #held = 0;
 
   constructor(retry: Retry, registry: Registry, clock: Clock, events: Emitter) {
     this.#retry = retry;
@@ -81,16 +86,19 @@ export class RetryLoop {
   #page(): boolean {
     try {
       this.#retry.nextPage();
+      this.#held = 0;
       return this.#retry.isBehind;
     } catch (error) {
       this.#report(error);
-      return false;
+      this.#held = isHeld(error) ? this.#held + 1 : 0;
+      return this.#held > 0 && this.#held < HELD_MAX;
     }
   }
 
   async #catchUp(): Promise<void> {
-    do await this.#clock.sleep(0, this.#stop.signal);
+    do await this.#clock.sleep(this.#held > 0 ? AGAIN_MS : 0, this.#stop.signal);
     while (!this.#stop.signal.aborted && this.#page());
+    this.#held = 0;
     this.#catchingUp = undefined;
   }
 
@@ -110,6 +118,7 @@ export class RetryLoop {
         this.#delay = applied ? RETRY_MS : Math.min(this.#delay * 2, RETRY_MS_MAX);
       } catch (error) {
         this.#report(error);
+        if (isHeld(error)) this.#delay = RETRY_MS;
       }
     }
   }

@@ -20,15 +20,15 @@ import { columnFor, matchKeys } from './plan.ts';
 export type RetryResult = { outcome: 'queued' | 'applied' | 'kept' | 'gone'; reason?: string };
 
 /** The letters of a node, for its caller. */
-export function lettersFor(letters: DeadLetters, retry: Retry, onQueued: () => void) {
+export function lettersFor(db: Connection, letters: DeadLetters, retry: Retry, onQueued: () => void) {
   return {
     list: (options?: { limit?: number; after?: number }): DeadLetter[] => letters.list(options),
     retry: (id: number): RetryResult => {
-      const result = retry.one(checkLetterNumber(id));
+      const result = db.patiently(() => retry.one(checkLetterNumber(id)));
       if (result.outcome === 'queued') onQueued();
       return result;
     },
-    discard: (id: number): void => letters.discard(checkLetterNumber(id)),
+    discard: (id: number): void => db.patiently(() => letters.discard(checkLetterNumber(id))),
   };
 }
 

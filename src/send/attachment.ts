@@ -9,7 +9,9 @@
  * missing and enters again, and a peer of its that has missed changes begins with a snapshot.
  */
 import type { Clock } from '../clock.ts';
+import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { yielding } from '../sqlite/yielding.ts';
 
 export interface AttachmentOptions {
   nodeId: string;
@@ -76,8 +78,15 @@ export class Attachment {
     );
   }
 
-  leave(): void {
-    this.#remove(this.#peers);
+  /** What cannot be taken out now, whoever else is attached takes out in a while. */
+  async leave(): Promise<void> {
+    const remove = (): void => this.#remove(this.#peers);
+    try {
+      await yielding(this.#db, () => this.#db.transaction(remove), 'although-stopped');
+    } catch (error) {
+      // As a part of what the application is about to commit.
+      if (error instanceof RowcastError && error.code === 'IN_TRANSACTION') remove();
+    }
   }
 
   #remove(peers: string): void {

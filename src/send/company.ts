@@ -9,6 +9,7 @@ import { type Finding, Identity, isNews, LATE_MS, type Other } from '../identity
 import { note, noted } from '../identity/last-heard.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { yielding } from '../sqlite/yielding.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { OF_ANY_ATTACHMENT } from './attachment.ts';
@@ -106,14 +107,19 @@ export class NodeCompany {
   of(peer: string): Company {
     const company = this;
     return {
-      introduction: () => this.introduction(peer),
+      introduction: () => yielding(this.#db, () => this.introduction(peer)),
       get isKnown() {
         return company.knows(peer);
       },
       objection: (said) => this.#objection(peer, said),
-      heard: (said) => {
-        this.#db.transaction(() => void this.answered(peer, said));
-        this.settle();
+      heard: async (said) => {
+        const told = await yielding(this.#db, () =>
+          this.#db.transaction(() => {
+            this.answered(peer, said);
+            return this.untold();
+          }),
+        );
+        await yielding(this.#db, () => this.settle(told.splice(0)));
       },
     };
   }

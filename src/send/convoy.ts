@@ -4,6 +4,7 @@
  * event loop is noted in one transaction. So one more peer costs its requests, and not all the work once more.
  */
 import type { Connection } from '../sqlite/connection.ts';
+import { yielding } from '../sqlite/yielding.ts';
 import type { BatchLimit, Body } from '../wire/body.ts';
 import type { NodeCompany } from './company.ts';
 import { type Page as AnyPage, Pages } from './pages.ts';
@@ -40,13 +41,15 @@ export class Convoy {
 
   constructor(db: Connection, { nextTurn, prune, onRead, company }: ConvoyOptions) {
     this.#onRead = onRead;
-    this.#notes = new Together(nextTurn, (writes) => {
+    const noted = (writes: (() => void)[]): void =>
       db.transaction(() => {
         // What was read from another state of the file says nothing of this one.
         if (company.isSameFile) for (const write of writes) write();
         prune();
       });
-      company.look();
+    this.#notes = new Together(nextTurn, async (writes) => {
+      await yielding(db, () => noted(writes));
+      await yielding(db, () => company.look());
       return [];
     });
   }

@@ -2,6 +2,7 @@
 import type { Clock } from '../clock.ts';
 import type { CheckedConfig } from '../config.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { yielding } from '../sqlite/yielding.ts';
 import { NODE_ID_HEADER } from '../wire/protocol.ts';
 import { Bonds } from './bonds.ts';
 import { pinnedPeers, pinPeer } from './peers.ts';
@@ -26,7 +27,7 @@ export class Lines {
     this.#onAnswer = onAnswer;
     // With keys there is a way to ask: the options are checked for it.
     const get = this.transport.get as Ask;
-    const keep = (url: string, id: string): void => pinPeer(db, url, id);
+    const keep = (url: string, id: string): void | Promise<void> => yielding(db, () => pinPeer(db, url, id));
     this.bonds = auth && new Bonds(auth, { nodeId, clock, warn, onAnswer, get, keep, kept: pinnedPeers(db) });
   }
 

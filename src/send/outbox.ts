@@ -1,11 +1,12 @@
 /** The library's outbox: `_changes` for what was written here, and a snapshot for a peer that has none of it. */
 
-import { adoptForeign, UNUSABLE } from '../capture/adopt.ts';
+import { adoptForeign } from '../capture/adopt.ts';
 import { lastChangeId, noteGiven } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import type { RowRef } from '../events.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { yielding } from '../sqlite/yielding.ts';
 import {
   ALIKE_BASED_SQL,
   ALIKE_SQL,
@@ -13,18 +14,12 @@ import {
   alikeParams,
   type BatchLimit,
   type Body,
-  baseSql,
-  batchSql,
   batchText,
-  changeSql,
   ENVELOPE_BYTES,
   fitting,
-  type Line,
-  STORED_BYTES,
   writeText,
 } from '../wire/body.ts';
 import { exactJson, exactText } from '../wire/exact-text.ts';
-import { encode } from '../wire/values.ts';
 import type { Attachment } from './attachment.ts';
 import type { NodeCompany } from './company.ts';
 import type { Convoy } from './convoy.ts';
@@ -43,6 +38,7 @@ import { askHeader, inScope } from './resend.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from './set-aside.ts';
 import type { Outbox, Shipment } from './shipment.ts';
 import { namelessRows, nextPage } from './snapshot.ts';
+import { BASED, PLAIN, type Serialised } from './tail-sql.ts';
 import type { Forbidden } from './verdict.ts';
 
 type PeerShipment = Shipment<PeerPosition>;
@@ -76,19 +72,24 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   async next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
-    // Tables that were without their triggers are something to send, though no change says so.
-    this.#registry.refresh();
     // One of several peers has it noted with those of the others, and no sooner goes on: so they stay together.
     const together = this.#isOneOfSeveral;
     if (acked && together) await this.ack(acked);
     const unnoted = together ? undefined : acked;
+    const { shipment, isRead } = await yielding(this.#db, () => this.#find(limit, previous, unnoted));
+    if (isRead) await yielding(this.#db, () => this.#company.look());
+    else if (unnoted) await this.ack(unnoted);
+    return shipment;
+  }
+
+  /** `isRead`: in a transaction, in which `unnoted` was noted. */
+  #find(limit: BatchLimit, previous?: PeerShipment, unnoted?: PeerShipment): Next {
+    // Tables that were without their triggers are something to send, though no change says so.
+    this.#registry.refresh();
+    const together = this.#isOneOfSeveral;
     const state = stateOf(this.#db, this.#peer);
     const shared = together ? this.#shared(state, limit, previous) : undefined;
-    if (shared) return shared;
-    if (!this.#hasMore(state, previous)) {
-      if (unnoted) await this.ack(unnoted);
-      return undefined;
-    }
+    if (shared || !this.#hasMore(state, previous)) return { shipment: shared, isRead: false };
     let found: Found | undefined | 'not-ready' = 'not-ready';
     // Another process may change the schema between the two; then its writes lack a column, and must not leave yet.
     while (found === 'not-ready') {
@@ -96,8 +97,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
       found = this.#db.transaction(() => this.#readDurably(limit, previous, unnoted), { durable: true });
     }
-    this.#company.settle();
-    if (!found) return undefined;
+    for (const tell of this.#company.untold()) tell();
+    if (!found) return { shipment: undefined, isRead: true };
     const { after, ...read } = found;
     const shipment = { ...read, body: exactText(read.body) };
     if (after !== undefined) this.#convoy.read(shipment.batchId, shipment.body);
@@ -105,7 +106,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       const { batchId: last, count, body } = shipment;
       this.#convoy.keep({ after, last, count, body }, this.#spelling);
     }
-    return shipment;
+    return { shipment, isRead: true };
   }
 
   async ack(shipment: PeerShipment): Promise<void> {
@@ -118,7 +119,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     for (const tell of told) tell();
   }
 
-  setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
+  async setAside(shipment: PeerShipment, reason: string, attempts: number): Promise<RowRef[]> {
+    return yielding(this.#db, () => this.#setAside(shipment, reason, attempts));
+  }
+
+  #setAside(shipment: PeerShipment, reason: string, attempts: number): RowRef[] {
     return this.#db.transaction(() => {
       // A refusal is an answer, too: the peer is back. Its seed will come upon what it refuses.
       if (stateOf(this.#db, this.#peer).stale) {
@@ -133,11 +138,13 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     });
   }
 
-  forbid(shipment: PeerShipment, forbidden: Forbidden[]): RowRef[] {
+  async forbid(shipment: PeerShipment, forbidden: Forbidden[]): Promise<RowRef[]> {
     // The rows of a snapshot are in their tables, and stay there; a letter for each would be a second copy of them.
     if (shipment.end.kind === 'snapshot') return [];
     const told = { peer: this.#peer, forbidden };
-    return this.#db.transaction(() => setAsideForbidden(this.#db, this.#letters, shipment, told));
+    return yielding(this.#db, () =>
+      this.#db.transaction(() => setAsideForbidden(this.#db, this.#letters, shipment, told)),
+    );
   }
 
   single(shipment: PeerShipment, index: number): PeerShipment | undefined {
@@ -351,6 +358,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 }
 
+interface Next {
+  shipment: PeerShipment | undefined;
+  isRead: boolean;
+}
+
 /** A shipment as it was read. */
 interface Found extends PeerShipment {
   /** Of changes: the one before the first of them. */
@@ -362,38 +374,3 @@ interface Found extends PeerShipment {
  * different sizes, meet again.
  */
 const CUT = 500;
-
-interface Serialised {
-  body: Body;
-  last: number;
-  n: number;
-  /** Rows without an id, which no other node could tell apart. */
-  nameless: number;
-  /** Changes that no trigger of ours has recorded, and that lack something. */
-  foreign: number;
-}
-
-/** The next changes: after which, and how many. */
-const NEXT = 'FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT ?';
-
-/** One of them, as it goes onto the wire. */
-const CHANGE = {
-  op: 'op',
-  table: 'table_name',
-  row: "coalesce(row_data, 'null')",
-  oldId: `iif(op = 'DELETE', json_quote(${encode('row_id', 'TEXT')}), 'null')`,
-};
-
-const PLAIN = reading(changeSql(CHANGE));
-const BASED = reading(changeSql({ ...CHANGE, more: `iif(op = 'UPDATE', ${baseSql('base')}, '')` }));
-
-/** The whole request body is made by SQLite, as bytes: no row ever becomes a JavaScript object or string. */
-function reading(change: string): { line: Omit<Line, 'params'>; sql: string } {
-  const found = `change_id, row_id IS NULL AS nameless, ${UNUSABLE} AS "foreign", ${change} AS change`;
-  return {
-    line: { from: NEXT, place: 'change_id', change, bytes: STORED_BYTES },
-    sql:
-      `SELECT ${batchSql('max(change_id)')} AS body, max(change_id) AS last, count(*) AS n, ` +
-      `sum(nameless) AS nameless, sum("foreign") AS "foreign" FROM (SELECT ${found} ${NEXT})`,
-  };
-}

@@ -203,8 +203,9 @@ export class Roster implements Peers {
     await Promise.all([...this.#loops.map(({ ended }) => ended), ...this.#leaving.values()]);
   }
 
-  leave(): void {
-    this.#attachment.leave();
+  /** Never rejects. */
+  leave(): Promise<void> {
+    return this.#attachment.leave();
   }
 
   #loop(url: string): Loop {
@@ -245,11 +246,11 @@ export class Roster implements Peers {
 }
 
 /** The roster for callers: `refuseIfStopped` throws where nothing of it can be changed any more. */
-export function forCallers(roster: Roster, refuseIfStopped: () => void): Peers {
+export function forCallers(roster: Roster, db: Connection, refuseIfStopped: () => void): Peers {
   const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
     return (...args) => {
       refuseIfStopped();
-      return verb(...args);
+      return db.patiently(() => verb(...args));
     };
   };
   const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {

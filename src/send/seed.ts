@@ -22,6 +22,7 @@ import { RowcastError } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
+import { yielding } from '../sqlite/yielding.ts';
 import type { BatchLimit } from '../wire/body.ts';
 import { madeByOthers } from '../wire/origins.ts';
 import { advancePeer, type PeerPosition, type PeerState, stateOf } from './peers.ts';
@@ -85,10 +86,9 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   }
 
   async next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
-    const { peer, clock } = this.#o;
-    if (!isBeingSeeded(this.#db, peer, previous ? undefined : clock.now()) || !this.#o.isRowcast()) {
-      return this.#inner.next(limit, previous, acked);
-    }
+    const now = previous ? undefined : this.#o.clock.now();
+    const isSeeded = await yielding(this.#db, () => isBeingSeeded(this.#db, this.#o.peer, now));
+    if (!isSeeded || !this.#o.isRowcast()) return this.#inner.next(limit, previous, acked);
     if (acked) await this.#inner.ack(acked);
     try {
       return await this.#compareOn(limit, previous);
@@ -147,7 +147,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
       if (step.shipment) return { ...step.shipment, end: { kind: 'snapshot', run: state.run, position } };
       // While the answer to the last batch is awaited nothing further is given, and the position stays where it is.
       if (previous) return undefined;
-      this.#persist(state.run, position);
+      await this.#persist(state.run, position);
     }
   }
 
@@ -174,12 +174,13 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   ): Promise<PeerShipment | undefined> {
     const end = { kind: 'snapshot' as const, run: state.run, position };
     if (previous) return this.#inner.next(limit, { ...previous, end });
-    this.#persist(state.run, position);
+    await this.#persist(state.run, position);
     return this.#inner.next(limit);
   }
 
-  #persist(run: number, position: SnapshotPosition): void {
-    this.#db.transaction(() => advancePeer(this.#db, this.#o.peer, { kind: 'snapshot', run, position }));
+  async #persist(run: number, position: SnapshotPosition): Promise<void> {
+    const end = { kind: 'snapshot' as const, run, position };
+    await yielding(this.#db, () => this.#db.transaction(() => advancePeer(this.#db, this.#o.peer, end)));
   }
 
   /** The next ranges of a table: what of them the peer is to be sent, and where to go on; null is the end of the table. */

@@ -4,8 +4,10 @@
  * The types are structural: better-sqlite3 and bun:sqlite handles fit as they are, `rowcast/node-sqlite` makes node:sqlite
  * fit. Nothing here imports a binding.
  */
+import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import { isCode, isMachineFault, resultCode } from './result-codes.ts';
+import { busy, explained, inTransaction, isNestedTransaction } from './explained.ts';
+import { isCode, isMachineFault } from './result-codes.ts';
 
 export interface Statement {
   // biome-ignore lint/suspicious/noExplicitAny: three bindings type their parameters in three incompatible ways
@@ -23,11 +25,26 @@ export interface Database {
   transaction(fn: (...args: any[]) => any): unknown;
 }
 
+/** How others have their turn. */
+interface Yielding {
+  clock: Clock;
+  stopped: AbortSignal;
+}
+
 export type Value = null | number | bigint | string | Uint8Array;
 export type Row = Record<string, Value>;
 
 /** How long to wait for another connection's lock where the application has not said: two bindings begin with zero. */
 const BUSY_WAIT_MS = 5_000;
+
+/**
+ * What Rowcast does by itself waits no longer for a lock while everything else stands still: the one who has it may be another
+ * connection of this very process, and then it cannot go on before we do. In that time SQLite tries five times, so that
+ * among several processes that write we have our turn, too.
+ */
+const BRIEF_MS = 20;
+/** Without a WAL, who wants to commit keeps new readers out until those who read are done; who gives up lets them in again. */
+const BRIEF_COMMIT_MS = 100;
 
 /** Statements kept prepared at once; beyond it the oldest is let go (shapes of rows are the only unbounded source). */
 const STATEMENTS_MAX = 200;
@@ -38,10 +55,20 @@ const failures = new WeakMap<Database, string>();
 export class Connection {
   readonly #db: Database;
   readonly #statements = new Map<string, Statement>();
+  #wasOpen = false;
   /** True while one of our own transactions is open: they never nest and never span an await. */
   #open = false;
   /** Called at the end of every transaction of ours, in it; what it returns is called once that is committed. */
   ending: (() => () => void) | undefined;
+  /** How others have their turn while somebody else has the lock; undefined where they have not. */
+  #yields: Yielding | undefined;
+  /** Who writes may keep others even from reading. */
+  #isShutByWriters = true;
+  /** Somebody waits for what is done just now, and nobody else can have a turn: see `patiently`. */
+  #isAwaited = false;
+  /** Somebody else had the write lock when we last wanted it: to wait for it again would hold up everybody else again. */
+  #isHeld = false;
+  #toleratedMs = BUSY_WAIT_MS;
 
   constructor(db: Database) {
     for (const method of ['exec', 'prepare', 'transaction'] as const) {
@@ -99,7 +126,12 @@ export class Connection {
 
   /** Ours or the application's; undefined where the handle does not say. */
   get isInTransaction(): boolean | undefined {
-    return (this.#db as { inTransaction?: boolean }).inTransaction;
+    try {
+      return (this.#db as { inTransaction?: boolean }).inTransaction;
+    } catch (error) {
+      // bun:sqlite says so where the database is closed.
+      throw this.#explained(error);
+    }
   }
 
   /**
@@ -139,6 +171,7 @@ export class Connection {
   transaction<T>(fn: () => T, options: { durable?: boolean; foreignKeys?: 'suspended' } = {}): T {
     if (this.#open) throw new Error('a Rowcast transaction was opened inside another one');
     const restore: string[] = [];
+    if (this.isBrief) this.#waitBriefly(restore);
     // Neither pragma has an effect inside a transaction, so both frame it.
     // EXTRA: without a WAL the removal of the journal is synced too; with FULL a power cut could bring it back, and undo us.
     if (options.durable) this.#setPragma('synchronous', 3, (level) => level < 3, restore);
@@ -161,6 +194,44 @@ export class Connection {
     } finally {
       for (const pragma of restore) this.exec(pragma);
     }
+  }
+
+  /** From here on, what is done by itself does not keep others waiting while it waits for a lock. */
+  yieldBy(yields: Yielding): void {
+    this.#yields = yields;
+    const mode = this.get<{ mode: string }>('SELECT journal_mode AS mode FROM pragma_journal_mode')?.mode;
+    const file = this.get("SELECT file FROM pragma_database_list WHERE name = 'main'")?.file;
+    this.#isShutByWriters = mode !== 'wal' && Boolean(file);
+  }
+
+  get yields(): Yielding | undefined {
+    return this.#yields;
+  }
+
+  /** Without a WAL, who writes may keep even readers out. */
+  get isShutByWriters(): boolean {
+    return this.#isShutByWriters;
+  }
+
+  /** What the application has asked for in a call that must be done when it returns: there the wait is as long as it allows. */
+  patiently<T>(fn: () => T): T {
+    const before = this.#isAwaited;
+    this.#isAwaited = true;
+    try {
+      return fn();
+    } finally {
+      this.#isAwaited = before;
+    }
+  }
+
+  /** Does it wait for locks briefly at the moment, because it will be called again? */
+  get isBrief(): boolean {
+    return this.#yields !== undefined && !this.#isAwaited;
+  }
+
+  /** How long a lock of somebody else's is no fault of anybody's: as long as the application lets SQLite wait for it. */
+  get toleratedMs(): number {
+    return this.#toleratedMs;
   }
 
   /** Runs `fn` so that its writes can be undone alone; only inside `transaction`. */
@@ -206,7 +277,9 @@ export class Connection {
 
   #prepared(sql: string): Statement {
     try {
-      return this.#db.prepare(sql);
+      const statement = this.#db.prepare(sql);
+      this.#wasOpen = true;
+      return statement;
     } catch (error) {
       throw this.#explained(error);
     }
@@ -223,30 +296,57 @@ export class Connection {
     restore.push(`PRAGMA ${name} = ${before}`);
   }
 
-  /** BEGIN or COMMIT, waiting for another process's lock even where the binding's own busy timeout is zero. */
+  /** The application's own limit is put back after the transaction. */
+  #waitBriefly(restore: string[]): void {
+    const before = this.#busyTimeout();
+    this.#toleratedMs = before || BUSY_WAIT_MS;
+    const ms = this.#isHeld ? 0 : BRIEF_MS;
+    if (before <= ms) return;
+    this.exec(`PRAGMA busy_timeout = ${ms}`);
+    restore.push(`PRAGMA busy_timeout = ${before}`);
+  }
+
+  #busyTimeout(): number {
+    return Number(Object.values(this.get('PRAGMA busy_timeout') ?? {})[0] ?? 0);
+  }
+
+  /** BEGIN or COMMIT, waiting for somebody else's lock even where the binding's own busy timeout is zero. */
   #waiting(sql: 'BEGIN IMMEDIATE' | 'COMMIT'): void {
     try {
       this.exec(sql);
     } catch (error) {
       if (isNestedTransaction(error)) throw inTransaction(error);
       if (!isCode(error, 'BUSY', 'LOCKED')) throw error;
-      const before = Number(Object.values(this.get('PRAGMA busy_timeout') ?? {})[0] ?? 0);
-      // Whoever has set it has said how long to wait.
-      if (before > 0) throw busy(error);
-      this.exec(`PRAGMA busy_timeout = ${BUSY_WAIT_MS}`);
+      const before = this.#busyTimeout();
+      const more = this.#moreFor(sql, before);
+      if (more <= before) throw this.#held(error);
+      this.exec(`PRAGMA busy_timeout = ${more}`);
       try {
         this.exec(sql);
       } catch (again) {
-        throw isCode(again, 'BUSY', 'LOCKED') ? busy(again) : again;
+        throw isCode(again, 'BUSY', 'LOCKED') ? this.#held(again) : again;
       } finally {
         this.exec(`PRAGMA busy_timeout = ${before}`);
       }
     }
+    this.#isHeld = false;
+  }
+
+  /** How long to wait once more, after a wait of `before`. */
+  #moreFor(sql: 'BEGIN IMMEDIATE' | 'COMMIT', before: number): number {
+    if (!this.isBrief) return before > 0 ? 0 : BUSY_WAIT_MS; // Whoever has set it has said how long to wait.
+    if (sql === 'COMMIT') return BRIEF_COMMIT_MS;
+    return this.#isHeld ? 0 : BRIEF_MS;
+  }
+
+  #held(cause: unknown): RowcastError {
+    this.#isHeld = true;
+    return busy(cause);
   }
 
   #explained(error: unknown): unknown {
     if (isCode(error, 'FULL', 'IOERR')) failures.set(this.#db, messageOf(error));
-    return explained(error);
+    return explained(error, this.#wasOpen);
   }
 
   #rollback(): void {
@@ -268,48 +368,6 @@ export class TransactionLost extends Error {
 /** The row is at fault, not the machine: see isMachineFault. */
 export function isRowFault(error: unknown): boolean {
   return !isMachineFault(error);
-}
-
-/** Both BEGIN and PRAGMA synchronous say that the caller has a transaction open; neither has a code of its own for it. */
-export function isNestedTransaction(error: unknown): boolean {
-  return /(within|inside) a transaction/.test(messageOf(error));
-}
-
-function inTransaction(cause: unknown): RowcastError {
-  return new RowcastError('IN_TRANSACTION', 'the application has a transaction open on this connection', {
-    hint: 'Rowcast waits until it is committed or rolled back; do not hold it across an await',
-    cause,
-  });
-}
-
-/** What the bindings say of their own state, and not SQLite of the statement, has no code: it gets one of ours. */
-function explained(error: unknown): unknown {
-  if (resultCode(error) !== undefined && !isCode(error, 'MISUSE')) return error;
-  const text = messageOf(error);
-  if (CLOSED.test(text)) {
-    return new RowcastError('DATABASE_CLOSED', 'the database was closed', {
-      hint: 'call stop() and wait for it before closing the database',
-      cause: error,
-    });
-  }
-  if (ITERATING.test(text)) {
-    return new RowcastError('DATABASE_BUSY', 'the application is in the middle of a query on this connection', {
-      hint: 'read its rows to the end, or use all() instead of iterate(), before the next await',
-      cause: error,
-    });
-  }
-  return error;
-}
-
-const CLOSED =
-  /database (connection )?is not open|closed database|database (has|is|was) closed|statement has (been )?finalized/i;
-const ITERATING = /connection is busy executing a query/i;
-
-function busy(cause: unknown): RowcastError {
-  return new RowcastError('DATABASE_BUSY', 'another connection holds the write lock', {
-    hint: 'keep write transactions of other processes short',
-    cause,
-  });
 }
 
 /** The application may have asked its handle for bigints everywhere; the numbers that we read ourselves are small. */

@@ -1,6 +1,7 @@
 /** Looking at a database that others may be writing to, without waiting for them. */
 import { messageOf } from '../errors.ts';
-import { type Connection, isNestedTransaction } from './connection.ts';
+import type { Connection } from './connection.ts';
+import { busy, isNestedTransaction } from './explained.ts';
 import { isCode } from './result-codes.ts';
 
 /** Runs `fn` with another limit for waiting for a lock, and restores the application's own. */
@@ -85,6 +86,22 @@ export function readAtOnce<T>(db: Connection, fn: () => T): T {
   }
 }
 
+/** In this time SQLite tries five times. */
+const SHUT_MS = 20;
+
+/**
+ * Without a WAL who writes may keep even readers out. Asked before anything is read: what has not begun by then in this
+ * process cannot begin before we are done, and another process needs nothing of us to come to its end.
+ */
+export function refuseIfShut(db: Connection): void {
+  if (!db.isBrief || !db.isShutByWriters) return;
+  try {
+    waitingAtMost(db, SHUT_MS, () => db.get('PRAGMA main.schema_version'));
+  } catch (error) {
+    throw isCode(error, 'BUSY', 'LOCKED') ? busy(error) : error;
+  }
+}
+
 /** Looks at the same things again and again, and need not where nobody has touched anything since it last did. */
 export class Stillness {
   readonly #db: Connection;
@@ -96,6 +113,7 @@ export class Stillness {
   }
 
   look(fn: (isQuiet: boolean) => void): void {
+    refuseIfShut(this.#db);
     const found = this.#db.fingerprint();
     const isQuiet = found !== undefined && found === this.#seen;
     // Where it fails on the way, all of it is done again.

@@ -3,8 +3,10 @@
  * body out of rows that never become JavaScript objects. Whoever changes a byte here changes the protocol, and tabular.ts,
  * which makes the other form of what is spelt here.
  */
+import { RowcastError } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
-import { TIMESTAMP_MAX, TIMESTAMP_MIN } from './protocol.ts';
+import { type Change, TIMESTAMP_MAX, TIMESTAMP_MIN } from './protocol.ts';
+import { exactIntegers } from './values.ts';
 
 export type Body = Uint8Array<ArrayBuffer>;
 
@@ -36,6 +38,12 @@ export function batchHead(batchId: number | string): string {
 /** A batch of changes that are JSON text already, joined by commas. */
 export function batchText(batchId: number | string, changes: string): string {
   return batchHead(batchId) + changes + BATCH_END;
+}
+
+/** A batch of changes that somebody has made himself. */
+export function bodyOf(changes: Change[]): string {
+  if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
+  return batchText(0, JSON.stringify(changes, exactIntegers).slice(1, -1));
 }
 
 /** One write, of a row that is JSON text already. */

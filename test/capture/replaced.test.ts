@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { collect } from '../support/collect.ts';
 import { expectSameWithout, type Origin, origin, state, wipe } from '../support/elsewhere.ts';
 import { captured, node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
 
 describe('a second UNIQUE constraint', () => {
   const EMAILS = 'CREATE TABLE items (id TEXT PRIMARY KEY, email TEXT UNIQUE, name TEXT, updated_at INTEGER)';
@@ -214,6 +215,34 @@ describe('what an ignored INSERT has noted does not outlive the trace of the row
   }
 
   const deletions = ({ db }: TestNode): unknown => captured(db).filter(({ op }) => op === 'DELETE');
+
+  test('nor the next tick', async () => {
+    const clock = new VirtualClock();
+    const one = await node({ schema: EMAILS, clock });
+    one.db.exec("INSERT INTO items VALUES ('a', 'x', 'stays', 7000)");
+    await clock.advance(100);
+    for (const clause of ['INSERT OR IGNORE', 'INSERT']) {
+      const ignore = clause === 'INSERT' ? ' ON CONFLICT DO NOTHING' : '';
+      one.db.exec(`${clause} INTO items VALUES ('b', 'x', 'ignored', 9000)${ignore}`);
+      expect(rowsOf(one.db, 'SELECT row_id FROM _replaced')).toEqual([{ row_id: 'a' }]);
+      await clock.advance(100);
+      expect(rowsOf(one.db, 'SELECT row_id FROM _replaced')).toEqual([]);
+    }
+    expect(rowsOf(one.db, 'SELECT id FROM items')).toEqual([{ id: 'a' }]);
+    expect(deletions(one)).toEqual([]);
+  });
+
+  test('what an open transaction has noted stays with it', async () => {
+    const clock = new VirtualClock();
+    const one = await node({ schema: EMAILS, clock });
+    one.db.exec("INSERT INTO items VALUES ('a', 'x', 'stays', 7000)");
+    one.db.exec("BEGIN; INSERT OR IGNORE INTO items VALUES ('b', 'x', 'ignored', 9000)");
+    await clock.advance(100);
+    one.db.exec("INSERT OR REPLACE INTO items VALUES ('c', 'x', 'wins', 9000); COMMIT");
+    await clock.advance(100);
+    expect(rowsOf(one.db, 'SELECT row_id FROM _replaced')).toEqual([]);
+    expect(deletions(one)).toMatchObject([{ row_id: 'a' }]);
+  });
 
   test('its tombstone was collected', async () => {
     const one = await ignored();

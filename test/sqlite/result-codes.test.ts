@@ -8,6 +8,11 @@ import { fromNodeSqlite } from '../../src/sqlite/node-sqlite.ts';
 import { isCode, isMachineFault, resultCode } from '../../src/sqlite/result-codes.ts';
 import { betterSqlite3, lane, openDatabase } from '../support/lane.ts';
 import { cleanUp, database, scratchFolder } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
+
+const refusing = async (): Promise<never> => {
+  throw new Error('nobody is there');
+};
 
 function thrown(action: () => unknown): unknown {
   try {
@@ -116,6 +121,38 @@ describe('the machine is at fault', () => {
     expect(error.hint).toContain('stop()');
     expect(isMachineFault(error)).toBe(true);
   });
+});
+
+test('a handle that is closed is told once for all that fails after it, and health goes on saying so', async () => {
+  const handle = await openDatabase();
+  handle.exec('CREATE TABLE items (id TEXT PRIMARY KEY, updated_at INTEGER)');
+  const clock = new VirtualClock();
+  const peers = ['http://a.test', 'http://b.test'];
+  const manager = attach(handle, { maxAheadMs: 0, id: 'node', peers, clock, fetch: refusing }, ['items']);
+  cleanUp(() => manager.stop());
+  const told: string[] = [];
+  manager.on('error', ({ code }) => told.push(code));
+  await clock.advance(1_000);
+  expect(told).toEqual([]);
+  handle.close();
+  await clock.advance(10_000);
+  expect(manager.receive('{"batch_id":1,"changes":[]}').status).toBe(503);
+  expect(told).toEqual(['DATABASE_CLOSED']);
+  expect(manager.health()).toMatchObject({
+    ok: false,
+    problems: expect.arrayContaining([expect.stringMatching(/closed/)]),
+  });
+  await manager.stop();
+  expect(told).toEqual(['DATABASE_CLOSED']);
+});
+
+test('who attaches to a handle that is closed is not told to stop first', async () => {
+  const handle = await openDatabase();
+  handle.exec('CREATE TABLE items (id TEXT PRIMARY KEY, updated_at INTEGER)');
+  handle.close();
+  const error = thrown(() => attach(handle, { maxAheadMs: 0, id: 'node', peers: [] }, ['items'])) as RowcastError;
+  expect(error.code).toBe('DATABASE_CLOSED');
+  expect(error.hint).toMatch(/^open it/);
 });
 
 test('the wait that the application has set is honoured', async () => {
