@@ -4,13 +4,13 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { systemClock } from '../clock.ts';
-import { messageOf, RowcastError } from '../errors.ts';
-import type { Answer, Incoming, Outgoing } from '../http/bridge.ts';
+import { type ErrorCode, messageOf, RowcastError } from '../errors.ts';
+import { type Answer, BrokenOff, type Incoming, type Outgoing } from '../http/bridge.ts';
 import type { DeadLetter } from '../letters/dead-letters.ts';
 import { VERSION } from '../observe/version.ts';
 import { openapi } from '../openapi/document.ts';
 import { type Administered, membersOf } from './administered.ts';
-import { BadRequest, type Body, bodyOf, inQuery, numberIn, textIn } from './body.ts';
+import { BadRequest, type Body, bodyOf, inQuery, NotNow, numberIn, textIn } from './body.ts';
 import { conflictDone, conflictsAsked } from './conflicts.ts';
 import { CONSOLE_PATH, consolePage } from './page.ts';
 import { Rates } from './rates.ts';
@@ -234,12 +234,22 @@ function isToken(header: string | null | undefined, token: string): boolean {
 
 function failed(error: unknown): Outgoing {
   const said = { error: messageOf(error) };
-  if (error instanceof BadRequest || error instanceof URIError) return json(400, said);
+  if ([BadRequest, URIError, BrokenOff].some((kind) => error instanceof kind)) return json(400, said);
   if (error instanceof NotFound) return json(404, said);
+  if (error instanceof NotNow) return json(503, said);
   if (!(error instanceof RowcastError)) return json(500, said);
-  const status = error.code.startsWith('NO_SUCH') ? 404 : error.code === 'STOPPED' ? 503 : 400;
+  const status = error.code.startsWith('NO_SUCH') ? 404 : NOT_NOW.has(error.code) ? 503 : 400;
   return json(status, { ...said, code: error.code });
 }
+
+/** Nothing that the one who asks could have done otherwise. */
+const NOT_NOW: ReadonlySet<string> = new Set<ErrorCode>([
+  'STOPPED',
+  'DATABASE_BUSY',
+  'DATABASE_CLOSED',
+  'DATABASE_FAILED',
+  'IN_TRANSACTION',
+]);
 
 function json(status: number, body: unknown): Outgoing {
   const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' };

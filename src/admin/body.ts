@@ -6,11 +6,15 @@ export type Body = Record<string, unknown>;
 /** Told to whoever asked, with status 400. */
 export class BadRequest extends Error {}
 
+/** With status 503. */
+export class NotNow extends Error {}
+
 const BYTES_MAX = 64 * 1024;
 
 /** Nothing at all is an empty object. */
 export async function bodyOf(incoming: Incoming): Promise<Body> {
   const read = await incoming.read(BYTES_MAX);
+  if (read === 'no-room') throw new NotNow('too many bodies at a time: try again');
   if (typeof read === 'string') throw new BadRequest(`the body is larger than ${BYTES_MAX} bytes`);
   if (read.byteLength === 0) return {};
   let value: unknown;

@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { messageOf } from '../errors.ts';
 import type { Incoming, Outgoing } from '../http/bridge.ts';
 
 export const CONSOLE_PATH = '/_rowcast/';
@@ -17,8 +18,20 @@ export function consolePage({ method, path }: Incoming): Outgoing | undefined {
   // Its own requests are relative to this path, and would go astray without the slash.
   if (path === CONSOLE_PATH.slice(0, -1)) return { status: 308, headers: { location: '_rowcast/' }, body: '' };
   if (path !== CONSOLE_PATH) return undefined;
-  page ??= pageOf(readFileSync(new URL('../console/index.html', import.meta.url), 'utf8'));
-  return page;
+  const found = page ?? pageAt(new URL('../console/index.html', import.meta.url));
+  if (found.status === 200) page = found;
+  return found;
+}
+
+/** In a bundle of somebody's the code is elsewhere, and the file is not beside it. */
+export function pageAt(file: URL): Outgoing {
+  try {
+    return pageOf(readFileSync(file, 'utf8'));
+  } catch (error) {
+    const remedy = 'where this program is a bundle, keep rowcast external, so that it runs from its own package';
+    const body = JSON.stringify({ error: `the page of the console cannot be read (${messageOf(error)}): ${remedy}` });
+    return { status: 500, headers: { 'content-type': 'application/json' }, body };
+  }
 }
 
 export function pageOf(html: string): Outgoing {

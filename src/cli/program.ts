@@ -148,7 +148,7 @@ function guarded(answer: Answer, log: Log): Answer {
       if (gone) throw error;
       if ((error as { code?: string }).code === 'STOPPED') return failure(503, 'stopping');
       if (isCode(error, 'BUSY', 'LOCKED') || (error as { code?: string }).code === 'DATABASE_BUSY') {
-        return failure(503, 'the database is busy: another process holds the write lock');
+        return failure(503, 'the database is busy: another connection holds the write lock');
       }
       log('error', 'error', { code: 'REQUEST_FAILED', message: messageOf(error) });
       return failure(500, 'the request failed; the log of the node says why');

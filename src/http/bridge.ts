@@ -1,6 +1,7 @@
 /** One answer function, two ways to be asked: the Web's Request -> Response, and node:http's listener. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Sender } from '../auth/requests.ts';
+import { messageOf } from '../errors.ts';
 import { Budget, type Share } from './budget.ts';
 
 /** A request, reduced to what a route needs. */
@@ -117,9 +118,10 @@ async function answering(answer: Answer, budget: Budget, incoming: (share: Share
   try {
     return await answer(incoming(share));
   } catch (error) {
-    const wrongWiring = error instanceof AlreadyRead;
-    const body = JSON.stringify({ error: wrongWiring ? error.message : 'the body broke off' });
-    return { status: wrongWiring ? 500 : 400, headers: { 'content-type': 'application/json' }, body };
+    const isOfClient = error instanceof BrokenOff;
+    const isOurs = isOfClient || error instanceof AlreadyRead;
+    const body = JSON.stringify({ error: isOurs ? error.message : `the request failed here: ${messageOf(error)}` });
+    return { status: isOfClient ? 400 : 500, headers: { 'content-type': 'application/json' }, body };
   } finally {
     share.release();
   }
@@ -190,6 +192,11 @@ class AlreadyRead extends Error {
   override message = 'the body was already read: mount Rowcast before any body parser';
 }
 
+/** By the one who sends it. */
+export class BrokenOff extends Error {
+  override message = 'the body broke off';
+}
+
 type Tap = ((chunk: Uint8Array) => void) | undefined;
 
 async function readRequest(request: Request, max: number, share: Share, tap: Tap): Promise<BodyRead> {
@@ -208,12 +215,16 @@ async function readMessage(request: IncomingMessage, max: number, share: Share, 
 async function collect(chunks: AsyncIterable<Uint8Array>, max: number, share: Share, tap: Tap): Promise<BodyRead> {
   const parts: Uint8Array[] = [];
   let size = 0;
-  for await (const chunk of chunks) {
-    size += chunk.byteLength;
-    if (size > max) return 'too-large';
-    if (!share.take(chunk.byteLength)) return 'no-room';
-    tap?.(chunk);
-    parts.push(chunk);
+  try {
+    for await (const chunk of chunks) {
+      size += chunk.byteLength;
+      if (size > max) return 'too-large';
+      if (!share.take(chunk.byteLength)) return 'no-room';
+      tap?.(chunk);
+      parts.push(chunk);
+    }
+  } catch {
+    throw new BrokenOff();
   }
   return parts.length === 1 ? (parts[0] as Uint8Array) : Buffer.concat(parts);
 }

@@ -8,6 +8,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { busy, explained, inTransaction, isNestedTransaction } from './explained.ts';
 import { isCode, isMachineFault } from './result-codes.ts';
+import { isQualified, named, plainRows } from './row-shape.ts';
 
 export interface Statement {
   // biome-ignore lint/suspicious/noExplicitAny: three bindings type their parameters in three incompatible ways
@@ -265,7 +266,7 @@ export class Connection {
     const known = this.#statements.get(sql);
     if (known) return known;
     const statement = this.#prepared(sql);
-    plainNumbers(statement);
+    plainRows(statement);
     this.#statements.set(sql, statement);
     if (this.#statements.size > STATEMENTS_MAX) {
       const [oldest, stale] = this.#statements.entries().next().value as [string, Statement];
@@ -368,29 +369,6 @@ export class TransactionLost extends Error {
 /** The row is at fault, not the machine: see isMachineFault. */
 export function isRowFault(error: unknown): boolean {
   return !isMachineFault(error);
-}
-
-/** The application may have asked its handle for bigints everywhere; the numbers that we read ourselves are small. */
-function plainNumbers(statement: Statement): void {
-  const settings = statement as { safeIntegers?: (on: boolean) => void; setReadBigInts?: (on: boolean) => void };
-  settings.safeIntegers?.(false);
-  settings.setReadBigInts?.(false);
-}
-
-/**
- * Whether the application's `PRAGMA short_column_names = OFF` has made `items.id` of the column `id`. (It also does so
- * where a subquery says `*`: no statement of ours does.)
- */
-function isQualified(row: object): boolean {
-  for (const name in row) if (name.includes('.') || name.startsWith('"')) return true;
-  return false;
-}
-
-/** No column that is read here has a dot in its name. */
-function named(row: object, qualified: boolean): object {
-  if (!qualified) return row;
-  const plain = (name: string): string => name.slice(name.lastIndexOf('.') + 1).replace(/^"(.*)"$/, '$1');
-  return Object.fromEntries(Object.entries(row).map(([name, value]) => [plain(name), value]));
 }
 
 function finalize(statement: Statement): void {

@@ -25,7 +25,13 @@ export function requireSuited(db: Connection): void {
 }
 
 export function requireVersion(db: Connection): void {
-  const version = String(db.get('SELECT sqlite_version() AS v')?.v);
+  const version = db.get('SELECT sqlite_version() AS v')?.v;
+  // Of one binding this is an option of the handle, which is undone where it can be; of others, of each statement.
+  if (typeof version !== 'string') {
+    throw new RowcastError('INVALID_DATABASE', 'the database handle gives rows without the names of their columns', {
+      hint: 'open it without returnArrays, and let its statements be as prepare() gives them, without raw() or pluck()',
+    });
+  }
   const parts = version.split('.').map(Number);
   const order =
     SQLITE_VERSION_MIN.map((least, i) => (parts[i] ?? 0) - least).find((difference) => difference !== 0) ?? 0;

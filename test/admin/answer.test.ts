@@ -195,3 +195,25 @@ describe('what is refused changes nothing', () => {
     expect(manager.peers.list()).toMatchObject([{ url, paused: false }]);
   });
 });
+
+test('what the database keeps from being done is no fault of the request', async () => {
+  const { manager, db } = await new Cluster().node('a', []);
+  const handler = createAdminHandler(manager);
+  db.exec('BEGIN');
+  const asked = await ask(handler, 'peers/add', { url: 'http://c.test' });
+  db.exec('ROLLBACK');
+  expect(asked).toMatchObject({ status: 503, said: { code: 'IN_TRANSACTION' } });
+  expect(await ask(handler, 'peers/add', { url: 'nowhere' })).toMatchObject({ status: 400 });
+});
+
+test('a body that breaks off is the fault of the one who sends it', async () => {
+  const { manager } = await new Cluster().node('a', []);
+  const broken = new ReadableStream({ pull: (controller) => controller.error(new Error('gone')) });
+  const request = new Request('http://localhost/_rowcast/api/peers/add', {
+    method: 'POST',
+    headers: { 'x-rowcast-admin': '1' },
+    body: broken,
+    ...({ duplex: 'half' } as object),
+  });
+  expect((await createAdminHandler(manager)(request)).status).toBe(400);
+});

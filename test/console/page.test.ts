@@ -3,9 +3,10 @@ import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { createAdminHandler } from '../../src/admin/index.ts';
-import { pageOf } from '../../src/admin/page.ts';
+import { pageAt, pageOf } from '../../src/admin/page.ts';
 import { root } from '../support/build.ts';
 import { Cluster } from '../support/cluster.ts';
 import { scratchFolder } from '../support/nodes.ts';
@@ -24,6 +25,12 @@ describe('the page', () => {
     const handler = createAdminHandler(manager, { token: 'a token of some length' });
     return handler(new Request(`http://localhost${path}`, init));
   };
+
+  test('says what to do where its file is not beside the code, as in a bundle', () => {
+    const { status, body } = pageAt(pathToFileURL(join(scratchFolder(), 'index.html')));
+    expect(status).toBe(500);
+    expect(JSON.parse(body).error).toMatch(/page of the console cannot be read \(ENOENT.*keep rowcast external/);
+  });
 
   test('is served without the token, and allows nothing but itself', async () => {
     const answer = await ask('/_rowcast/');

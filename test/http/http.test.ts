@@ -504,3 +504,35 @@ describe('mounted in a larger application', () => {
     expect(itemIds(receiver)).toEqual(['a']);
   });
 });
+
+describe('what goes wrong on this side is not the fault of the one who asks', () => {
+  const failing = {
+    maxBodyBytes: 1_000,
+    health: () => ({ ok: true }),
+    receive: (): never => {
+      throw new Error('something of ours');
+    },
+  };
+  const request = (body: BodyInit): Request =>
+    new Request('http://node.test/sync', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+      ...({ duplex: 'half' } as object),
+    });
+
+  test('an exception is a 500 that says so', async () => {
+    const answer = await createHandler(failing)(request('{}'));
+    expect(answer.status).toBe(500);
+    expect(await answer.json()).toEqual({ error: 'the request failed here: something of ours' });
+  });
+
+  test('a body that breaks off is a 400, as before', async () => {
+    const broken = new ReadableStream({
+      pull: (controller) => controller.error(new Error('gone')),
+    });
+    const answer = await createHandler(failing)(request(broken));
+    expect(answer.status).toBe(400);
+    expect(await answer.json()).toEqual({ error: 'the body broke off' });
+  });
+});
