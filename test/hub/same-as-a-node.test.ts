@@ -70,6 +70,13 @@ describe('M11: of a plain peer\u2019s changes of one row at one time the later i
     expect(state()).toEqual(expected);
   });
 
+  test('against what came in a batch before, the order of versions decides, and nothing of a row that has lost counts', async () => {
+    const { deliver, state } = await both();
+    expect(await deliver([gone('x', T)])).toBe(1);
+    expect(await deliver([gone('x', T), named('again', 'INSERT')])).toBe(0);
+    expect(state()).toEqual({ x: { deleted: T } });
+  });
+
   test('of a Rowcast node\u2019s the deletion does', async () => {
     const { deliver, state } = await both();
     expect(await deliver([named('n', 'INSERT'), gone('x', T), named('again', 'INSERT')], ROWCAST)).toBe(3);

@@ -95,7 +95,8 @@ describe('what is stored', () => {
     await made.flush();
     expect(bodies).toHaveLength(1);
     expect((await deliver(made, [gone('x', T)])).applied).toBe(1);
-    expect((await deliver(made, [gone('x', T), live('x', T, { name: 'zzz' })])).applied).toBe(2);
+    // The later of the two is what a plain sender has, and it has lost against the deletion of the batch before.
+    expect((await deliver(made, [gone('x', T), live('x', T, { name: 'zzz' })])).applied).toBe(0);
     await made.flush();
     expect(bodies).toHaveLength(2);
     expect(rows()).toMatchObject([{ op: 'DELETE', row_id: 'x', updated_at: T }]);
