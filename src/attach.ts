@@ -47,7 +47,7 @@ import type { Convoy } from './send/convoy.ts';
 import { Lines } from './send/lines.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
-import { askedFor, Requests, resendTables } from './send/resend.ts';
+import { askedFor, askForTables, Requests, resendTables } from './send/resend.ts';
 import { forCallers, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
@@ -124,6 +124,7 @@ class Attached implements Manager {
         resendTables(db, unseen, { ask, now: this.#clock.now() });
         this.#changes.unseen();
       },
+      onBack: (back) => askForTables(db, back),
       onAdopt: (adopted) => this.#changes.adopt(adopted),
     });
     const told = { registry: this.#registry, events: this.#events, random: this.#random, warn };

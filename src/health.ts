@@ -206,7 +206,8 @@ function peerHealth({ db, registry, age, now, ...subject }: Subject, shipper: Sh
   const { pending, snapshot, lastAcked, snapshotSince } = progress;
   if (progress.toBeAsked) {
     problems.push(
-      `writes may have gone unseen while triggers were missing, and ${shipper.peer} does not know of it yet`,
+      `writes may have gone unseen while triggers were missing, or a column was gone and is back, and ${shipper.peer} ` +
+        'has not been asked yet for what it has',
     );
   }
   const lag = Math.max(elapsed(age.sinceAfter(lastAcked), now), elapsed(snapshotSince ?? undefined, now));

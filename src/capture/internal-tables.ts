@@ -28,6 +28,9 @@ const DEFINITIONS = {
   _hidden:
     '(table_name TEXT, row_id TEXT, version INTEGER, row_data TEXT, blocked_by TEXT, blocked_version INTEGER, ' +
     'dead_id INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
+  // Rows in which a column that was gone and is back has what nobody has said: see unsaid.ts.
+  _unsaid:
+    '(table_name TEXT, column_name TEXT, row_id TEXT, PRIMARY KEY (table_name, column_name, row_id)) WITHOUT ROWID',
   // tail_from is set while a snapshot is under way: the position in _changes from which to go on after it. snapshot_of
   // names its tables as a JSON array, NULL means all of them; snapshot_run tells one walk from the next. A paused peer is
   // sent nothing; for a stale one nothing is kept, and it is seeded when it is back. inc is the database that acknowledged
@@ -60,6 +63,7 @@ const KNOWN_BY: Record<InternalTable, string[]> = {
   _dead_letter: ['dead_id', 'op', 'row_id', 'row_data'],
   _dead_letter_info: ['dead_id', 'direction', 'code', 'reason'],
   _hidden: ['table_name', 'row_id', 'version', 'row_data', 'blocked_by', 'blocked_version', 'dead_id'],
+  _unsaid: ['table_name', 'column_name', 'row_id'],
   _peer_state: [],
   _attachments: ['node_id', 'peers', 'beat'],
   _nodes: ['inc', 'id', 'boot', 'before', 't0', 'tick', 'back', 'self'],
@@ -77,6 +81,7 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
   _stamps: [],
   _replaced: [],
   _hidden: [],
+  _unsaid: [],
   _attachments: [],
   _names: [],
   _arrivals: [],

@@ -4,6 +4,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { conjunction, inMain, literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { rowJson } from '../wire/row-json.ts';
+import { unsaidColumns } from '../wire/told-json.ts';
 import { encode } from '../wire/values.ts';
 import { idsAreBehind, keepIdsAbove } from './change-ids.ts';
 import { forgetLeft, forgetReplaced } from './replaced.ts';
@@ -21,7 +22,12 @@ import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts'
 export function recapture(db: Connection, table: Table, since: number): void {
   const complete = table.columns
     .filter((column) => !/["\\]/.test(column.wireName))
-    .map((column) => `json_type(row_data, ${literal(`$."${column.wireName}"`)}) IS NOT NULL`);
+    .map((column) => {
+      const isTold = `json_type(row_data, ${literal(`$."${column.wireName}"`)}) IS NOT NULL`;
+      const isLeftOut = `SELECT 1 FROM main._unsaid AS u WHERE u.column_name = ${literal(column.name)}`;
+      const ofRow = `u.table_name = ${literal(table.name)} AND u.row_id = _changes.row_id`;
+      return unsaidColumns(table).includes(column) ? `(${isTold} OR EXISTS (${isLeftOut} AND ${ofRow}))` : isTold;
+    });
   // `complete` is that of the newest change of a row: beside max(), SQLite takes bare columns from the row that has it.
   const newest =
     `SELECT row_id, max(row_data ->> ${literal(`$."${table.updatedAt}"`)}) AS version, ` +

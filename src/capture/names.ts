@@ -22,6 +22,8 @@ export interface TableNames extends Renamed {
   columns: Renamed[];
   /** Columns that were dropped by a migration, in lower case. */
   dropped: string[];
+  /** Columns that went in another way, in lower case: what others say of them is kept. */
+  lost: string[];
 }
 
 const PREFIX = 'names:';
@@ -47,7 +49,7 @@ export class Names {
   }
 
   of(table: string): TableNames {
-    return this.#tables.get(fold(table)) ?? { name: table, was: [], columns: [], dropped: [] };
+    return this.#tables.get(fold(table)) ?? { name: table, was: [], columns: [], dropped: [], lost: [] };
   }
 
   /** What the table of that name is called now, where it has another name. */
@@ -78,7 +80,7 @@ export class Names {
 export function keepNames(db: Connection, names: TableNames): void {
   const key = `${PREFIX}${fold(names.name)}`;
   const columns = names.columns.filter(({ was }) => was.length > 0);
-  if (names.was.length + columns.length + names.dropped.length === 0) {
+  if (names.was.length + columns.length + names.dropped.length + names.lost.length === 0) {
     forgetNames(db, names.name);
     return;
   }
@@ -111,7 +113,9 @@ export function withRenamedColumns(names: TableNames, pairs: (readonly [string, 
     if (there) columns.splice(columns.indexOf(there), 1);
     columns.push(there ? { ...now, was: [...new Set([...there.was, ...now.was])] } : now);
   }
-  return { ...names, columns };
+  // A column that has got the name of one that was gone is not that one.
+  const others = (gone: string[]): string[] => gone.filter((name) => !pairs.some(([, to]) => fold(to) === name));
+  return { ...names, columns, dropped: others(names.dropped), lost: others(names.lost) };
 }
 
 /** Before the first attach it is not there, or it is the application's own, which is refused in a moment. */
@@ -131,7 +135,8 @@ function parsed(value: unknown): TableNames | undefined {
       Array.isArray(names.columns) &&
       names.columns.every(isRenamed) &&
       Array.isArray(names.dropped);
-    return whole ? (names as TableNames) : undefined;
+    // An earlier build kept no list of those.
+    return whole ? { ...(names as TableNames), lost: Array.isArray(names.lost) ? names.lost : [] } : undefined;
   } catch {
     return undefined;
   }

@@ -7,14 +7,7 @@ import { refuseIfShut } from '../sqlite/look.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { describeTable, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
-import {
-  type CaptureState,
-  captureState,
-  noteCapture,
-  noteCaptureOff,
-  renamedColumns,
-  replacedColumns,
-} from './capture-record.ts';
+import { type CaptureState, captureState, noteCapture, noteCaptureOff, replacedColumns } from './capture-record.ts';
 import { withFloors } from './floors.ts';
 import {
   dropForeignCapture,
@@ -27,16 +20,17 @@ import {
   type OwnTrigger,
   othersFireFirst,
   ownTriggers,
-  renamedIn,
   sameTriggers,
   tableExists,
   type Warning,
 } from './installed-triggers.ts';
 import { installInternalTables } from './internal-tables.ts';
 import { heedCeiling, liftAboveTombstones, lookAgain, recapture, stampInvalid } from './mend.ts';
-import { keepNames, Names, withRenamedColumns } from './names.ts';
+import { Names } from './names.ts';
+import { followRenames } from './renamed-columns.ts';
 import { hasStamps, writeStamps } from './stamps.ts';
 import { triggersFor } from './triggers.ts';
+import { followLosses } from './unsaid.ts';
 
 export interface RegistryOptions {
   tables: string[];
@@ -48,6 +42,8 @@ export interface RegistryOptions {
    * is true, be asked for its own. Called inside the transaction that installs the triggers.
    */
   onUnseen(tables: Table[], ask: boolean): void;
+  /** Peers must be asked for their rows of these tables: a column is back, and they may have what was in it. Likewise. */
+  onBack?(tables: Table[]): void;
   /** The tables are these from now on. Called inside the same transaction, and may change the schema itself. */
   onAdopt?(tables: Table[]): void;
   features?: Features;
@@ -259,12 +255,14 @@ export class Registry {
     installInternalTables(this.#db, tables);
     const there = ownTriggers(this.#db);
     const states = new Map<Table, CaptureState>();
+    const back: Table[] = [];
     for (const table of tables) {
       const own = there.filter(isOn(table));
       states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own));
-      if (!intact.has(table)) this.#followRenames(table, own, warnings);
-      if (states.get(table) !== 'gap') continue;
-      warnings.push(['capture-gap', gapIn(table, replacedColumns(this.#db, table))]);
+      if (!intact.has(table)) followRenames(this.#db, table, own, warnings);
+      const replaced = states.get(table) === 'gap' ? replacedColumns(this.#db, table) : undefined;
+      if (replaced) warnings.push(['capture-gap', gapIn(table, replaced)]);
+      if (followLosses(this.#db, table, replaced?.lost ?? [], warnings)) back.push(table);
     }
     this.#dropUnwanted(tables, there, warnings, lost);
     this.#installTriggers(tables, there);
@@ -278,16 +276,8 @@ export class Registry {
       unseen.filter(([, state]) => which.includes(state)).map(([table]) => table);
     if (those('new').length > 0) this.#options.onUnseen(those('new'), false);
     if (those('returned', 'gap').length > 0) this.#options.onUnseen(those('returned', 'gap'), true);
+    if (back.length > 0) this.#options.onBack?.(back);
     return new Set(unseen.map(([table]) => table));
-  }
-
-  /** Somebody has renamed a column by ALTER TABLE: other nodes may not have, so it goes on travelling as it did. */
-  #followRenames(table: Table, there: OwnTrigger[], warnings: Warning[]): void {
-    const pairs = renamedColumns(this.#db, table, there);
-    if (pairs.length === 0) return;
-    keepNames(this.#db, withRenamedColumns(Names.read(this.#db).of(table.name), pairs));
-    Names.read(this.#db).describe(table);
-    for (const pair of pairs) warnings.push(['column-renamed', renamedIn(table, pair)]);
   }
 
   /** From here on these are the tables, as they are now. In the transaction that has brought them up to date. */

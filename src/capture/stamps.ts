@@ -77,7 +77,7 @@ export function recordAnew(db: Connection, table: Table, where: string, ...param
 export function qualified(table: Table, sql: string): string {
   const name = quote(table.name);
   return sql
-    .replace(/\b(INTO|FROM|JOIN) (_stamps|_changes|_tombstones)\b/g, '$1 main.$2')
+    .replace(/\b(INTO|FROM|JOIN) (_stamps|_changes|_tombstones|_unsaid)\b/g, '$1 main.$2')
     .replaceAll(` FROM ${name} AS t`, ` FROM ${inMain(table.name)} AS t`);
 }
 

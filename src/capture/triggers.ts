@@ -27,8 +27,10 @@ import type { Table } from '../sqlite/schema.ts';
 import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { rareRowJson, rowJson } from '../wire/row-json.ts';
+import { toldByTrigger } from '../wire/told-json.ts';
 import { dayOf } from './floors.ts';
 import { captureReplaced } from './replaced.ts';
+import { sayInserted, sayUpdated } from './unsaid.ts';
 import {
   idOf,
   isOf,
@@ -83,7 +85,7 @@ function captureInsert(table: Table): TriggerParts {
     kind: 'insert',
     event: 'AFTER INSERT',
     when: `${valid(timeOf(table, 'NEW'))}${aboveFloor(table)} AND ${NOT_SYNCING}`,
-    body: [record(table, 'INSERT')],
+    body: [...sayInserted(table), record(table, 'INSERT')],
   };
 }
 
@@ -101,11 +103,14 @@ function stampInsert(table: Table): TriggerParts {
       `(NOT ${valid(time)} OR ${reached(table, '_tombstones')} OR ${reached(table, '_stamps')}${hiddenAbove}` +
       `${table.floor === undefined ? '' : ` OR ${time} <= ${table.floor}`}) ` +
       `AND ${NOT_SYNCING}`,
-    body: recordStamped(table, 'INSERT', {
-      where: sameRow(table),
-      last: lastVersion(lastDeletion(table, idOf(table, 't'))),
-      wanted: presentIfOld(table),
-    }),
+    body: [
+      ...sayInserted(table),
+      ...recordStamped(table, 'INSERT', {
+        where: sameRow(table),
+        last: lastVersion(lastDeletion(table, idOf(table, 't'))),
+        wanted: presentIfOld(table),
+      }),
+    ],
   };
 }
 
@@ -131,18 +136,19 @@ function captureUpdate(table: Table): TriggerParts {
     kind: 'update',
     event: 'AFTER UPDATE',
     when: `${advances(table)} AND ${NOT_SYNCING}`,
-    body: [record(table, 'UPDATE', seenVersion(table))],
+    body: [...sayUpdated(table), record(table, 'UPDATE', seenVersion(table))],
   };
 }
 
 /** An update whose `updated_at` was forgotten, is invalid, or is not above the row's last version. */
 function stampUpdate(table: Table): TriggerParts {
   const [time, old] = [timeOf(table, 't'), timeOf(table, 'OLD')];
-  const body = recordStampedUpdate(table, idOf(table, 'OLD'), {
+  const stamped = recordStampedUpdate(table, idOf(table, 'OLD'), {
     where: sameRow(table),
     last: lastVersion(`iif(${valid(old)}, ${old}, NULL)`),
     wanted: `iif(${valid(time)} AND ${time} IS NOT ${old}, ${time}, ${NOW})`,
   });
+  const body = [...sayUpdated(table), ...stamped];
   if (table.writers > 0) body.push(...recordGone(table));
   return {
     kind: 'update_stamp',
@@ -239,7 +245,7 @@ function sameRow(table: Table): string {
 /** Of a write whose time is valid: it has been asked. */
 function record(table: Table, op: 'INSERT' | 'UPDATE', base?: string): string {
   const [column, value] = base === undefined ? ['', ''] : [', base', `, ${base}`];
-  const row = rowJson(table, 'NEW', { column: table.updatedAt, by: timeOf(table, 'NEW') });
+  const row = toldByTrigger(table, 'NEW', { column: table.updatedAt, by: timeOf(table, 'NEW') });
   return (
     `INSERT INTO _changes (op, table_name, row_id, row_data${column}) VALUES ` +
     `('${op}', ${literal(table.wireName)}, ${idOf(table, 'NEW')}, ${row}${value})`

@@ -6,7 +6,7 @@
 import type { Table } from '../sqlite/schema.ts';
 import { literal, quote } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
-import { rareRowJson, rowJson } from '../wire/row-json.ts';
+import { rarelyTold, toldByTrigger } from '../wire/told-json.ts';
 
 /** A missing flag row means capture: losing a change is worse than sending one too many. */
 export const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
@@ -84,7 +84,7 @@ export function recordStamped(table: Table, op: 'INSERT' | 'UPDATE', row: Stampe
     noteStampOf(table, row),
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
       `SELECT '${op}', ${literal(table.wireName)}, ${id}, ` +
-      `${rareRowJson(table, 't', { column: table.updatedAt, by: `coalesce(s.version, ${presentIfInvalid(time)})` })} ` +
+      `${rarelyTold(table, 't', { column: table.updatedAt, by: `coalesce(s.version, ${presentIfInvalid(time)})` })} ` +
       `${withStamps(table)} ` +
       // A row without an id has no stamp; it is recorded so that a letter can say so.
       `WHERE ${row.where} AND (${id} IS NULL OR NOT (${valid(time)} AND ${time} > s.version))`,
@@ -103,7 +103,7 @@ export function recordStampedUpdate(table: Table, old: string, row: Stamped): st
   return [
     'INSERT INTO _changes (op, table_name, row_id, row_data, base) ' +
       `SELECT 'UPDATE', ${literal(table.wireName)}, ${id}, ` +
-      `${rowJson(table, 't', { column: table.updatedAt, by: version })}, ${base} ` +
+      `${toldByTrigger(table, 't', { column: table.updatedAt, by: version })}, ${base} ` +
       `${withStamps(table)} WHERE ${row.where} AND (${id} IS NULL OR ${isBehind(table, row)})`,
     noteStampOf(table, row),
   ];

@@ -8,7 +8,7 @@ import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { changeSql } from '../wire/body.ts';
 import { exactString } from '../wire/exact-text.ts';
-import { rowJson } from '../wire/row-json.ts';
+import { toldJson } from '../wire/told-json.ts';
 import { affine, decode, encode, idForWire } from '../wire/values.ts';
 import type { Id } from './ids.ts';
 import type { Columns, Entry } from './ledger.ts';
@@ -210,7 +210,7 @@ export function sizesOf(table: Table, choice: Choice): string {
 export function changesOf(table: Table, choice: Choice, version: string): string {
   const { rows, hidden, tombstones } = sourcesOf(table, choice);
   const name = literal(table.wireName);
-  const row = rowJson(table, 't', { column: table.updatedAt, by: version });
+  const row = toldJson(table, 't', { column: table.updatedAt, by: version });
   const id = encode('g.row_id', 'TEXT');
   const tombstone = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
   const insert = (json: string): string => changeSql({ op: "'INSERT'", table: name, row: json, oldId: "'null'" });

@@ -21,6 +21,8 @@ export interface VerifierOptions {
   everyMs: number;
   repair: boolean;
   onDone(result: VerifyResult & { cause: string }): void;
+  /** What differed in these tables, by their names as they travel, was exchanged with a peer. */
+  onRepaired?(peer: string, tables: string[]): void;
   onError(error: unknown): void;
   stopped: AbortSignal;
 }
@@ -116,6 +118,8 @@ export class Verifier {
       await notes.write(peer, note);
       this.#notes = new Map(this.#notes).set(peer, note);
     }
+    const compared = result.tables.map(({ table }) => table);
+    if (repair && result.error === undefined) this.#o.onRepaired?.(peer, compared);
     this.#o.onDone({ ...result, cause });
     return result;
   }

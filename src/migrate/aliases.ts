@@ -1,5 +1,6 @@
 /** Which table and which column is which after a migration, noted so that nodes may be migrated in any order. */
 import { keepNames, Names, type TableNames, withRenamedColumns } from '../capture/names.ts';
+import { renameUnsaid } from '../capture/unsaid.ts';
 import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { describeTable, type Table } from '../sqlite/schema.ts';
@@ -58,8 +59,10 @@ export function noteColumns(db: Connection, was: Table[], options: CheckedMigrat
     const gone = goneFrom(before, now, renamed, options.droppedIn(before.name, now.name));
     const names = withRenamedColumns(Names.read(db).of(now.name), renamed);
     checkTaken(now, names);
-    const dropped = [...new Set([...names.dropped, ...gone])].filter((name) => !columnNamed(now, name));
-    keepNames(db, { ...names, name: now.name, dropped });
+    // One that is back is found there among those that were gone, and what others have in it is asked for.
+    const dropped = [...new Set([...names.dropped, ...gone])];
+    keepNames(db, { ...names, name: now.name, dropped, lost: names.lost.filter((name) => !gone.includes(name)) });
+    renameUnsaid(db, now.name, renamed);
   }
 }
 

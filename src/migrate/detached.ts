@@ -3,7 +3,7 @@ import { capturedTables } from '../capture/capture-record.ts';
 import { Registry } from '../capture/registry.ts';
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
-import { resendTables } from '../send/resend.ts';
+import { askForTables, resendTables } from '../send/resend.ts';
 import { Connection, type Database } from '../sqlite/connection.ts';
 import type { Subject } from './migrate.ts';
 
@@ -27,6 +27,7 @@ export function detached(handle: Database, clock: Clock, warn: (message: string)
     // Whoever is attached sees that the schema is another, and tries its letters again.
     onRefresh: () => {},
     onUnseen: (unseen, ask) => resendTables(db, unseen, { ask, now: clock.now() }),
+    onBack: (back) => askForTables(db, back),
   });
   return { db, handle, registry };
 }

@@ -6,7 +6,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import { fold, literal } from '../sqlite/sql.ts';
 
 /** Tables that know a synced table by its name here. What travels has the name that it travels under. */
-const BY_NAME = ['_tombstones', '_stamps', '_replaced', '_hidden', '_conflicts'];
+const BY_NAME = ['_tombstones', '_stamps', '_replaced', '_hidden', '_unsaid', '_conflicts'];
 
 /** Letters that know a table by its name here; the others hold a change as it came. */
 const OF_TABLE = "direction = 'in' AND code IN ('unknown-column', 'unique')";
@@ -40,6 +40,7 @@ export function moveTable(db: Connection, from: string, to: string): void {
     sentAs,
     columns: [...before.columns, ...there.columns],
     dropped: [...new Set([...before.dropped, ...there.dropped])],
+    lost: [...new Set([...before.lost, ...there.lost])],
   });
 }
 

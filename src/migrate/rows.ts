@@ -14,6 +14,7 @@ import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { rowJson } from '../wire/row-json.ts';
+import { toldByTrigger } from '../wire/told-json.ts';
 import { affine, encode } from '../wire/values.ts';
 
 /** A table before the migration and after it, and which column became which. */
@@ -94,7 +95,7 @@ export class Before {
   }
 
   #record(table: Table): void {
-    const row = rowJson(table, 't', { column: table.updatedAt, by: versionOf(table, 't') });
+    const row = toldByTrigger(table, 't', { column: table.updatedAt, by: versionOf(table, 't') });
     this.#db.run(
       qualified(
         table,

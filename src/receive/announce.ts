@@ -3,9 +3,10 @@
  * `isPlaced` is true of the changes that are what stands.
  */
 import type { Connection } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
 import { conjunction, literal, quote } from '../sqlite/sql.ts';
-import { rowJson } from '../wire/row-json.ts';
-import { encode } from '../wire/values.ts';
+import { toldJson } from '../wire/told-json.ts';
+import { BOUND_ID, encode } from '../wire/values.ts';
 import { extract } from './merge.ts';
 import { type Group, STAGE } from './stage.ts';
 
@@ -20,7 +21,7 @@ export function announceMixed(db: Connection, { number, table, shape }: Group, i
   const mixed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND ${isPlaced} AND was IS NULL)`;
   db.run(
     'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
-      `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${rowJson(table, 't')} ` +
+      `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${toldJson(table, 't')} ` +
       `FROM ${table.target} AS t WHERE t.${quote(table.id)} IN ${mixed} AND NOT (${conjunction(untouched)})`,
     number,
   );
@@ -38,6 +39,16 @@ export function announceMixed(db: Connection, { number, table, shape }: Group, i
   );
 }
 
+/** A row that a letter has filled in: others may have it without that value, or not have the column any more. */
+export function announceFilled(db: Connection, table: Table, rowId: string | null): void {
+  db.run(
+    'INSERT INTO main._changes (op, table_name, row_id, row_data) ' +
+      `SELECT 'UPDATE', ${literal(table.wireName)}, t.${quote(table.id)}, ${toldJson(table, 't')} ` +
+      `FROM ${table.target} AS t WHERE t.${quote(table.id)} = ${BOUND_ID}`,
+    rowId,
+  );
+}
+
 /** What has won, wherever it is now, is told to all peers at the version it has. */
 export function announceAll(db: Connection, { number, table, shape }: Group, isPlaced: string): void {
   const placed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND ${isPlaced})`;
@@ -51,7 +62,7 @@ export function announceAll(db: Connection, { number, table, shape }: Group, isP
   if (shape) {
     tell('UPDATE', {
       id: `t.${quote(table.id)}`,
-      json: rowJson(table, 't'),
+      json: toldJson(table, 't'),
       from: `${table.target} AS t WHERE true`,
     });
     tell('UPDATE', { id: 'h.row_id', json: 'h.row_data', from: `main._hidden AS h WHERE h.${ofTable}` });

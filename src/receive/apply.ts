@@ -26,6 +26,7 @@ import { type Permitted, withForbidden, withoutForbidden } from './forbidden.ts'
 import { LateLetters } from './late-letters.ts';
 import type { Delivery, Merged } from './outcome.ts';
 import { RegularBodies } from './regular-body.ts';
+import { heedSaid, isAnythingUnsaid } from './said.ts';
 import { UniqueRows } from './unique.ts';
 
 /** What came of a batch, and the events to emit once it is committed. */
@@ -124,6 +125,8 @@ export class Applier {
         delivery.note?.();
         const merged = this.#mergeEitherWay(document, delivery);
         if (this.lateLetters.areWaiting) this.lateLetters.heed(inPlainForm(document));
+        const tables = this.#registry.list();
+        if (isAnythingUnsaid(this.#db, tables)) heedSaid(this.#db, tables, inPlainForm(document));
         return merged;
       });
     } catch (error) {

@@ -10,6 +10,7 @@ import { dayOf } from '../capture/floors.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { conjunction, literal, pathOf, quote } from '../sqlite/sql.ts';
 import { content } from '../wire/content.ts';
+import { isUnsaid, unsaidColumns } from '../wire/told-json.ts';
 import { affine, decode } from '../wire/values.ts';
 
 /** Which key of the wire row goes into which column. */
@@ -104,7 +105,7 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
   const updatedAt = quote(table.updatedAt);
   const beats =
     `(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
-    `AND NOT (${sameValues(table, shape, target)}) AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`;
+    `AND NOT (${sameValues(table, shape, target)}) AND ${outweighs(table, shape, target, (column) => `excluded.${quote(column.name)}`)})`;
   return (
     `INSERT OR ABORT INTO ${table.target} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
     `FROM (${extracted(shape, source)}) AS s WHERE NOT ${entombed(table, source)}${notHidden(table, source)}${mayComeIn(table, source)} ` +
@@ -123,7 +124,7 @@ export function updateSql(table: Table, shape: Shape, source: Source): string {
   return (
     `UPDATE OR ABORT ${table.target} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
     `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
-    `${contentOfDecoded(shape)} > ${contentOf(shape, target)}))`
+    `${outweighs(table, shape, target, decodedIn(shape))}))`
   );
 }
 
@@ -140,7 +141,7 @@ export function unwrittenSql(table: Table, shape: Shape, source: Source, those: 
     `SELECT d.id FROM (${rows}) AS d LEFT JOIN ${table.target} AS t ON ${id} = d.id ` +
     `WHERE NOT ${entombed(table, asked)}${notHidden(table, asked)}${mayComeIn(table, asked)} ` +
     `AND ${those === 'all' ? `(${id} IS NULL OR ` : `(${id} IS NOT NULL AND `}((${updatedAt} >= d.ua) IS NOT 1 ` +
-    `OR (${updatedAt} = d.ua AND ${contentOfDecoded(shape)} > ${contentOf(shape, 't')})))`
+    `OR (${updatedAt} = d.ua AND ${outweighs(table, shape, 't', decodedIn(shape))})))`
   );
 }
 
@@ -307,12 +308,26 @@ function columnsOf(shape: Shape): Column[] {
   return shape.fields.map(({ column }) => column);
 }
 
-function contentOf(shape: Shape, source: string): string {
-  return content(columnsOf(shape), (column) => `${source}.${quote(column.name)}`);
+/**
+ * Of two versions with one time: true where `other` is the greater. A column of which nobody has said yet what is in it
+ * here decides nothing (capture/unsaid.ts), and where all the rest is not above, whoever says something of it wins.
+ */
+function outweighs(table: Table, shape: Shape, target: string, other: (column: Column) => string): string {
+  const own = (column: Column): string => `${target}.${quote(column.name)}`;
+  const columns = columnsOf(shape);
+  const unsaid = unsaidColumns(table).filter((column) => columns.includes(column));
+  const masked = (value: (column: Column) => string) => (column: Column) =>
+    unsaid.includes(column) ? `iif(${isUnsaid(table, column, target)}, NULL, ${value(column)})` : value(column);
+  const [theirs, ours] = [content(columns, masked(other)), content(columns, masked(own))];
+  if (unsaid.length === 0) return `${theirs} > ${ours}`;
+  const news = unsaid.map(
+    (column) => `(${isUnsaid(table, column, target)} AND ${other(column)} COLLATE BINARY IS NOT ${own(column)})`,
+  );
+  return `(${theirs} > ${ours} OR ((${news.join(' OR ')}) AND ${theirs} = ${ours}))`;
 }
 
-function contentOfDecoded(shape: Shape): string {
-  return content(columnsOf(shape), (column) => `d.d${shape.fields.findIndex((field) => field.column === column)}`);
+function decodedIn(shape: Shape): (column: Column) => string {
+  return (column) => `d.d${shape.fields.findIndex((field) => field.column === column)}`;
 }
 
 /** An INSERT or UPDATE at or below a tombstone is stale. Whether there are any at all is asked once per statement. */

@@ -8,7 +8,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { exactJson, exactString } from '../wire/exact-text.ts';
-import { rowJson } from '../wire/row-json.ts';
+import { toldJson } from '../wire/told-json.ts';
 import { BOUND_ID, decode, idForWire } from '../wire/values.ts';
 import { KeptOut } from './kept-out.ts';
 
@@ -95,7 +95,7 @@ export class Mirror {
   row(): { id: string; version: number; row: string } | undefined {
     const found = this.#db.get<{ id: Uint8Array; version: number; row: Uint8Array }>(
       `SELECT ${idForWire(`t.${quote(this.#of.id)}`)} AS id, t.${quote(this.#of.updatedAt)} AS version, ` +
-        `CAST(${rowJson(this.#of, 't')} AS BLOB) AS "row" FROM ${this.table.target} AS t`,
+        `CAST(${toldJson(this.#of, 't')} AS BLOB) AS "row" FROM ${this.table.target} AS t`,
     );
     return found && { ...found, id: exactString(found.id), row: exactJson(found.row) };
   }

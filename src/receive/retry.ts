@@ -1,6 +1,7 @@
 /** Second chances: dead letters tried again, by hand, because the schema has caught up, or because time has passed. */
 
 import type { Registry } from '../capture/registry.ts';
+import { sayFilled } from '../capture/unsaid.ts';
 import { checkLetterNumber, type DeadLetter, type DeadLetters, type Waiting } from '../letters/dead-letters.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -8,6 +9,7 @@ import { fold, literal, quote } from '../sqlite/sql.ts';
 import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
 import { BOUND_ID, decode, storedId } from '../wire/values.ts';
+import { announceFilled } from './announce.ts';
 import type { Applied, Applier } from './apply.ts';
 import { KeptOut } from './kept-out.ts';
 import { fieldOf, type Shape, type Source, settledUpsertsSql } from './merge.ts';
@@ -313,11 +315,16 @@ export class Retry {
     if (!table) return;
     const t = quote(table.updatedAt);
     const advanced = age === '>' ? `, ${t} = min(${TIMESTAMP_MAX}, ${t} + 1)` : '';
+    const { change, rowId } = plan.letter;
+    let isNews = false;
     for (const { key, column } of plan.columns) {
       const name = quote(column.name);
       const is = `t.${t} ${age} f.time AND t.${name} COLLATE BINARY IS (${column.fallback})`;
-      this.#set(table, `${name} = f.value${advanced}`, is, [plan.letter.change, key, plan.letter.rowId]);
+      this.#set(table, `${name} = f.value${advanced}`, is, [change, key, rowId]);
+      if (this.#db.changes() > 0 && sayFilled(this.#db, table, column, rowId)) isNews = true;
     }
+    // The column was gone here and is back. Others may have dropped it as well, and whoever has sent the letter, too.
+    if (isNews && age === '=') announceFilled(this.#db, table, rowId);
   }
 
   /** Writes what a letter has for one key into its row, where the row is as `is` says. */

@@ -21,7 +21,7 @@ import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { exactJson, exactString, idBytes } from '../wire/exact-text.ts';
-import { rowJson } from '../wire/row-json.ts';
+import { toldJson } from '../wire/told-json.ts';
 import { BOUND_ID, idForWire } from '../wire/values.ts';
 import { deleteRow } from './kept-out.ts';
 import { Mirror } from './mirror.ts';
@@ -201,7 +201,7 @@ export class UniqueRows {
   #takeOut(table: Table, id: string): Hidden[] {
     const where = `WHERE t.${quote(table.id)} = ${BOUND_ID}`;
     const found = this.#db.get<{ version: number; bytes: Uint8Array }>(
-      `SELECT t.${quote(table.updatedAt)} AS version, CAST(${rowJson(table, 't')} AS BLOB) AS bytes ` +
+      `SELECT t.${quote(table.updatedAt)} AS version, CAST(${toldJson(table, 't')} AS BLOB) AS bytes ` +
         `FROM ${table.target} AS t ${where}`,
       id,
     );

@@ -1,6 +1,7 @@
 /** A node's comparisons with its peers: what it asks them, what it answers to them, and how rows get from one to the other. */
 import type { Registry } from '../capture/registry.ts';
 import { hasAnyStamps } from '../capture/stamps.ts';
+import { noteCompared } from '../capture/unsaid.ts';
 import { versionOf } from '../capture/versions.ts';
 import type { Clock } from '../clock.ts';
 import { type Answered, type AnswerOptions, Answers } from '../compare/answer.ts';
@@ -139,6 +140,10 @@ export class Comparisons {
       random: this.#o.random,
       ...config.verify,
       onDone: (result) => events.emit('verify-done', eventOf(result)),
+      onRepaired: (peer, names) => {
+        const tables = this.#o.registry.list().filter(({ wireName }) => names.includes(wireName));
+        noteCompared(this.#db, tables, peer, this.#o.peers());
+      },
       onError: (error) => events.emit('error', asFailure('comparing failed', error)),
       stopped,
     });

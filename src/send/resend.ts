@@ -47,6 +47,18 @@ export function resendTables(
   }
 }
 
+/**
+ * The next question to each peer asks it for these tables. They are not sent: it is this node that lacks something, and what
+ * waits for the peer may say more of a row than the table does, so it must come first. In a transaction.
+ */
+export function askForTables(db: Connection, tables: Pick<Table, 'wireName'>[]): void {
+  const asked = tables.map(({ wireName }) => wireName);
+  const peers = db.all<{ url: string; asks: string | null }>('SELECT peer_url AS url, asks FROM main._peer_state');
+  for (const { url, asks } of peers) {
+    db.run('UPDATE main._peer_state SET asks = ? WHERE peer_url = ?', together(asks, asked), url);
+  }
+}
+
 /** Where `_meta` says when the walk for a peer began: that outlives the process that began it. */
 export function snapshotKey(peer: string): string {
   return `snapshot_since ${peer}`;

@@ -14,6 +14,7 @@ import { type BatchLimit, type Body, type ByteBounds, batchSql, changeSql, fitti
 import { exactString } from '../wire/exact-text.ts';
 import { madeByOthers, type OriginRun } from '../wire/origins.ts';
 import { rowJson } from '../wire/row-json.ts';
+import { toldJson } from '../wire/told-json.ts';
 import { BOUND_ID, encode, idForWire } from '../wire/values.ts';
 
 export interface SnapshotPosition {
@@ -118,7 +119,7 @@ function ahead(
 function rowsOf(table: Table, anyStamps: boolean): Section {
   const id = `t.${quote(table.id)}`;
   // A row that the application does not let us write to has its version in its stamp alone.
-  const row = rowJson(table, 't', anyStamps ? { column: table.updatedAt, by: versionOf(table, 't') } : undefined);
+  const row = toldJson(table, 't', anyStamps ? { column: table.updatedAt, by: versionOf(table, 't') } : undefined);
   const from = (resumed: boolean): string =>
     `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ${BOUND_ID}` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
   return {

@@ -57,6 +57,8 @@ export interface Table {
    * Undefined where tombstones are kept for ever; see capture/floors.ts.
    */
   floor?: number;
+  /** Where columns were gone and are back: these, and the table's own name, under which it is noted of which rows. */
+  unsaid?: { of: string; columns: string[] };
 }
 
 export const INTERNAL_TABLES = [
@@ -72,6 +74,7 @@ export const INTERNAL_TABLES = [
   '_stamps',
   '_replaced',
   '_hidden',
+  '_unsaid',
   '_conflicts',
   '_arrivals',
 ] as const;

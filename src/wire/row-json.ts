@@ -17,7 +17,7 @@ const PAIRS_MAX = 60;
 type Columns = Pick<Table, 'columns'>;
 
 /** Puts another expression, an integer that JSON carries, in a column's place. */
-interface Replacement {
+export interface Replacement {
   column: string;
   by: string;
 }

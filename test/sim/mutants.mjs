@@ -114,7 +114,13 @@ export const MUTANTS = [
   {
     name: 'plain-greater',
     what: 'of two versions at the same time, the one that is there stays',
-    edits: [['receive/merge.js', "AND ${contentOf(shape, 'excluded')} > ${contentOf(shape, target)})`", 'AND 0)`']],
+    edits: [
+      [
+        'receive/merge.js',
+        'AND ${outweighs(table, shape, target, (column) => `excluded.${quote(column.name)}`)})`',
+        'AND 0)`',
+      ],
+    ],
   },
   {
     name: 'arrival-wins-ties',
