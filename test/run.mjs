@@ -1,10 +1,10 @@
 /**
  * `npm test`: what to run before each commit. The linter, the types, the package, every test file that is not named
  * `*.deep.test.ts` on this Node and on Bun, and simulated schedules: those that have failed once, those that have noticed a
- * planted bug, and as many others as fit into three minutes, which are 200 of all with two cores and 1,000 with eight.
+ * planted bug, and as many others as fit into three minutes, which are 160 in all with two cores and 1,000 with eight.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, more schedules (1,140 with two cores, 1,430 with four, 20,000 with eight), and the planted
+ * other runtimes, a mesh of all of them, more schedules (1,180 with two cores, 1,430 with four, 20,000 with eight), and the planted
  * bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
@@ -27,7 +27,7 @@ const problems = [];
  * Seeds from 1 on, and those after them. A schedule takes a quarter of a second of a core: of the three minutes that
  * `npm test` may take, two cores have one minute left for them; with eight, 20,000 fit in beside the lanes.
  */
-const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [120, 1_140] : cores < 8 ? [430, 1_430] : [860, 20_000];
+const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [80, 1_180] : cores < 8 ? [430, 1_430] : [860, 20_000];
 /** The package as it would be published, for both that look at it. */
 const PACKED = join(root, 'node_modules', '.cache', 'rowcast', 'packed');
 
