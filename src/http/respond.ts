@@ -3,7 +3,7 @@
 import { isPeerPath } from '../auth/requests.ts';
 import type { Strangers } from '../auth/strangers.ts';
 import type { Trust } from '../auth/trust.ts';
-import { systemClock } from '../clock.ts';
+import { type Clock, systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack, unpackedMax } from '../wire/gzip.ts';
@@ -55,6 +55,8 @@ export interface RespondOptions {
   readers?: Readers | undefined;
   /** What the server itself has to say in `/health` beside the replica. */
   alsoInHealth?: ((health: { ok: boolean }) => { ok: boolean }) | undefined;
+  /** By which a batch waits for somebody else's lock. */
+  clock?: Clock | undefined;
 }
 
 /** Those who ask how a replica is, and are no peers. */
@@ -94,19 +96,19 @@ async function route(
   const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
   if (answerTo) return await question(manager, answerTo, incoming);
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
-  const { headers, ...answer } = await sync(manager, incoming);
+  const { headers, ...answer } = await sync(manager, options.clock ?? systemClock, incoming);
   const self = manager.id === undefined ? {} : { [NODE_ID_HEADER]: manager.id };
   return { ...answer, headers: { ...SYNC_HEADERS, ...self, ...headers } };
 }
 
-async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
+async function sync(manager: Replica, clock: Clock, incoming: Incoming): Promise<Outgoing> {
   const body = await bodyOf(manager, incoming);
   if (!(body instanceof Uint8Array)) return body;
   const {
     status,
     body: answer,
     headers,
-  } = await received(manager, body, {
+  } = await received(manager, clock, body, {
     from: incoming.header(NODE_ID_HEADER) ?? undefined,
     sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
     said: incoming.header(ROWCAST_HEADER) ?? undefined,
@@ -121,11 +123,11 @@ async function sync(manager: Replica, incoming: Incoming): Promise<Outgoing> {
  * Somebody else has the lock of the database, and may be another connection of this process: everything else goes on until it
  * is free, for as long as SQLite itself would have waited.
  */
-async function received(manager: Replica, body: Uint8Array, options: ReceiveOptions): Promise<Received> {
+async function received(manager: Replica, clock: Clock, body: Uint8Array, options: ReceiveOptions): Promise<Received> {
   for (let tries = 1; ; tries++) {
     const answer = await manager.receive(body, { ...options, comesAgain: true });
     if (answer.status !== 503 || answer.held === undefined) return answer;
-    await systemClock.sleep(HELD_MS);
+    await clock.sleep(HELD_MS);
     if (tries * HELD_MS >= answer.held) return manager.receive(body, { ...options, comesAgain: false });
   }
 }

@@ -518,7 +518,7 @@ export class Process {
     this.machine.receiving.add(given);
     const outgoing = await respond(
       this.#replica as Manager,
-      {},
+      { clock: this.#waiting() },
       {
         method: body ? 'POST' : 'GET',
         path,
@@ -534,6 +534,12 @@ export class Process {
     // What it has acknowledged it must have, whatever can be seen.
     if (outgoing.status === 200) for (const change of given) this.machine.versions.mergeChange(change);
     return { ...outgoing, committed: disk.commits > before && !TURNED_AWAY.has(outgoing.status) };
+  }
+
+  /** By which a request waits: one that has died meanwhile finds that out when it uses its database again. */
+  #waiting(): Clock {
+    const sleep = (ms: number): Promise<void> => new Promise((resolve) => this.#world.timeline.in(ms, resolve));
+    return { now: () => this.machine.now(), sleep };
   }
 
   #clock(): Clock {
