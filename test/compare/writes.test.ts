@@ -39,12 +39,12 @@ async function whileWriting<T>(dbs: TestDatabase[], work: Promise<T>): Promise<{
   });
   while (!over) {
     const db = dbs[writes % 2] as TestDatabase;
-    const id = `row-0${String((writes * 37) % 900).padStart(4, '0')}`;
+    const id = `row-0${String((writes * 37) % 2_900).padStart(4, '0')}`;
     db.exec(`UPDATE items SET value = value + 1 WHERE id IN ('row-00001', '${id}')`);
     db.exec(`INSERT INTO items VALUES ('${name}-${writes}', 'x', 1, 1, NULL)`);
     if (writes % 5 === 0) db.exec(`DELETE FROM items WHERE id = '${name}-${writes - 50}'`);
     writes += 1;
-    await new Promise((resolve) => setTimeout(resolve, 8));
+    await new Promise((resolve) => setTimeout(resolve, 2));
   }
   return { result: await done, writes };
 }
@@ -53,7 +53,7 @@ test('writes that go on make no difference, and a real one among them is found a
   const { dbs, managers, urls } = await meshOfTwo();
   const [db, other] = dbs as [TestDatabase, TestDatabase];
   const manager = managers[0] as Manager;
-  fill(db, 1_000);
+  fill(db, 3_000);
   await manager.flush();
   const calm = await whileWriting(dbs, manager.verify(urls[1]));
   expect(calm.writes).toBeGreaterThan(20);
@@ -61,13 +61,13 @@ test('writes that go on make no difference, and a real one among them is found a
   expect(calm.result[0]).toMatchObject({ differences: 0 });
   // Now one that nobody knows of.
   other.exec(
-    "BEGIN; UPDATE _meta SET value = 1 WHERE key = 'syncing'; UPDATE items SET name = 'zz' WHERE id = 'row-00999'",
+    "BEGIN; UPDATE _meta SET value = 1 WHERE key = 'syncing'; UPDATE items SET name = 'zz' WHERE id = 'row-02999'",
   );
-  other.exec("DELETE FROM items WHERE id = 'row-00998'; UPDATE _meta SET value = 0 WHERE key = 'syncing'; COMMIT");
+  other.exec("DELETE FROM items WHERE id = 'row-02998'; UPDATE _meta SET value = 0 WHERE key = 'syncing'; COMMIT");
   const found = await whileWriting(dbs.slice(0, 1).concat(db), manager.verify(urls[1], { repair: true }));
   expect(found.result[0]?.error).toBeUndefined();
   const listed = found.result[0]?.tables[0]?.list.map(({ id }) => id);
-  expect(listed).toEqual(expect.arrayContaining(['row-00998']));
+  expect(listed).toEqual(expect.arrayContaining(['row-02998']));
   expect(found.result[0]).toMatchObject({ repaired: found.result[0]?.differences });
   await Promise.all(managers.map((one) => one.flush()));
   await until('both are drained', () => managers.every((one) => one.health().pending_changes === 0));
