@@ -98,6 +98,8 @@ export function receiving(
   let taken: Taken | Promise<Taken>;
   try {
     receiver.faults.refuseIfMoved();
+    // To ask whether the lock is free by now costs nothing; to read a large body again and again is all that a process can do.
+    if (batch.comesAgain && receiver.db?.wasHeld) receiver.db.transaction(() => undefined);
     taken = receiver.db && batch.comesAgain === undefined ? receiver.db.patiently(apply) : apply();
   } catch (error) {
     if (batch.comesAgain && receiver.db && isHeld(error)) {

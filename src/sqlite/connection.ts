@@ -230,6 +230,11 @@ export class Connection {
     return this.#yields !== undefined && !this.#isAwaited;
   }
 
+  /** Did somebody else have the lock when it was last asked for? */
+  get wasHeld(): boolean {
+    return this.#isHeld;
+  }
+
   /** How long a lock of somebody else's is no fault of anybody's: as long as the application lets SQLite wait for it. */
   get toleratedMs(): number {
     return this.#toleratedMs;

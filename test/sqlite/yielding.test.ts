@@ -207,3 +207,21 @@ test('stop takes its leave when the lock is free, and lets go of its statements'
   await stopped;
   expect(rowsOf(it.db, 'SELECT * FROM _attachments')).toEqual([]);
 });
+
+test('a body is not read again and again while it waits', async () => {
+  const path = join(scratchFolder(), 'node.db');
+  const { handle, sql } = recording(await database(undefined, path));
+  const manager = attached(handle);
+  const other = await database('SELECT 1', path);
+  const text = await batch('a').text();
+  other.exec('BEGIN IMMEDIATE');
+  const receive = (): number => manager.receive(text, { comesAgain: true }).status;
+  expect(receive()).toBe(503);
+  const read = (): number => sql.filter((text) => text.includes('json_valid')).length;
+  const before = read();
+  expect([receive(), receive(), receive()]).toEqual([503, 503, 503]);
+  expect(read()).toBe(before);
+  other.exec('COMMIT');
+  expect(receive()).toBe(200);
+  expect(read()).toBeGreaterThan(before);
+});
