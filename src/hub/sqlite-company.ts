@@ -6,6 +6,7 @@ import type { Clock } from '../clock.ts';
 import { type Finding, Identity, type IdentityOptions, isNews } from '../identity/identity.ts';
 import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { yielding } from '../sqlite/yielding.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { LATEST } from './sqlite-edges.ts';
 import { SqliteHubLow } from './sqlite-low.ts';
@@ -49,7 +50,7 @@ export class SqliteHubCompany implements HubCompany {
   }
 
   async toEdge(url: string): Promise<string> {
-    this.#look();
+    await this.look();
     return this.#identity.introduction(this.#edge(url)?.inc);
   }
 
@@ -77,7 +78,7 @@ export class SqliteHubCompany implements HubCompany {
     this.#found = [];
     const sender = this.#identity.greet(said);
     if (sender && isNews(sender)) this.#doubt(sender);
-    this.settle();
+    await yielding(this.#db, () => this.settle());
   }
 
   /** Answers follow, in this transaction; false where they are to what was read from another state of the file. */
@@ -99,7 +100,7 @@ export class SqliteHubCompany implements HubCompany {
   }
 
   async look(): Promise<void> {
-    this.#look();
+    await yielding(this.#db, () => this.#look());
   }
 
   async another(url: string, said: string): Promise<string | undefined> {

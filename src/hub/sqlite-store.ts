@@ -1,4 +1,7 @@
-/** The hub's store in one SQLite file, for one process. Everything is done when its promise is made. */
+/**
+ * The hub's store in one SQLite file, for one process. Everything is done when its promise is made, unless somebody else has
+ * the lock: then it is done when that is free, and the hub answers others meanwhile.
+ */
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Why } from '../journal/why.ts';
@@ -11,6 +14,7 @@ import { featuresOf, requireVersion } from '../sqlite/features.ts';
 import { proveWritable, writeIfFree } from '../sqlite/look.ts';
 import { OpenFile } from '../sqlite/open-file.ts';
 import { atLeastOf, RowCounter } from '../sqlite/row-counter.ts';
+import { refuseIfHeld, yielding } from '../sqlite/yielding.ts';
 import { type BatchLimit, batchText } from '../wire/body.ts';
 import { SqliteHubCompany } from './sqlite-company.ts';
 import { SqliteEdges } from './sqlite-edges.ts';
@@ -65,6 +69,7 @@ export class SqliteHubStore implements HubStore {
   readonly #counter: RowCounter;
   readonly #forgetting: Forgetting;
   readonly #hints = new Set<() => void>();
+  readonly #closed = new AbortController();
 
   constructor(db: Connection, options: SqliteStoreOptions) {
     const { clock, maxBodyBytes, maxAheadMs, id, random, jsonb = true } = options;
@@ -89,6 +94,7 @@ export class SqliteHubStore implements HubStore {
     const above = prepareHubDatabase(this.#db, this.#clock.now());
     this.company.begin();
     this.#forgetting.start();
+    this.#db.yieldBy({ clock: this.#clock, stopped: this.#closed.signal });
     const message = `${above} rows or deletions were dated after the year 2200: they were brought to the present`;
     return above === 0 ? [] : [{ code: 'time-above-ceiling', message }];
   }
@@ -99,6 +105,7 @@ export class SqliteHubStore implements HubStore {
   }
 
   async close(): Promise<void> {
+    this.#closed.abort();
     this.#counter.stop();
     await this.#forgetting.stop();
     try {
@@ -110,8 +117,13 @@ export class SqliteHubStore implements HubStore {
 
   async receive(body: string | Uint8Array, sender: Sender): Promise<Stored> {
     this.#file.refuseIfMoved();
-    const { advanced, ...stored } = this.#merger.receive(body, sender);
-    this.company.settle();
+    let merged: ReturnType<BatchMerger['receive']> | undefined;
+    const { advanced, ...stored } = await yielding(this.#db, () => {
+      if (!merged) refuseIfHeld(this.#db);
+      merged ??= this.#merger.receive(body, sender);
+      this.company.settle();
+      return merged;
+    });
     if (advanced) this.#advanced();
     return stored;
   }
@@ -124,7 +136,7 @@ export class SqliteHubStore implements HubStore {
     const body = batchText(0, whole.map(({ change }) => change).join(','));
     const { ack } = await this.receive(body, { from: undefined, plain: false, again: true });
     const rejected = new Map(ack.rejected?.map((one) => [one.index, one]));
-    this.#db.transaction(() => {
+    await this.#transaction(() => {
       for (const { id } of lost) this.#letters.countRetry(id, 'bad-change', 'the change itself was not kept');
       for (const [index, { id, code }] of whole.entries()) {
         const rejection = rejected.get(index);
@@ -140,7 +152,7 @@ export class SqliteHubStore implements HubStore {
   }
 
   async noteClock(time: number): Promise<void> {
-    this.#db.transaction(() => {
+    await this.#transaction(() => {
       this.#db.run('DELETE FROM _hub_clock WHERE noted < ?', time);
       this.#db.run('INSERT INTO _hub_clock (noted) VALUES (CAST(? AS INTEGER))', time);
     });
@@ -151,7 +163,7 @@ export class SqliteHubStore implements HubStore {
   }
 
   async touch(table: string, rowId: string): Promise<boolean> {
-    const known = this.#db.transaction(() => {
+    const known = await this.#transaction(() => {
       this.#db.run(
         `UPDATE _hub_rows SET seq = (SELECT max(seq) + 1 FROM _hub_rows), writer = ${WRITER}, origin = NULL ` +
           'WHERE table_name = ? AND row_id = ?',
@@ -177,7 +189,7 @@ export class SqliteHubStore implements HubStore {
 
   async noteAsked(tables: string[]): Promise<void> {
     const note = 'INSERT INTO _hub_asked (table_name) VALUES (?) ON CONFLICT DO NOTHING';
-    this.#db.transaction(
+    await this.#transaction(
       () => {
         for (const table of tables) this.#db.run(note, table);
       },
@@ -191,7 +203,7 @@ export class SqliteHubStore implements HubStore {
   }
 
   async touchTable(table: string): Promise<void> {
-    this.#db.transaction(() => {
+    await this.#transaction(() => {
       this.#db.run(
         `UPDATE _hub_rows SET seq = seq + (SELECT max(seq) FROM _hub_rows), writer = ${WRITER}, origin = NULL ` +
           'WHERE table_name = ?',
@@ -223,11 +235,11 @@ export class SqliteHubStore implements HubStore {
   }
 
   async addEdges(urls: string[]): Promise<void> {
-    this.#edges.add(urls);
+    await yielding(this.#db, () => this.#edges.add(urls));
   }
 
   async forgetEdges(urls: string[]): Promise<void> {
-    this.#edges.forget(urls);
+    await yielding(this.#db, () => this.#edges.forget(urls));
   }
 
   async edge(url: string): Promise<EdgeRow> {
@@ -235,23 +247,23 @@ export class SqliteHubStore implements HubStore {
   }
 
   async pauseEdge(url: string, paused: boolean): Promise<void> {
-    this.#edges.pause(url, paused);
+    await yielding(this.#db, () => this.#edges.pause(url, paused));
   }
 
   async pinEdge(url: string, nodeId: string): Promise<void> {
-    this.#edges.pin(url, nodeId);
+    await yielding(this.#db, () => this.#edges.pin(url, nodeId));
   }
 
   async reseedEdge(url: string): Promise<EdgeRow> {
-    return this.#edges.reseed(url);
+    return yielding(this.#db, () => this.#edges.reseed(url));
   }
 
   async identify(url: string, generation: number, nodeId: string, isPlain: boolean): Promise<EdgeRow> {
-    return this.#edges.identify(url, generation, nodeId, isPlain);
+    return yielding(this.#db, () => this.#edges.identify(url, generation, nodeId, isPlain));
   }
 
   async advance(moves: { url: string; generation: number; position: Seq }[]): Promise<void> {
-    this.#db.transaction(() => {
+    await this.#transaction(() => {
       // What was acknowledged was read from another state of the file.
       if (!this.company.isSameFile) return;
       for (const move of moves) this.#edges.advance(move);
@@ -260,17 +272,23 @@ export class SqliteHubStore implements HubStore {
 
   async answered(answers: EdgeAnswer[]): Promise<Noted[]> {
     await this.company.look();
-    const noted = this.#db.transaction(() => {
-      const isSameFile = this.company.beginAnswers();
-      return answers.map(({ url, generation, said, position }): Noted => {
-        const heeded = said === undefined || this.company.answered(url, generation, said);
-        const counts = heeded && isSameFile && this.#edges.isOf(url, generation);
-        if (counts && position !== undefined) this.#edges.advance({ url, generation, position });
-        return { counts, row: this.#edges.find(url) };
-      });
+    let noted: Noted[] | undefined;
+    return yielding(this.#db, () => {
+      noted ??= this.#db.transaction(() => this.#noted(answers));
+      this.company.settle();
+      return noted;
     });
-    this.company.settle();
-    return noted;
+  }
+
+  /** In a transaction. */
+  #noted(answers: EdgeAnswer[]): Noted[] {
+    const isSameFile = this.company.beginAnswers();
+    return answers.map(({ url, generation, said, position }) => {
+      const heeded = said === undefined || this.company.answered(url, generation, said);
+      const counts = heeded && isSameFile && this.#edges.isOf(url, generation);
+      if (counts && position !== undefined) this.#edges.advance({ url, generation, position });
+      return { counts, row: this.#edges.find(url) };
+    });
   }
 
   async verified(): Promise<Map<string, string>> {
@@ -280,7 +298,7 @@ export class SqliteHubStore implements HubStore {
 
   async noteVerified(url: string, note: string): Promise<void> {
     const sql = 'INSERT INTO _hub_verified (url, note) VALUES (?, ?) ON CONFLICT DO UPDATE SET note = excluded.note';
-    this.#db.transaction(() => this.#db.run(sql, url, note));
+    await this.#transaction(() => this.#db.run(sql, url, note));
   }
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
@@ -307,6 +325,10 @@ export class SqliteHubStore implements HubStore {
     return factsOf(this.#db, this.#counter);
   }
 
+  async #transaction<T>(fn: () => T, options?: { durable: boolean }): Promise<T> {
+    return yielding(this.#db, () => this.#db.transaction(fn, options));
+  }
+
   #advanced(): void {
     for (const hint of this.#hints) hint();
   }
@@ -328,13 +350,14 @@ export class SqliteHubStore implements HubStore {
 const PROOF = { table: '_hub_verified', key: 'url', value: 'note' };
 
 function lettersOf(db: Connection, letters: DeadLetters): HubLetters {
+  const inOne = async <T>(fn: () => T): Promise<T> => yielding(db, () => db.transaction(fn));
   return {
     list: async (options) => letters.list(options),
     get: async (id) => letters.get(id),
     changeOf: async (id) => letters.changeOf(id)?.change,
-    setAside: async (shipment, refusal) => db.transaction(() => setAsideChanges(db, letters, shipment, refusal)),
-    forbid: async (shipment, refusal) => db.transaction(() => setAsideForbidden(db, letters, shipment, refusal)),
-    countRetry: async (id, code, reason) => db.transaction(() => letters.countRetry(id, code, reason)),
-    remove: async (id) => db.transaction(() => letters.remove(id)),
+    setAside: (shipment, refusal) => inOne(() => setAsideChanges(db, letters, shipment, refusal)),
+    forbid: (shipment, refusal) => inOne(() => setAsideForbidden(db, letters, shipment, refusal)),
+    countRetry: (id, code, reason) => inOne(() => letters.countRetry(id, code, reason)),
+    remove: (id) => inOne(() => letters.remove(id)),
   };
 }

@@ -4,7 +4,7 @@ import { asFailure, messageOf, named, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Faults } from '../observe/faults.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { isHeld } from '../sqlite/yielding.ts';
+import { isHeld, refuseIfHeld } from '../sqlite/yielding.ts';
 import { ACCEPT_HEADER, type Ack, ANY_ORDER_HEADER, APPLY_MS_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Rights } from '../wire/rights.ts';
 import { tellForbidden } from './forbidden.ts';
@@ -98,8 +98,7 @@ export function receiving(
   let taken: Taken | Promise<Taken>;
   try {
     receiver.faults.refuseIfMoved();
-    // To ask whether the lock is free by now costs nothing; to read a large body again and again is all that a process can do.
-    if (batch.comesAgain && receiver.db?.wasHeld) receiver.db.transaction(() => undefined);
+    if (batch.comesAgain && receiver.db) refuseIfHeld(receiver.db);
     taken = receiver.db && batch.comesAgain === undefined ? receiver.db.patiently(apply) : apply();
   } catch (error) {
     if (batch.comesAgain && receiver.db && isHeld(error)) {

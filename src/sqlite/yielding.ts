@@ -28,6 +28,14 @@ export function yielding<T>(db: Connection, fn: () => T, until: Until = 'stopped
   }
 }
 
+/**
+ * Where somebody else had the lock when it was last wanted: to ask whether it is free by now costs nothing; to read a large body
+ * again and again, before that is known, would take all that a process can do.
+ */
+export function refuseIfHeld(db: Connection): void {
+  if (db.isBrief && db.wasHeld) db.transaction(() => undefined);
+}
+
 /** The last things that are done are done when everything else has been stopped. */
 type Until = 'stopped' | 'although-stopped';
 

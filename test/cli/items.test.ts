@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { BATCH_ITEMS_MAX, ITEM_BYTES_MAX, NAME_CHARACTERS_MAX } from '../../src/cli/items/input.ts';
 import { respondItems } from '../../src/cli/items/routes.ts';
@@ -11,9 +12,10 @@ import {
   LIST_MAX,
 } from '../../src/cli/items/store.ts';
 import { uuidv7 } from '../../src/cli/items/uuid.ts';
+import { systemClock } from '../../src/clock.ts';
 import { toListener } from '../../src/http/bridge.ts';
 import { respond } from '../../src/http/respond.ts';
-import { captured, cleanUp, database, node, rowsOf, serve, type TestNode } from '../support/nodes.ts';
+import { captured, cleanUp, database, node, rowsOf, scratchFolder, serve, type TestNode } from '../support/nodes.ts';
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057';
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -31,10 +33,10 @@ interface Items extends TestNode {
 type Item = any;
 
 /** The routes on a real server, over a captured table, with a clock that the test moves. */
-async function items(): Promise<Items> {
-  const made = await node({ schema: await itemsSchema() });
+async function items(path?: string): Promise<Items> {
+  const made = await node({ schema: await itemsSchema(), ...(path !== undefined && { path }) });
   const time = { now: 1_700_000_000_000 };
-  const store = new ItemStore(made.db, 'here', { now: () => time.now, sleep: () => Promise.resolve() });
+  const store = new ItemStore(made.db, 'here', { now: () => time.now, sleep: systemClock.sleep });
   cleanUp(() => store.release());
   let writes = 0;
   const url = await serve(
@@ -477,4 +479,30 @@ describe('UUIDv7', () => {
     expect(ids.filter((id) => id.startsWith('00000000-0005-')).length).toBe(2 ** 16 + 1);
     expect(ids.at(-1)).toMatch(/^00000000-0006-7/);
   });
+});
+
+test('somebody else has the lock: writes wait for the end of it, and everything else is answered meanwhile', async () => {
+  const path = join(scratchFolder(), 'items.db');
+  const { ask, db, writes } = await items(path);
+  // Whoever waited in SQLite for the whole of it would keep everything else from going on.
+  db.exec('PRAGMA busy_timeout = 60000');
+  const { id } = (await ask('POST', '/api/items', { name: 'before', value: 1 })).json;
+  const other = await database('SELECT 1', path);
+  other.exec('BEGIN IMMEDIATE');
+  const waiting = [
+    ask('POST', '/api/items', { name: 'new', value: 2 }),
+    ask('POST', '/api/items/batch', { items: [{ name: 'several', value: 3 }] }),
+    ask('PUT', `/api/items/${id}`, { name: 'changed' }),
+  ];
+  expect((await ask('GET', `/api/items/${id}`)).json).toMatchObject({ name: 'before' });
+  expect((await ask('GET', '/health')).status).toBe(200);
+  expect(writes()).toBe(1);
+  other.exec('COMMIT');
+  expect((await Promise.all(waiting)).map(({ status }) => status)).toEqual([201, 201, 200]);
+  other.exec('BEGIN IMMEDIATE');
+  const deleted = ask('DELETE', `/api/items/${id}`);
+  expect((await ask('GET', `/api/items/${id}`)).json).toMatchObject({ name: 'changed' });
+  other.exec('COMMIT');
+  expect((await deleted).status).toBe(200);
+  expect(writes()).toBe(5);
 });

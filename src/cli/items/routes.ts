@@ -1,6 +1,7 @@
 /** The six item routes. Anything else is left to whoever comes next. */
 import type { Incoming, Outgoing } from '../../http/bridge.ts';
 import { noRoom } from '../../http/respond.ts';
+import { refuseIfHeld, yielding } from '../../sqlite/yielding.ts';
 import { BATCH_BYTES_MAX, ITEM_BYTES_MAX, Refused, readItem, readItems, readPatch } from './input.ts';
 import type { ItemStore } from './store.ts';
 
@@ -30,7 +31,10 @@ export async function respondItems(
   const body = route.bytesMax === undefined ? new Uint8Array() : await readBody(incoming, route.bytesMax);
   if ('status' in body) return body;
   try {
-    const { status, json } = route.run(body);
+    const { status, json } = await yielding(store.connection, () => {
+      if (method !== 'GET') refuseIfHeld(store.connection);
+      return route.run(body);
+    });
     if (method !== 'GET' && status < 400) changed();
     return answer(status, json);
   } catch (error) {

@@ -55,6 +55,7 @@ export class ItemStore {
   readonly #nodeId: string;
   readonly #clock: Clock;
   readonly #newId: () => string;
+  readonly #released = new AbortController();
 
   constructor(db: Database, nodeId: string, clock: Clock) {
     this.#nodeId = nodeId;
@@ -62,6 +63,7 @@ export class ItemStore {
     this.#file = new OpenFile(this.connection);
     this.#clock = clock;
     this.#newId = uuidv7(clock);
+    this.connection.yieldBy({ clock, stopped: this.#released.signal });
   }
 
   create(item: NewItem): string {
@@ -114,7 +116,8 @@ export class ItemStore {
       assignments.push('value = CAST(? AS INTEGER)');
       params.push(fields.value);
     }
-    this.connection.run(`UPDATE items SET ${assignments.join(', ')} WHERE id = ?`, ...params, known);
+    const sql = `UPDATE items SET ${assignments.join(', ')} WHERE id = ?`;
+    this.connection.transaction(() => this.connection.run(sql, ...params, known));
     return this.#read(known);
   }
 
@@ -122,12 +125,14 @@ export class ItemStore {
   delete(id: string): string | undefined {
     this.#file.refuseIfMoved();
     const known = this.#find(id);
-    if (known !== undefined) this.connection.run('DELETE FROM items WHERE id = ?', known);
+    if (known === undefined) return undefined;
+    this.connection.transaction(() => this.connection.run('DELETE FROM items WHERE id = ?', known));
     return known;
   }
 
   /** Lets go of its statements, so that the database can be closed. */
   release(): void {
+    this.#released.abort();
     this.connection.release();
   }
 
