@@ -2,18 +2,18 @@
  * Nodes that collect their tombstones while things go wrong: days pass on all clocks, and whoever is away, dies or is put back
  * meanwhile is waited for, or is not. No row that a node has deleted may come back there, whatever is brought to it.
  *
- * Where nobody loses anything, nothing is ever set aside for a floor. Where databases have lives, it may be, and somebody has
- * to decide: the row is written anew where it is, or is not wanted.
+ * Where nobody loses anything, nothing is ever set aside for a floor. Where databases have lives, or somebody is away for days,
+ * it may be, and somebody has to decide: the row is written anew where it is, or is not wanted.
  */
 import { DAY_MS } from './futures.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { tableNamed, tableOn } from './migration.ts';
 import { type Key, keyOf } from './oracle.ts';
 import { lengthen, type Plan } from './plan.ts';
-import { type Random, stream } from './random.ts';
+import { logUniform, type Random, stream } from './random.ts';
 import { MINUTE_MS } from './roster.ts';
 
-/** What such a schedule has beside. Whoever is paused, removed or refused for days may rightly come too late. */
+/** What such a schedule has beside. Whoever is refused for days may rightly come too late; so may who is away, see planAbsence. */
 const ALLOWED = new Set([
   'drop',
   'delay',
@@ -55,12 +55,30 @@ export function planDays(plan: Plan, likely: number): void {
     const isKept = ALLOWED.has(fault) && (HEAVY.has(fault) || random.chance(0.3));
     if (!isKept) delete plan.faults[fault as keyof Plan['faults']];
   }
+  planAbsence(plan, migrates);
   lengthen(plan, { ms: 7_000, writes: 30 });
+}
+
+/** Some are paused, removed or stale while days pass: what they bring after that is decided as after a life. */
+function planAbsence(plan: Plan, migrates: boolean): void {
+  const random = stream(plan.seed, 'absent for days');
+  const isMesh = plan.topology === 'pair' || plan.topology === 'mesh';
+  if (!random.chance(0.4) || migrates || plan.uniques || plan.foreignKeys || !isMesh) return;
+  plan.lives = true;
+  plan.faults.roster = logUniform(random, 0.5, 4) / plan.scale;
+  if (random.chance(0.8)) plan.faults.bound = 1 + random.below(3);
+}
+
+/** Nobody loses a database there: who is where is what the roster says. */
+export function isAboutAbsence({ forgets, faults }: Plan): boolean {
+  return forgets && faults.roster !== undefined;
 }
 
 /** With time for everybody to be asked how he is, and for a collection. */
 const BETWEEN_MS = 1_500;
 const DAYS_AFTER = 2;
+/** With time for writes that nobody hears of, before days pass. */
+const AWAY_MS = 1_500;
 /** A deletion is kept for a day, and for the rest of the days that this began and ended in. */
 const DAYS = 3;
 const MINUTES = 12;
@@ -85,6 +103,27 @@ export class Days {
     for (let i = 2 + this.#random.below(4); i > 0; i--) {
       timeline.in(this.#random.next() * plan.troubleMs, () => this.#pass());
     }
+    if (!isAboutAbsence(plan)) return;
+    const random = stream(plan.seed, 'who is away');
+    for (let i = 1 + random.below(2); i > 0; i--) {
+      timeline.in((0.1 + random.next() / 2) * plan.troubleMs, () => this.#beAway(random));
+    }
+  }
+
+  /** Nobody hears of one, nor it of anybody, until days have passed; meanwhile all write, and the others may forget. */
+  #beAway(random: Random): void {
+    const { timeline, plan, network } = this.#world;
+    const away = random.pick(this.#machines);
+    const others = this.#machines.filter((one) => one !== away);
+    const links = others.flatMap(({ name }) => [`${away.name} ${name}`, `${name} ${away.name}`]);
+    this.#world.trace(`${away.name} is away`);
+    for (const link of links) network.cut.add(link);
+    const days = plan.scale * AWAY_MS * (0.3 + random.next());
+    timeline.in(days, () => this.#pass());
+    timeline.in(days + MINUTES * (LOOKED_MS + plan.batchMs) + BETWEEN_MS * random.next(), () => {
+      this.#world.trace(`${away.name} is back`);
+      for (const link of links) network.cut.delete(link);
+    });
   }
 
   /** The trouble is over: what is left to collect goes. */

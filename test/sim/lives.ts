@@ -7,7 +7,7 @@
 import type { WireRow } from '../support/model.ts';
 import { TIE, type Write } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
-import { floorOn } from './days.ts';
+import { floorOn, isAboutAbsence } from './days.ts';
 import { tablesOf } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { NEW_COLUMN, tableNamed, unsaidIn } from './migration.ts';
@@ -91,6 +91,7 @@ export class Lives {
 
   /** Before anything runs. */
   plan(): void {
+    if (isAboutAbsence(this.#world.plan)) return;
     for (const machine of this.#machines) this.#pristine.set(machine, machine.disk.image());
     const nodes = this.#nodes;
     if (nodes.length > 2 && this.#random.chance(0.3)) this.#spare = nodes.at(-1);

@@ -223,7 +223,8 @@ export function isAbout(seed: number, theme: string): boolean {
   if (theme === 'keys') return planFor(seed).keys !== 'none';
   if (theme === 'days') return planFor(seed).forgets;
   if (theme.includes('+')) return theme.split('+').every((one) => isAbout(seed, one));
-  if (theme === 'halfway' || theme === 'bound' || theme === 'schema') return planFor(seed).faults[theme] !== undefined;
+  if (theme === 'halfway' || theme === 'bound' || theme === 'schema' || theme === 'roster')
+    return planFor(seed).faults[theme] !== undefined;
   if (!theme.startsWith('migration:')) return focusOf(seed) === theme;
   const { faults, migration } = planFor(seed);
   return faults.schema !== undefined && migration.endsWith(theme.slice('migration:'.length));
