@@ -126,8 +126,9 @@ export class HubComparisons {
     return new Verifier({
       peers: () => this.#urls(),
       isReady: (url) => {
-        const shipper = link(url)?.loop.shipper;
-        return shipper?.isRowcast === true && shipper.condition === 'up';
+        const { edge, loop } = link(url) ?? {};
+        const isRowcast = loop?.shipper.isRowcast === true || edge?.inc !== undefined;
+        return isRowcast && loop?.shipper.condition === 'up';
       },
       with: (url, signal) => this.#with(url, signal),
       notes: notesOf(this.#store),

@@ -92,7 +92,7 @@ export class Courier<P> {
   /** The latest answer was a swift acknowledgement, by a peer that takes batches in any order. */
   #swift = false;
   #secondFailures = 0;
-  /** Its latest acknowledgement carried headers of ours. */
+  /** Its latest acknowledgement carried headers of ours, or its health an introduction. */
   #isRowcast = false;
   /** Its latest acknowledgement came without an introduction. */
   #isPlain = false;
@@ -122,7 +122,7 @@ export class Courier<P> {
     return (this.#isRowcast || this.#o.company.isKnown) && !this.#withoutHealth && this.#o.get !== undefined;
   }
 
-  /** Its latest acknowledgement has shown that it is a Rowcast: it may be asked more than to take a batch. */
+  /** Its latest answer has shown that it is a Rowcast: it may be asked more than to take a batch. */
   get isRowcast(): boolean {
     return this.#isRowcast;
   }
@@ -169,7 +169,10 @@ export class Courier<P> {
       const nodeId = nodeIdOf(answer);
       if (nodeId !== undefined) {
         this.#answeredAt = clock.now();
-        return { kind: 'alive', nodeId, said: answer.header(ROWCAST_HEADER) };
+        const said = answer.header(ROWCAST_HEADER);
+        // Who has nothing to send is compared with its peers all the same.
+        if (readIntroduction(said)) this.#isRowcast = true;
+        return { kind: 'alive', nodeId, said };
       }
       if (NO_SUCH_PAGE.has(status)) this.#withoutHealth = true;
       // Somebody is there who has no /health, or none for us; what answers in a dead peer's place says 5xx, or

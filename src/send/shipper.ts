@@ -79,7 +79,7 @@ export class Shipper<P = unknown> {
       attempts: ATTEMPTS,
       backOff: (failures) => this.#backOff(failures),
       onAlive: (said) => {
-        if (this.condition === 'down') this.#up();
+        if (this.condition !== 'up') this.#up();
         return this.#heard(said);
       },
       onSilent: (reason) => {
@@ -135,9 +135,9 @@ export class Shipper<P = unknown> {
 
   /** Somebody else has had an answer from it. */
   alive(): void {
-    if (this.condition !== 'down') return;
-    this.#up();
-    this.#rest.nudge();
+    const before = this.condition;
+    if (before !== 'up') this.#up();
+    if (before === 'down') this.#rest.nudge();
   }
 
   /** Asks the peer who it is, though it may have answered a moment ago; a plain peer is not asked. */
