@@ -14,6 +14,7 @@ import {
   alikeParams,
   type BatchLimit,
   type Body,
+  bareDeletion,
   batchText,
   ENVELOPE_BYTES,
   fitting,
@@ -148,8 +149,16 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   single(shipment: PeerShipment, index: number): PeerShipment | undefined {
-    const isJson = this.#db.get<{ ok: number }>('SELECT json_valid(CAST(? AS TEXT)) AS ok', shipment.body)?.ok === 1;
-    return isJson ? singleChange(this.#db, shipment, index) : undefined;
+    return this.#isJson(shipment) ? singleChange(this.#db, shipment, index) : undefined;
+  }
+
+  bare(shipment: PeerShipment): PeerShipment | undefined {
+    const body = this.#isJson(shipment) ? bareDeletion(this.#db, shipment.body, shipment.batchId) : undefined;
+    return body && { ...shipment, body };
+  }
+
+  #isJson({ body }: PeerShipment): boolean {
+    return this.#db.get<{ ok: number }>('SELECT json_valid(CAST(? AS TEXT)) AS ok', body)?.ok === 1;
   }
 
   /** All on which it depends how changes are spelt, beside themselves. */

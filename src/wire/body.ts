@@ -203,6 +203,31 @@ export function singleBody(db: Connection, body: Body, batchId: number, index: n
   return new TextEncoder().encode(batchText(batchId, String(found?.value)));
 }
 
+/** Of a change `c.value`: its row with no more than the id and the version, under the names that they have in it. */
+const BARE_ROW =
+  "'{' || (SELECT group_concat(json_quote(e.key) || ':' || (c.value -> e.fullkey)) FROM json_each(c.value, '$.row') AS e " +
+  "WHERE e.key COLLATE NOCASE IN ('id', 'updated_at')) || '}'";
+
+/**
+ * The body of a single deletion with no more of its row than a deletion needs, which is what a snapshot and a hub send of one.
+ * Undefined where it is no deletion, or has no more than that.
+ */
+export function bareDeletion(db: Connection, body: Body, batchId: number): Body | undefined {
+  const change = changeSql({
+    op: "(c.value ->> '$.op')",
+    table: "(c.value ->> '$.table')",
+    row: BARE_ROW,
+    oldId: "(c.value -> '$.old_id')",
+  });
+  const found = db.get<{ change: string | null }>(
+    `SELECT ${change} AS change FROM ${CHANGES_OF_BODY} AS c WHERE c.value ->> '$.op' = 'DELETE'`,
+    body,
+  );
+  if (found?.change == null) return undefined;
+  const bare = new TextEncoder().encode(batchText(batchId, found.change));
+  return bare.byteLength < body.byteLength ? bare : undefined;
+}
+
 /**
  * Rowcast's own keys of a change, which a plain peer does not know. Only the end of a row can be before them: names and texts
  * within a row have their quotes escaped.
