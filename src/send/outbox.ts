@@ -18,6 +18,7 @@ import {
   batchText,
   ENVELOPE_BYTES,
   fitting,
+  isJsonBody,
   writeText,
 } from '../wire/body.ts';
 import { exactJson, exactText } from '../wire/exact-text.ts';
@@ -149,16 +150,12 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   single(shipment: PeerShipment, index: number): PeerShipment | undefined {
-    return this.#isJson(shipment) ? singleChange(this.#db, shipment, index) : undefined;
+    return isJsonBody(this.#db, shipment.body) ? singleChange(this.#db, shipment, index) : undefined;
   }
 
   bare(shipment: PeerShipment): PeerShipment | undefined {
-    const body = this.#isJson(shipment) ? bareDeletion(this.#db, shipment.body, shipment.batchId) : undefined;
+    const body = bareDeletion(this.#db, shipment.body, shipment.batchId);
     return body && { ...shipment, body };
-  }
-
-  #isJson({ body }: PeerShipment): boolean {
-    return this.#db.get<{ ok: number }>('SELECT json_valid(CAST(? AS TEXT)) AS ok', body)?.ok === 1;
   }
 
   /** All on which it depends how changes are spelt, beside themselves. */
