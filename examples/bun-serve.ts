@@ -28,6 +28,8 @@ const server = Bun.serve({
   port: Number(port),
   routes: {
     '/sync': rowcast,
+    '/sync/compare': rowcast,
+    '/sync/fetch': rowcast,
     '/health': rowcast,
     '/notes': {
       GET: list,

@@ -25,7 +25,7 @@ manager.on('error', ({ message }) => console.error(message));
 const rowcast = createListener(manager);
 
 const app = express();
-app.post('/sync', rowcast); // before any body parser: it reads the body itself
+app.post(['/sync', '/sync/compare', '/sync/fetch'], rowcast); // before any body parser: it reads the body itself
 app.get('/health', rowcast);
 app.use(express.text({ type: '*/*' }));
 

@@ -26,7 +26,7 @@ manager.on('error', ({ message }) => console.error(message));
 const rowcast = createHandler(manager);
 
 const app = new Hono();
-app.post('/sync', (c) => rowcast(c.req.raw));
+for (const path of ['/sync', '/sync/compare', '/sync/fetch']) app.post(path, (c) => rowcast(c.req.raw));
 app.get('/health', (c) => rowcast(c.req.raw));
 
 const list = () => db.prepare('SELECT * FROM notes ORDER BY updated_at').all();

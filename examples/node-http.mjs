@@ -22,7 +22,7 @@ db.exec('CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, text TEXT, updat
 const manager = attach(db, { id, peers }, ['notes']);
 manager.on('peer-down', ({ peer, reason }) => console.log(`${peer} is down: ${reason}`));
 manager.on('error', ({ message }) => console.error(message));
-const rowcast = createListener(manager); // POST /sync and GET /health
+const rowcast = createListener(manager); // POST /sync, /sync/compare and /sync/fetch, GET /health
 
 const server = http.createServer(async (request, response) => {
   if (request.url !== '/notes') return rowcast(request, response);

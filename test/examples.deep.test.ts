@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { lane } from './support/lane.ts';
-import { cleanUp, scratchFolder, until } from './support/nodes.ts';
+import { cleanUp, node, scratchFolder, until } from './support/nodes.ts';
 import { freePorts } from './support/programs.ts';
 
 const examples = fileURLToPath(new URL('../examples/', import.meta.url));
@@ -61,6 +61,8 @@ describe('the examples', () => {
       }
       expect(await notes(a)).toEqual(await notes(b));
       expect(await json(a, '/health')).toMatchObject({ ok: true, node_id: 'a', item_count: 2, dead_letter: 0 });
+      for (const port of [a, b])
+        expect(await compared(port)).toMatchObject([{ equal: true, differences: 2, repaired: 2 }]);
 
       expect(await Promise.all(nodes.map((node) => node.end()))).toEqual([0, 0]);
     });
@@ -108,6 +110,13 @@ function start(name: string, id: string, port: number, file: string, peer: numbe
 
 async function json(port: number, path: string): Promise<unknown> {
   return (await fetch(`http://127.0.0.1:${port}${path}`)).json();
+}
+
+/** What a node that has nothing finds when it compares itself with that one, and fetches what it lacks. */
+async function compared(port: number): Promise<unknown> {
+  const schema = 'CREATE TABLE notes (id TEXT PRIMARY KEY, text TEXT, updated_at INTEGER)';
+  const { manager } = await node({ id: 'asker', peers: [`http://127.0.0.1:${port}`], schema, tables: ['notes'] });
+  return manager.verify(undefined, { repair: true });
 }
 
 async function notes(port: number): Promise<{ id: string; text: string }[]> {

@@ -23,7 +23,7 @@ manager.on('peer-down', ({ peer, reason }) => console.log(`${peer} is down: ${re
 manager.on('error', ({ message }) => console.error(message));
 const closing = new AbortController();
 const changes = createChangesListener(manager, { signal: closing.signal }); // GET /_rowcast/changes
-const rowcast = createListener(manager); // POST /sync and GET /health
+const rowcast = createListener(manager); // POST /sync, /sync/compare and /sync/fetch, GET /health
 const page = readFileSync(new URL('index.html', import.meta.url));
 
 const server = http.createServer(async (request, response) => {

@@ -29,8 +29,9 @@ export const RUNNING_HELP = `Without keys (-keys-file) and -tls-client-ca whoeve
 keys, peers sign what they send and what they acknowledge. The item routes and /health are for -tokens-file.
 
 Standard output is a log of one JSON object per line (-log-format text: a line of text), written when a state changes:
-started, peer-up, peer-down, peer-stale, tombstones-collected, dead-letter, verify-done, warning, error, reloaded,
-reload-failed, reload-ignored, admin-socket, stopping, stopped. Why the program could not start is on standard error.
+started, peer-up, peer-down, peer-stale, tombstones-collected, restored, peer-replaced, peer-restored, dead-letter,
+conflict, verify-done, warning, error, reloaded, reload-failed, reload-ignored, admin-socket, stopping, stopped.
+Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
 closed. A second signal ends the program at once. SIGHUP reads -config, the file of URLs and that of keys again, as does

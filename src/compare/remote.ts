@@ -29,13 +29,16 @@ const NO_SUCH_PAGE = [404, 405, 501];
 
 export class Remote {
   readonly #ask: Ask;
+  readonly #lacks: (path: string) => void;
   /** Bytes both ways, questions, and the milliseconds that the peer says they took it: since the beginning. */
   bytes = 0;
   requests = 0;
   busyMs = 0;
 
-  constructor(ask: Ask) {
+  /** `lacks` hears of a path that the peer does not have. */
+  constructor(ask: Ask, lacks: (path: string) => void) {
     this.#ask = ask;
+    this.#lacks = lacks;
   }
 
   async outline(): Promise<Outline[]> {
@@ -97,6 +100,7 @@ export class Remote {
     if (reply.status === 200) return reply;
     const said = reply.body.slice(0, 200).replace(/\s+/g, ' ').trim();
     const plain = NO_SUCH_PAGE.includes(reply.status);
+    if (plain) this.#lacks(path);
     throw new CannotCompare(
       plain ? `the peer cannot be compared with: it has no ${path}` : `HTTP ${reply.status} to ${path}: ${said}`,
       plain,

@@ -13,6 +13,7 @@ import type { Emitter } from '../events.ts';
 import type { Bond } from '../send/bond.ts';
 import { comparing } from '../send/question.ts';
 import type { Post } from '../send/transport.ts';
+import { Unmounted } from '../send/unmounted.ts';
 import { normalisePeer } from '../wire/peer-url.ts';
 import type { Rights } from '../wire/rights.ts';
 import type { Link } from './roster.ts';
@@ -43,6 +44,7 @@ export class HubComparisons {
   readonly #o: HubComparisonsOptions;
   readonly #answers: Answers;
   readonly #verifier: Verifier;
+  readonly #unmounted: Unmounted;
   readonly #ledger: Ledger;
   #watching: Promise<void> | undefined;
 
@@ -51,6 +53,7 @@ export class HubComparisons {
     this.#o = options;
     this.#ledger = this.#ledgerOf(store);
     this.#answers = new Answers(this.#ledger, options.clock, options.stopped);
+    this.#unmounted = new Unmounted(options.events);
     this.#verifier = this.#verifying();
   }
 
@@ -147,7 +150,10 @@ export class HubComparisons {
     const { requestTimeoutMs, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
     const another = (to: string, said: string): Promise<string | undefined> => this.#store.company.another(to, said);
-    const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped, bond: bond(url) };
+    const lacks = (to: string, path: string): void => {
+      if (link(to)?.loop.shipper.isRowcast) this.#unmounted.found(to, path);
+    };
+    const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped, bond: bond(url), lacks };
     const from = link(url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false, rights: rightsAt(url) });

@@ -58,6 +58,11 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
     return this.#store.single(shipment, index);
   }
 
+  /** A hub keeps and sends nothing else of a deletion. */
+  bare(): undefined {
+    return undefined;
+  }
+
   async #skipOwn(ownOrigin: string | undefined, generation: number): Promise<number> {
     const { position } = this.#edge;
     if (ownOrigin === undefined) return position;

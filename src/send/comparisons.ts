@@ -25,6 +25,7 @@ import { comparing } from './question.ts';
 import { SeedOutbox } from './seed.ts';
 import type { Shipper } from './shipper.ts';
 import type { Post } from './transport.ts';
+import { Unmounted } from './unmounted.ts';
 
 export interface ComparisonsOptions {
   registry: Registry;
@@ -51,6 +52,7 @@ export class Comparisons {
   readonly #o: ComparisonsOptions;
   readonly #answers: Answers;
   readonly #verifier: Verifier;
+  readonly #unmounted: Unmounted;
   /** The peers by the node ids that they have told with their answers. */
   readonly #peerOf = new Map<string, string>();
 
@@ -65,6 +67,7 @@ export class Comparisons {
       nodes: () => options.company.nodes(),
     });
     this.#answers = new Answers(this.ledger, clock, stopped);
+    this.#unmounted = new Unmounted(options.events);
     this.#verifier = this.#verifying();
   }
 
@@ -108,16 +111,19 @@ export class Comparisons {
       requestTimeoutMs: config.requestTimeoutMs,
       stopped,
       bond: this.#o.bond(peer),
+      lacks: (url: string, path: string) => {
+        if (this.#isRowcast(url)) this.#unmounted.found(url, path);
+      },
     };
     return { ledger: this.ledger, ...comparing(asker, peer, (body) => this.#o.take(peer, body), withdrawn) };
   }
 
   /** The outbox of a peer, which is compared with where it would be given everything. */
   seeding(peer: string, outbox: PeerOutbox): SeedOutbox {
-    const { clock, stopped, shippers } = this.#o;
+    const { clock, stopped } = this.#o;
     return new SeedOutbox(this.#db, outbox, {
       peer,
-      isRowcast: () => shippers().some((shipper) => shipper.peer === peer && shipper.isRowcast),
+      isRowcast: () => this.#isRowcast(peer),
       sides: () => this.with(peer),
       clock,
       stopped,
@@ -147,6 +153,11 @@ export class Comparisons {
       onError: (error) => events.emit('error', asFailure('comparing failed', error)),
       stopped,
     });
+  }
+
+  /** It has shown so by its latest acknowledgement. */
+  #isRowcast(peer: string): boolean {
+    return this.#o.shippers().some((shipper) => shipper.peer === peer && shipper.isRowcast);
   }
 
   /** The tables as they are, every version in its row that can be. */

@@ -2,7 +2,7 @@
  * The search in a refused shipment for the changes that are to blame: the others are delivered, only those set aside.
  */
 import type { Outbox, Shipment } from './shipment.ts';
-import type { Acked, Verdict } from './verdict.ts';
+import { type Acked, isTooLarge, type Verdict } from './verdict.ts';
 
 /** What the search needs of the loop that it belongs to. */
 export interface Search<P> {
@@ -78,6 +78,18 @@ async function deliver<P>(search: Search<P>, count: number): Promise<Searched | 
   if (piece.count > 1) return split(search, piece.count);
   await search.setAside(piece, verdict.kind === 'refused' ? verdict.reason : TOO_LARGE_ALONE);
   return DONE;
+}
+
+/**
+ * What goes out in place of a single change that was too large. A deletion is so by the row that it has deleted, which
+ * nobody needs in order to delete it; of anything else there is no less.
+ */
+export async function bareIfTooLarge<P>(
+  outbox: Pick<Outbox<P>, 'bare'>,
+  shipment: Shipment<P>,
+  verdict: Verdict,
+): Promise<Shipment<P> | undefined> {
+  return isTooLarge(verdict) && shipment.count === 1 ? outbox.bare(shipment) : undefined;
 }
 
 /** Why a change that is refused for its size, though it is alone, becomes a dead letter. */

@@ -14,9 +14,11 @@ import {
   alikeParams,
   type BatchLimit,
   type Body,
+  bareDeletion,
   batchText,
   ENVELOPE_BYTES,
   fitting,
+  isJsonBody,
   writeText,
 } from '../wire/body.ts';
 import { exactJson, exactText } from '../wire/exact-text.ts';
@@ -148,8 +150,12 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   single(shipment: PeerShipment, index: number): PeerShipment | undefined {
-    const isJson = this.#db.get<{ ok: number }>('SELECT json_valid(CAST(? AS TEXT)) AS ok', shipment.body)?.ok === 1;
-    return isJson ? singleChange(this.#db, shipment, index) : undefined;
+    return isJsonBody(this.#db, shipment.body) ? singleChange(this.#db, shipment, index) : undefined;
+  }
+
+  bare(shipment: PeerShipment): PeerShipment | undefined {
+    const body = bareDeletion(this.#db, shipment.body, shipment.batchId);
+    return body && { ...shipment, body };
   }
 
   /** All on which it depends how changes are spelt, beside themselves. */

@@ -22,6 +22,8 @@ export interface Asker {
   requestTimeoutMs: number;
   stopped: AbortSignal;
   bond?: Bond | undefined;
+  /** The peer has no such path. */
+  lacks(peer: string, path: string): void;
 }
 
 /** How rows and questions get to a peer, for a comparison with it; `take` applies what it sends. */
@@ -32,7 +34,10 @@ export function comparing(
   withdrawn: AbortSignal | undefined,
 ): { remote: Remote; exchange: Exchange } {
   return {
-    remote: new Remote((path, body) => question(asker, peer, path, body, withdrawn)),
+    remote: new Remote(
+      (path, body) => question(asker, peer, path, body, withdrawn),
+      (path) => asker.lacks(peer, path),
+    ),
     exchange: { send: (...batch) => handOver(asker, peer, ...batch), take },
   };
 }

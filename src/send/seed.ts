@@ -77,6 +77,8 @@ export class SeedOutbox implements Outbox<PeerPosition> {
   readonly #o: SeedOptions;
   readonly #pace: Pace;
   #run: Run | undefined;
+  readonly single: Outbox<PeerPosition>['single'] = (shipment, index) => this.#inner.single(shipment, index);
+  readonly bare: Outbox<PeerPosition>['bare'] = (shipment) => this.#inner.bare(shipment);
 
   constructor(db: Connection, inner: Outbox<PeerPosition>, options: SeedOptions) {
     this.#db = db;
@@ -108,10 +110,6 @@ export class SeedOutbox implements Outbox<PeerPosition> {
 
   forbid(shipment: PeerShipment, forbidden: Forbidden[]): RowRef[] | Promise<RowRef[]> {
     return this.#inner.forbid(shipment, forbidden);
-  }
-
-  single(shipment: PeerShipment, index: number): ReturnType<Outbox<PeerPosition>['single']> {
-    return this.#inner.single(shipment, index);
   }
 
   async #compareOn(limit: BatchLimit, previous: PeerShipment | undefined): Promise<PeerShipment | undefined> {

@@ -67,8 +67,9 @@ export function setAsideForbidden(
   });
 }
 
-/** The shipment reduced to its change number `index`. */
+/** The shipment reduced to its change number `index`. A single one may be large, and is not copied. */
 export function singleChange<P>(db: Connection, shipment: Shipment<P>, index: number): Shipment<P> {
+  if (shipment.count === 1) return shipment;
   const body = singleBody(db, shipment.body, shipment.batchId, index);
   return { ...shipment, body, count: 1, origins: originsOf(shipment.origins, [index]) };
 }

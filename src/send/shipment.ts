@@ -63,4 +63,6 @@ export interface Outbox<P> {
   forbid(shipment: Shipment<P>, forbidden: Forbidden[]): Eventually<RowRef[]>;
   /** The same shipment reduced to its change number `index`; undefined where it cannot be taken apart. */
   single(shipment: Shipment<P>, index: number): Eventually<Shipment<P> | undefined>;
+  /** A single deletion without the row that it has deleted; undefined where it is none, or has no such row. */
+  bare(shipment: Shipment<P>): Eventually<Shipment<P> | undefined>;
 }

@@ -10,7 +10,7 @@ import { messageOf, RowcastError } from '../errors.ts';
 import { nextBatchSize } from './batch-size.ts';
 import { Checkup } from './checkup.ts';
 import { Courier, type Sent } from './courier.ts';
-import { isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
+import { bareIfTooLarge, isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
 import { Rest } from './rest.ts';
 import type { Shipment } from './shipment.ts';
 import type { Pace, ShipperOptions, Told } from './shipper-options.ts';
@@ -232,6 +232,11 @@ export class Shipper<P = unknown> {
         current = await this.#next();
         continue;
       }
+      const bare = await bareIfTooLarge(this.#o.outbox, current, verdict);
+      if (bare) {
+        current = bare;
+        continue;
+      }
       const reason = verdict.kind === 'too-large' ? TOO_LARGE_ALONE : verdict.reason;
       this.lastError = reason;
       // Only refusals lead to a dead letter, and only connection errors to "down": each needs five of its own.
@@ -292,6 +297,8 @@ export class Shipper<P = unknown> {
   async #sendPatiently(shipment: Shipment<P>): Promise<Verdict> {
     for (let failures = 1; ; failures++) {
       const verdict = await this.#courier.send(shipment);
+      const bare = await bareIfTooLarge(this.#o.outbox, shipment, verdict);
+      if (bare) return this.#sendPatiently(bare);
       if (verdict.kind !== 'unreachable' || failures === ATTEMPTS || this.#stop.signal.aborted) return verdict;
       await this.#backOff(failures);
     }

@@ -197,10 +197,40 @@ export function fitting(db: Connection, { from, params, place, change, bytes }: 
 /** The changes of a body as the texts they are; `key` is the index. */
 export const CHANGES_OF_BODY = "json_each(CAST(? AS TEXT), '$.changes')";
 
+/** Somebody else may have recorded a change that is none. */
+export function isJsonBody(db: Connection, body: Body): boolean {
+  return db.get<{ ok: number }>('SELECT json_valid(CAST(? AS TEXT)) AS ok', body)?.ok === 1;
+}
+
 /** The change number `index` of a body, as a body of its own. */
 export function singleBody(db: Connection, body: Body, batchId: number, index: number): Body {
   const found = db.get<{ value: string }>(`SELECT value FROM ${CHANGES_OF_BODY} WHERE key = ?`, body, index);
   return new TextEncoder().encode(batchText(batchId, String(found?.value)));
+}
+
+/** Of a change `c.value`: its row with no more than the id and the version, under the names that they have in it. */
+const BARE_ROW =
+  "'{' || (SELECT group_concat(json_quote(e.key) || ':' || (c.value -> e.fullkey)) FROM json_each(c.value, '$.row') AS e " +
+  "WHERE e.key COLLATE NOCASE IN ('id', 'updated_at')) || '}'";
+
+/**
+ * The body of a single deletion with no more of its row than a deletion needs, which is what a snapshot and a hub send of one.
+ * Undefined where it is no deletion, or has no more than that.
+ */
+export function bareDeletion(db: Connection, body: Body, batchId: number): Body | undefined {
+  // A large write is not read through for nothing, each time that it is refused.
+  const head = Buffer.from(`${batchHead(batchId)}{"op":"DELETE",`);
+  if (!head.equals(body.subarray(0, head.length)) || !isJsonBody(db, body)) return undefined;
+  const change = changeSql({
+    op: "(c.value ->> '$.op')",
+    table: "(c.value ->> '$.table')",
+    row: BARE_ROW,
+    oldId: "(c.value -> '$.old_id')",
+  });
+  const found = db.get<{ change: string | null }>(`SELECT ${change} AS change FROM ${CHANGES_OF_BODY} AS c`, body);
+  if (found?.change == null) return undefined;
+  const bare = new TextEncoder().encode(batchText(batchId, found.change));
+  return bare.byteLength < body.byteLength ? bare : undefined;
 }
 
 /**

@@ -192,6 +192,19 @@ describe('a proxy that takes no large bodies, and says so without a key', () => 
     await settled('first large small', a, b);
   });
 
+  test('is sent the deletion of a row that is too large, without the row', async () => {
+    const { cluster, a, b } = await behindProxy();
+    const { proxy } = cluster;
+    cluster.proxy = undefined;
+    a.db.exec(`INSERT INTO items VALUES ('large', '${'z'.repeat(LIMIT)}', 1, 10, ${Date.now()})`);
+    await settled('first large', a, b);
+    cluster.proxy = proxy;
+    a.db.exec("DELETE FROM items WHERE id = 'large'");
+    await settled('first', a, b);
+    await until('nothing is left', () => a.manager.health().pending_changes === 0);
+    expect(a.manager.health().dead_letter).toBe(0);
+  });
+
   test('does not keep a comparison from mending what differs', async () => {
     const { a, b } = await behindProxy();
     a.db.exec('BEGIN');

@@ -1,9 +1,29 @@
 /** The log of a program: few lines, and none of what a peer has quoted. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createLog, logConflicts, logEvents } from '../../src/cli/log.ts';
+import { RUNNING_HELP } from '../../src/cli/program.ts';
 import { RecentLines } from '../../src/cli/recent-lines.ts';
 import { Emitter, type RowcastEvents } from '../../src/events.ts';
 import { judge } from '../../src/send/verdict.ts';
+import { root } from '../support/build.ts';
+
+const cli = join(root, 'src/cli');
+const written = readdirSync(cli, { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.ts'))
+  .map((name) => readFileSync(join(cli, name), 'utf8'))
+  .flatMap((text) => [...text.matchAll(/\b(?:log|sparing)\([^,;]+,\s*'([a-z-]+)'/g)].map(([, event]) => event));
+
+test('the page and the help list every event that a program can write, and no other', () => {
+  const page = readFileSync(join(root, 'docs/server.md'), 'utf8');
+  const [, listed = ''] = /written when a state changes: ([^.]+)\./.exec(page) ?? [];
+  const [, helped = ''] = /written when a state changes:\n([^.]+)\./.exec(RUNNING_HELP) ?? [];
+  const events = [...new Set(written)].sort();
+  expect(events).toContain('verify-done');
+  expect([...listed.matchAll(/`([a-z-]+)`/g)].map(([, event]) => event).sort()).toEqual(events);
+  expect(helped.split(/,\s/).sort()).toEqual(events);
+});
 
 function logged(tell: (events: Emitter) => void): Promise<Record<string, unknown>[]> {
   const lines: Record<string, unknown>[] = [];

@@ -1,5 +1,5 @@
 /** Every command and snippet that README and docs/ print is run as printed, but for the ports. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -205,6 +205,24 @@ describe('docs/api.md', () => {
       requestBody: '{"batch_id":3,"changes":[]}',
     });
     expect(answer).toEqual([200, { applied: 0, ack: 3 }]);
+  });
+
+  test('by hand, in TypeScript, with the headers of node:http', () => {
+    const folder = scratchInside();
+    const given =
+      'manager: Manager, request: http.IncomingMessage, response: http.ServerResponse, requestBody: Uint8Array';
+    const code = [
+      "import type http from 'node:http';",
+      "import type { Manager } from '../../src/index.ts';",
+      `export function receive(${given}): void {\n${snippet('manager.receive(requestBody')}}`,
+      `export async function answer(${given}, path: string): Promise<void> {\n${snippet('manager.answer(path')}}`,
+    ];
+    writeFileSync(join(folder, 'server.mts'), code.join('\n'));
+    const config = { extends: join(root, 'tsconfig.json'), include: ['server.mts'] };
+    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
+    const tsc = join(root, 'node_modules/typescript/bin/tsc');
+    const { stdout, status } = spawnSync(process.execPath, [tsc, '-p', folder], { encoding: 'utf8' });
+    expect([stdout, status]).toEqual(['', 0]);
   });
 });
 
