@@ -19,6 +19,11 @@ export function normalisePeer(peer: string): string {
   }
   if (url.username !== '' || url.password !== '') throw refuse('carries credentials, which are not shown here');
   if (url.search !== '' || url.hash !== '') throw refuse('has a query or a fragment, which is not shown here');
+  const host = spelt(peer);
+  if (IPV4.test(url.hostname) && host !== url.hostname) {
+    const hint = 'write the four numbers of an address: perhaps the end is missing';
+    throw refuse(`has the host ${named(host)}, which would be the address ${url.hostname}`, hint);
+  }
   const base = url.origin + url.pathname.replace(/\/+$/, '');
   if (base.endsWith(SYNC_PATH)) {
     throw refuse(`ends in ${SYNC_PATH}, which is appended`, `give the base URL: ${base.slice(0, -SYNC_PATH.length)}`);
@@ -42,4 +47,11 @@ export function shownUrl(text: string): string {
 function shown(peer: unknown): string {
   if (typeof peer === 'string') return named(shownUrl(peer));
   return typeof peer === 'object' && peer !== null ? 'an object' : named(peer);
+}
+
+const IPV4 = /^\d+\.\d+\.\d+\.\d+$/;
+
+/** The host of a URL without credentials, as it was written: the parser makes 127.0.0.1 of 127.1, and 127.0.0.0 of 127.0.0. */
+function spelt(url: string): string | undefined {
+  return /^[a-z]+:[\\/]*([^\\/:?#]*)/i.exec(url.trim().replace(/[\t\n\r]/g, ''))?.[1];
 }

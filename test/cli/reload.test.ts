@@ -149,6 +149,19 @@ describe('-peers-file', () => {
     expect(() => read([...BASE, '-config', path])).toThrow(/^(?!.*s3cret).*n\.json/s);
   });
 
+  test('that breaks off inside an address changes nothing: the parser would make another address of it', async () => {
+    const whole = 'http://127.0.0.1:9001';
+    const file = scratchFile('peers', `${A}\n${whole}\n`);
+    const { reload, done, logged } = running([...BASE, '-peers-file', file.path]);
+    for (let end = whole.length - ':9001'.length - 1; end >= 'http://1'.length; end--) {
+      file.put(`${A}\n${whole.slice(0, end)}`);
+      await reload.reload();
+      expect(done).toEqual([]);
+      const message = expect.stringMatching(/line 2: .* which would be the address .*; nothing was changed$/);
+      expect(logged.splice(0)).toMatchObject([{ event: 'reload-failed', message }]);
+    }
+  });
+
   test('with a line that is no URL is refused with the number of the line', () => {
     const { path } = scratchFile('peers', `${A}\nhttp://b.test/sync\n`);
     expect(() => read([...BASE, '-peers-file', path])).toThrow(/peers, line 2: .*ends in \/sync/);

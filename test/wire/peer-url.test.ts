@@ -38,3 +38,31 @@ test('what is no secret is shown as it was written', () => {
     expect(shownUrl(text)).toBe(text);
   }
 });
+
+test.each([
+  ['http://127.0.0', '127.0.0', '127.0.0.0'],
+  ['http://10.0:9001', '10.0', '10.0.0.0'],
+  ['http://10', '10', '0.0.0.10'],
+  ['http://127.1:9001', '127.1', '127.0.0.1'],
+  ['http://2130706433', '2130706433', '127.0.0.1'],
+  ['https://0x7f.1/x', '0x7f.1', '127.0.0.1'],
+  ['http://10.0.0.010:9001', '10.0.0.010', '10.0.0.8'],
+  ['http:127.0.0.', '127.0.0.', '127.0.0.0'],
+])('%s is no four numbers, and is not completed', (peer, host, address) => {
+  expect(refusal(peer)).toContain(
+    `has the host "${host}", which would be the address ${address} (write the four numbers`,
+  );
+});
+
+test('an address in four numbers, and names that have numbers, are what they are', () => {
+  const urls = [
+    'http://10.0.0.2:9001',
+    'http://127.0.0.1',
+    'https://10.0.0.2/a',
+    'http://n1.10.test',
+    'http://[::1]:9001',
+  ];
+  for (const url of urls) expect(normalisePeer(url)).toBe(url);
+  expect(normalisePeer(' HTTP://10.0.0.2:80/ ')).toBe('http://10.0.0.2');
+  expect(normalisePeer('http:\\\\10.0.0.2\\a')).toBe('http://10.0.0.2/a');
+});
