@@ -5,6 +5,7 @@ import https from 'node:https';
 import { ADMIN_HEADER, ADMIN_PREFIX } from '../admin/answer.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
+import { shownUrl } from '../wire/peer-url.ts';
 import { readToken, socketOf } from './admin.ts';
 import { file, UsageError } from './flags.ts';
 
@@ -51,7 +52,7 @@ export function asker(target: Target, clock: Clock = systemClock): Ask {
       if (error instanceof NotAllowed && socketPath !== undefined) throw new NotAllowed(notAllowed(socketPath));
       throw new Unreachable(
         db === undefined
-          ? `${url} does not answer: ${error.message}`
+          ? `${shownUrl(url as string)} does not answer: ${error.message}`
           : nobodyOn(db, error.message, offline !== undefined),
       );
     });
@@ -101,7 +102,7 @@ function nobodyOn(db: string, reason: string, canLook: boolean): string {
 function parsed(url: string): URL {
   const found = URL.canParse(url) ? new URL(url) : undefined;
   if (found?.protocol === 'http:' || found?.protocol === 'https:') return found;
-  throw new UsageError(`-url must be such as http://127.0.0.1:9101, not ${JSON.stringify(url)}`);
+  throw new UsageError(`-url must be such as http://127.0.0.1:9101, not ${JSON.stringify(shownUrl(url))}`);
 }
 
 interface Way {

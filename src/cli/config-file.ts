@@ -1,6 +1,7 @@
 /** The files of a program's configuration: `-config`, whose keys are the flags, and `-peers-file`, a URL a line. */
 import { readFileSync, statSync } from 'node:fs';
 import { messageOf, suggest } from '../errors.ts';
+import { shownUrl } from '../wire/peer-url.ts';
 import { type FileValues, type Flags, flagName, UsageError } from './flags.ts';
 
 /** Flags that say where the files are: a file cannot say where it is. */
@@ -13,7 +14,7 @@ export function readConfigFile(path: string, flags: Flags): FileValues {
   try {
     parsed = JSON.parse(text);
   } catch (error) {
-    throw refuse(`not JSON: ${messageOf(error)}`, 'write {"peer": ["http://10.0.0.2:9001"], "batch-ms": 50}');
+    throw refuse(`not JSON: ${unquoted(error)}`, 'write {"peer": ["http://10.0.0.2:9001"], "batch-ms": 50}');
   }
   if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) {
     throw refuse('not an object', 'write {"flag": value, ...}');
@@ -31,7 +32,7 @@ export function readConfigFile(path: string, flags: Flags): FileValues {
       const texts = (isList && Array.isArray(value) ? value : [value]).map(textOf);
       if (texts.includes(undefined)) {
         const allowed = isList ? 'a list of texts' : 'a text, a number or a boolean';
-        throw refuse(`"${name}" is ${JSON.stringify(value)}`, `it must be ${allowed}`);
+        throw refuse(`"${name}" is ${JSON.stringify(value, withoutSecrets)}`, `it must be ${allowed}`);
       }
       return [key, texts as string[]];
     }),
@@ -80,6 +81,15 @@ export function readText(flag: string, path: string): string {
   } catch (error) {
     throw error instanceof UsageError ? error : refuse(`cannot be read (${messageOf(error)})`);
   }
+}
+
+/** What the parser says goes on with a piece of the text, in which there may be a password. */
+function unquoted(error: unknown): string {
+  return (messageOf(error).split('"')[0] as string).replace(/[\s,.]+$/, '');
+}
+
+function withoutSecrets(_: string, value: unknown): unknown {
+  return typeof value === 'string' ? shownUrl(value) : value;
 }
 
 function textOf(value: unknown): string | undefined {

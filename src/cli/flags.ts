@@ -6,6 +6,7 @@
  */
 
 import { suggest } from '../errors.ts';
+import { shownUrl } from '../wire/peer-url.ts';
 
 /** What one flag means. `parse` returns the value or throws a UsageError that says what is allowed. */
 export interface Flag<T> {
@@ -117,7 +118,8 @@ export function parseFlags<F extends Flags>(
     const arg = args[i] as string;
     if (/^--?(h|help)$/.test(arg)) return 'help';
     const [, name, inline] = /^--?([^-=][^=]*)(?:=(.*))?$/s.exec(arg) ?? [];
-    if (name === undefined) throw new UsageError(`unexpected argument ${JSON.stringify(arg)}: every option is a flag`);
+    if (name === undefined)
+      throw new UsageError(`unexpected argument ${JSON.stringify(shownUrl(arg))}: every option is a flag`);
     const key = names.get(name);
     if (key === undefined) throw unknownFlag(name, [...names.keys()]);
     const value = inline ?? (flags[key]?.toggle ? 'true' : args[++i]);

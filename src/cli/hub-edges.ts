@@ -43,7 +43,7 @@ export async function hubEdges(args: string[], env: Environment): Promise<number
   if (!isAction(action)) throw new UsageError(`say what to do: ${ACTIONS.join(', ')}`);
   const parse = peersFlag('').parse;
   const listed = flags.file === undefined ? [] : readPeersFile('-file', flags.file, parse);
-  const urls = [...new Set([...named.map((url) => parsed(url, parse)), ...listed])];
+  const urls = [...new Set([...named.map((url) => parse(url)), ...listed])];
   if (action === 'list' && urls.length > 0) throw new UsageError('list takes no URLs: it lists all');
   if (action !== 'list' && urls.length === 0) throw new UsageError(`${action} needs URLs, or -file`);
   const store = storeOf(flags, args);
@@ -73,12 +73,4 @@ async function done(edges: EdgeList, action: Action, urls: string[]): Promise<st
 
 function isAction(word: string | undefined): word is Action {
   return ACTIONS.some((action) => action === word);
-}
-
-function parsed(url: string, parse: (url: string) => string): string {
-  try {
-    return parse(url);
-  } catch (error) {
-    throw new UsageError(`${JSON.stringify(url)} ${messageOf(error)}`);
-  }
 }

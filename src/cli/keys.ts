@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { AUTH_MODES, type AuthOptions, checkAuth, type KeyOptions } from '../auth/keys.ts';
 import { ID_RULE } from '../config.ts';
 import { messageOf } from '../errors.ts';
-import { normalisePeer } from '../wire/peer-url.ts';
+import { normalisePeer, shownUrl } from '../wire/peer-url.ts';
 import { isNodeId } from '../wire/protocol.ts';
 import { choice, type Environment, file, text, UsageError } from './flags.ts';
 import { readSecrets, type Secrets } from './secrets.ts';
@@ -106,7 +106,7 @@ function keysIn(variable: string): Pick<AuthOptions, 'keys'> {
 
 function parsePeerId(value: string): [string, string] {
   const at = value.indexOf('=');
-  if (at < 0) throw new UsageError(`must be url=id, not ${JSON.stringify(value)}`);
+  if (at < 0) throw new UsageError(`must be url=id, not ${JSON.stringify(shownUrl(value))}`);
   const id = value.slice(at + 1);
   if (!isNodeId(id)) throw new UsageError(`the id ${ID_RULE}`);
   try {

@@ -2,6 +2,7 @@
 /** The `rowcast` program: finds the command, and turns whatever goes wrong into a message and an exit code. */
 import { createRequire } from 'node:module';
 import { suggest } from '../errors.ts';
+import { shownUrl } from '../wire/peer-url.ts';
 import { type Environment, UsageError } from './flags.ts';
 import { StartError } from './listen.ts';
 import { report } from './program.ts';
@@ -140,5 +141,7 @@ function overview(): string {
 
 function unknownCommand(word: string): UsageError {
   const known = Object.keys(COMMANDS);
-  return new UsageError(`unknown command ${JSON.stringify(word)}${suggest(word, known)}\nallowed: ${known.join(' ')}`);
+  return new UsageError(
+    `unknown command ${JSON.stringify(shownUrl(word))}${suggest(word, known)}\nallowed: ${known.join(' ')}`,
+  );
 }

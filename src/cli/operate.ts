@@ -3,6 +3,7 @@ import type { RatesSince } from '../admin/rates.ts';
 import type { VerifyState } from '../admin/verify-job.ts';
 import { systemClock } from '../clock.ts';
 import type { DeadLetter } from '../letters/dead-letters.ts';
+import { shownUrl } from '../wire/peer-url.ts';
 import { type Ask, asker, askFlags, Refused, type Target, Unreachable } from './ask.ts';
 import { backupFile, refuseIfHidden } from './backup.ts';
 import {
@@ -135,7 +136,8 @@ What is added and removed lasts until the program is started again: its configur
   async run(flags, [verb, url, ...more]) {
     refuseWords(more);
     if (verb !== undefined) {
-      if (!VERBS.includes(verb)) throw new UsageError(`peers can be: ${VERBS.join(', ')}, not ${JSON.stringify(verb)}`);
+      if (!VERBS.includes(verb))
+        throw new UsageError(`peers can be: ${VERBS.join(', ')}, not ${JSON.stringify(shownUrl(verb))}`);
       if (url === undefined) throw new UsageError(`rowcast peers ${verb} needs the URL of a peer`);
       await asker(neededFor(verb, flags)).post(`peers/${verb}`, { url });
     }

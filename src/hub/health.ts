@@ -54,17 +54,24 @@ interface Subject {
   links: { edge: Edge; loop: Loop }[];
   /** What has failed at writing, and what is wrong with the clock. */
   faults: string[];
+  /** The node ids that two edges have, and what that is. */
+  usedTwice: Map<string, string>;
   clock: Clock;
   verified(url: string): VerifySummary | undefined;
   /** Where there are keys. */
   bonded(url: string): BondHealth | undefined;
 }
 
-export async function hubHealth({ id, store, links, faults, clock, verified, bonded }: Subject): Promise<HubHealth> {
+export async function hubHealth(subject: Subject): Promise<HubHealth> {
+  const { id, store, links, faults, usedTwice, clock, verified, bonded } = subject;
   const now = clock.now();
   // As they are at this moment: while the store counts, an edge may advance.
   const asked = links.map(({ edge }) => ({ position: edge.position, except: edge.ownOrigin }));
-  const counts = await within(clock, store.counts(asked)).catch(
+  const count = async (): Promise<Counts> => {
+    const counts = await store.counts(asked);
+    return { ...counts, problems: [...counts.problems, ...store.company.problems(new Set(usedTwice.keys()))] };
+  };
+  const counts = await within(clock, count()).catch(
     (error): Counts => ({
       rows: 0,
       letters: 0,
@@ -88,7 +95,7 @@ export async function hubHealth({ id, store, links, faults, clock, verified, bon
       ...bonded(edge.url),
     };
   });
-  const problems = [...counts.problems, ...faults];
+  const problems = [...counts.problems, ...usedTwice.values(), ...faults];
   return {
     ok: problems.length === 0,
     node_id: id,

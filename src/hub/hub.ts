@@ -161,6 +161,7 @@ class Relay implements Hub {
       clock: this.#clock,
       events: this.#events,
       answeredAt: ({ url }) => this.#shipper(url)?.answeredAt ?? 0,
+      onLeft: (inc) => store.company.left(inc),
       onAsked: ({ url }) => this.#shipper(url)?.nudge(),
       onAnswer: ({ url }, isAlive) => {
         const shipper = this.#shipper(url);
@@ -287,6 +288,7 @@ class Relay implements Hub {
       store: this.#store,
       links: this.#roster.links,
       faults,
+      usedTwice: this.#identities.usedTwice(),
       clock: this.#clock,
       verified,
       bonded,

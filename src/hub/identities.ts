@@ -7,8 +7,10 @@ import { Places } from '../send/places.ts';
 import { askHealth, nodeIdOf } from '../send/request.ts';
 import { IDLE_MS } from '../send/shipper.ts';
 import type { Ask } from '../send/transport.ts';
+import { readIntroduction } from '../wire/introduction.ts';
 import { NODE_ID_HEADER, ROWCAST_HEADER } from '../wire/protocol.ts';
 import type { Edge } from './edges.ts';
+import { SeenTogether } from './seen-together.ts';
 
 /** How long a `/health` may take, and the pauses before the next: while the edge is not known, and once it is. */
 const ANSWER_MS = 5_000;
@@ -39,6 +41,8 @@ export interface IdentityOptions {
   events: Emitter;
   /** When an edge last answered to what it was sent; 0 where it has not. */
   answeredAt(edge: Edge): number;
+  /** A database is no more where it was an edge. */
+  onLeft(inc: string): void;
   /** An edge was asked for the first time: it may be shipped to now. */
   onAsked(edge: Edge): void;
   /** Whether an edge has answered to who it is. */
@@ -70,12 +74,14 @@ export class EdgeIdentities {
   readonly #askedBackAt = new Map<string, number>();
   /** The edges that have said they are the node of that id; mostly one. */
   readonly #byId = new Map<string, Set<Edge>>();
+  readonly #seen: SeenTogether;
   /** What was said already, so that it is said once. */
   readonly #reported = new Set<string>();
   #looking: Promise<void> | undefined;
 
   constructor(edges: Edge[], options: IdentityOptions) {
     this.#o = options;
+    this.#seen = new SeenTogether(options.clock);
     this.#places = new Places(PLACES, options.clock, this.#stop.signal);
     for (const edge of edges) this.#watch(edge);
   }
@@ -94,6 +100,7 @@ export class EdgeIdentities {
     const watched = this.#edges.get(edge.url);
     this.#edges.delete(edge.url);
     if (edge.nodeId !== undefined) this.#regroup(edge.nodeId, (group) => group.delete(edge));
+    this.#left(this.#seen.forget(edge));
     watched?.request?.abort();
     await watched?.asking;
   }
@@ -123,6 +130,16 @@ export class EdgeIdentities {
       this.#askedBackAt.set(url, this.#o.clock.now());
       this.askAgain(url);
     });
+  }
+
+  /** The ids that several edges use at once, though they are different databases, and what is said of that. */
+  usedTwice(): Map<string, string> {
+    const found = new Map<string, string>();
+    for (const [id, group] of this.#byId) {
+      const problem = group.size > 1 ? this.#seen.problem(id, group) : undefined;
+      if (problem !== undefined) found.set(id, problem);
+    }
+    return found;
   }
 
   #watch(edge: Edge): Watched {
@@ -164,7 +181,9 @@ export class EdgeIdentities {
   #isDue({ edge, askedAt, pause, isKnown, asking }: Watched, everyMs: number): boolean {
     if (asking || this.#stop.signal.aborted) return false;
     const { clock } = this.#o;
-    const heardMs = isKnown && edge.inc !== undefined ? passedSince(clock, this.#o.answeredAt(edge)) : Infinity;
+    // What one of several with one id answers to a batch does not tell who of them is there.
+    const isTold = isKnown && edge.inc !== undefined && !edge.shared;
+    const heardMs = isTold ? passedSince(clock, this.#o.answeredAt(edge)) : Infinity;
     const quietMs = Math.min(heardMs, passedSince(clock, askedAt));
     // The next look is a while away, and must not be too late.
     return quietMs > Math.max(this.#leastMs, pause) - everyMs;
@@ -201,12 +220,15 @@ export class EdgeIdentities {
 
   async #learn(watched: Watched): Promise<boolean> {
     const { edge } = watched;
+    const asked = this.#seen.ask();
     const found = this.#isWatched(watched) ? await this.#askHealth(watched) : undefined;
     if (found === undefined || !this.#isWatched(watched)) return false;
     try {
       const before = edge.nodeId;
       await edge.identify(found.id, found.said);
+      if (!this.#isWatched(watched)) return false;
       this.#note(edge, before);
+      this.#see(edge, asked, found);
       return true;
     } catch (error) {
       this.#o.events.emit('error', new RowcastError('DATABASE_FAILED', messageOf(error), { cause: error }));
@@ -232,6 +254,17 @@ export class EdgeIdentities {
     } finally {
       watched.request = undefined;
     }
+  }
+
+  /** Others of the same id are asked where they are: to have been there before says nothing. */
+  #see(edge: Edge, asked: number, { id, said }: { id: string; said: string | null }): void {
+    this.#left(this.#seen.note(edge, asked, id, readIntroduction(said)?.inc));
+    const group = this.#byId.get(id);
+    if (group && group.size > 1) for (const { url } of this.#seen.doubted(edge, group)) this.askBack(url);
+  }
+
+  #left(inc: string | undefined): void {
+    if (inc !== undefined) this.#o.onLeft(inc);
   }
 
   /** Compares the edge with those of the same id alone, however many others there are. */

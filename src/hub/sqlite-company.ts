@@ -120,8 +120,12 @@ export class SqliteHubCompany implements HubCompany {
     return inc != null && inc !== speaker?.inc;
   }
 
-  problems(): string[] {
-    return this.#identity.problems();
+  problems(told: ReadonlySet<string>): string[] {
+    return this.#identity.problems(told);
+  }
+
+  left(inc: string): void {
+    this.#identity.usedTwice.forget(inc);
   }
 
   /** After the transaction in which something was heard, and before anything more is said. */

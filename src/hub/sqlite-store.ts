@@ -302,9 +302,8 @@ export class SqliteHubStore implements HubStore {
   }
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
-    const problems = [...this.#writeProblems(), ...this.company.problems()];
     const others = [this.#letters.room.problem, this.#file.problem];
-    for (const problem of others) if (problem !== undefined) problems.push(problem);
+    const problems = [...this.#writeProblems(), ...others.filter((problem) => problem !== undefined)];
     this.#counter.beginLook();
     const dead_letter = this.#letters.count(this.#counter);
     const item_count = this.#counter.count({ name: '_hub_rows', id: 'seq', only: "op <> 'DELETE'" });

@@ -166,7 +166,10 @@ export interface HubCompany {
   /** Notices where another state of the file was put under this process. */
   look(): Promise<void>;
   onFound(listener: (found: Found) => void): void;
-  problems(): string[];
+  /** What is wrong with those that were heard, without the ids of which it is `told` already that two databases use them. */
+  problems(told: ReadonlySet<string>): string[];
+  /** This database is at no edge any more. */
+  left(inc: string): void;
 }
 
 export type Found =

@@ -39,3 +39,9 @@ export interface Other {
   low: number | undefined;
   heardAt: number | undefined;
 }
+
+/**
+ * What has become of this database. `elsewhere`: another process has given it another identity. `another-file`: what this
+ * process holds in memory of the one before is worth nothing.
+ */
+export type Renewal = 'none' | 'renewed' | 'elsewhere' | 'another-file';

@@ -7,7 +7,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import { type Introduction, introduce, numberOf, readIntroduction } from '../wire/introduction.ts';
 import { claimed } from './claim.ts';
 import { PeerClocks } from './clocks.ts';
-import { type Finding, type Hearing, isNews, type Other } from './finding.ts';
+import { type Finding, type Hearing, isNews, type Other, type Renewal } from './finding.ts';
 import { Heard } from './heard.ts';
 import { judge, type Memory } from './judge.ts';
 import { speaksOfLater } from './later.ts';
@@ -15,9 +15,9 @@ import { Lineage } from './lineage.ts';
 import { boots, findNode, type GoneOn, goneOn, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
 import { drawn, sealOf } from './seal.ts';
 import { noteAt, STRANGERS_KEPT } from './strangers.ts';
-import { UsedTwice } from './twice.ts';
+import { isUsedTwice, UsedTwice } from './twice.ts';
 
-export { type Finding, isNews, type Other } from './finding.ts';
+export { type Finding, isNews, type Other, type Renewal } from './finding.ts';
 
 export interface IdentityOptions {
   /** The node id. */
@@ -36,15 +36,11 @@ export interface IdentityOptions {
   strangersKept?: number;
   /** What is known of one that goes on, where somebody keeps that elsewhere: see `goesOn`. */
   goingOn?(inc: string): Known | undefined;
+  /** Other processes hear for it, too: of one that was not heard here nobody knows whether it is alive. */
+  othersHear?: boolean;
   /** Another state was put under this process. In the transaction in which that takes an identity of its own. */
   anotherFile?(): void;
 }
-
-/**
- * What has become of this database. `elsewhere`: another process has given it another identity. `another-file`: what this
- * process holds in memory of the one before is worth nothing.
- */
-export type Renewal = 'none' | 'renewed' | 'elsewhere' | 'another-file';
 
 /** A message of a database whose id, or whose place, another one has taken over may come so late; after that, both are alive. */
 export const LATE_MS = 60_000;
@@ -66,7 +62,7 @@ export class Identity {
   readonly #heard: Heard;
   /** When an id was taken over by another database. */
   readonly #takenOver = new Map<string, number>();
-  readonly #usedTwice = new UsedTwice();
+  readonly usedTwice = new UsedTwice();
   /** The attach for which what a database brought was last passed on: once for a request that says so, and its answer. */
   readonly #passedOn = new Map<string, string>();
   /** No more than so many are at no URL of ours; before the first count there may be any number. */
@@ -295,9 +291,11 @@ export class Identity {
     });
   }
 
-  problems(): string[] {
+  /** Without the ids of which it is `told` already that two databases use them. */
+  problems(told?: ReadonlySet<string>): string[] {
     const now = this.#o.clock.now();
-    const twice = this.#usedTwice.problems(now, (inc) => findNode(this.#db, inc)?.id);
+    const ids = this.usedTwice.ids(now, (inc) => findNode(this.#db, inc)?.id);
+    const twice = ids.filter((id) => !told?.has(id)).map(isUsedTwice);
     const clock = this.#clocks.problem(now);
     return clock === undefined ? twice : [...twice, clock];
   }
@@ -339,7 +337,7 @@ export class Identity {
   #note({ id, inc }: Introduction, heard: { wentBack: boolean; brings: boolean; holdsItFirst: boolean }): boolean {
     const now = this.#o.clock.now();
     if (id === this.#o.id) {
-      this.#usedTwice.note(id, [inc], now);
+      this.usedTwice.note(id, [inc], now);
       return heard.wentBack;
     }
     const holder = this.#db.get<{ inc: string }>('SELECT inc FROM main._names WHERE id = ?', id)?.inc;
@@ -357,7 +355,9 @@ export class Identity {
     }
     // It had the id before. What it has sent until it ended may arrive after the one that took over has been heard.
     if (Math.abs(now - (this.#takenOver.get(id) ?? this.#began)) < LATE_MS) return heard.brings;
-    this.#usedTwice.note(id, [holder, inc], now);
+    // One that is gone uses it no more, however long the other goes on.
+    const heardAt = this.#heard.as(id, holder)?.at ?? (this.#o.othersHear ? now : -Infinity);
+    this.usedTwice.note(id, [holder, inc], heardAt);
     return false;
   }
 

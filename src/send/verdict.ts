@@ -1,4 +1,5 @@
 /** What a peer's answer means for the batch: one table, and the only place where a status code is looked at. */
+import { shownUrl } from '../wire/peer-url.ts';
 import { acknowledges, SYNC_PATH } from '../wire/protocol.ts';
 
 export type Verdict =
@@ -77,7 +78,9 @@ function judgeAck(answer: Answer, said: Record<string, unknown> | undefined, bat
 
 /** A batch goes where it was told to go, and nowhere else; whoever tells it can tell it that as well. */
 function redirected(location: string): string {
-  const [place = ''] = location.slice(0, 200).split(/[?#\s]/);
+  const [place = ''] = shownUrl(location)
+    .slice(0, 200)
+    .split(/[?#\s]/);
   const url = place.endsWith(SYNC_PATH) && place !== SYNC_PATH ? place.slice(0, -SYNC_PATH.length) : place;
   return `a redirect, which is not followed; if that is meant, change the URL of this peer to ${url}`;
 }

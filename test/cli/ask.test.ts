@@ -27,6 +27,13 @@ test.skipIf(process.getuid?.() !== 0)('a socket that belongs to another user tha
   expect(() => asker(target)).toThrow(/belongs to another user than .*: nobody is asked there/);
 });
 
+test('what is said of a -url does not show who asks', async () => {
+  const target = { db: undefined, adminTokenFile: undefined };
+  const asked = asker({ ...target, url: 'http://ann:s3cret@127.0.0.1:1' }).get('status');
+  await expect(asked).rejects.toThrow(/^http:\/\/127\.0\.0\.1:1 does not answer: (?!.*s3cret)/);
+  expect(() => asker({ ...target, url: 'ann:s3cret@h' })).toThrow(/, not "h"$/);
+});
+
 /** A program that takes whatever it is asked; `answers` says what it answers. A clock that moves when it is told to. */
 async function program(answers: (method: string) => boolean) {
   const asked: string[] = [];

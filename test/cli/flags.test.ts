@@ -107,6 +107,7 @@ describe('a refusal says which flag and what is allowed', () => {
       /one of auto, .*, not "node-sqlit"; did you mean node-sqlite\?/,
     ],
     ['no flag', ['a.db'], /^unexpected argument "a.db": every option is a flag$/],
+    ['a URL that is no flag', ['http://ann:s3cret@h/?s3cret'], /^unexpected argument "http:\/\/h\/": /],
     ['a lone dash', ['-'], /^unexpected argument "-"/],
     ['a terminator', ['--', 'x'], /^unexpected argument "--"/],
   ])('%s', (_what, args, reason) => {

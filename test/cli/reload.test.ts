@@ -114,6 +114,54 @@ describe('-peers-file', () => {
     expect(() => read([...BASE, '-peers-file', path])).toThrow(/has 100000000 bytes, and 67108864 are allowed/);
   });
 
+  test.each([
+    ['http://ann:s3cret@b.test', /peers, line 3: "http:\/\/b\.test" carries credentials/],
+    ['http://b.test/?token=s3cret', /peers, line 3: "http:\/\/b\.test\/" has a query/],
+    ['http://ann:x/s3cret@b.test:9001', /peers, line 3: "http:\/\/b\.test:9001" is not a URL/],
+  ])('with a secret in a line is refused, and nothing shows the secret: %s', async (line, message) => {
+    const file = scratchFile('peers', `${A}\n`);
+    const { reload, done, logged } = running([...BASE, '-peers-file', file.path]);
+    file.put(`${A}\n\n${line}\n`);
+    await reload.reload();
+    expect(done).toEqual([]);
+    expect(logged).toMatchObject([{ event: 'reload-failed', message: expect.stringMatching(message) }]);
+    expect(JSON.stringify(logged)).not.toContain('s3cret');
+  });
+
+  test.each([
+    ['-peer', ['-peer', 'http://ann:s3cret@b.test'], {}],
+    ['ROWCAST_PEER', [], { ROWCAST_PEER: 'http://ann:s3cret@b.test' }],
+    ['-peer-id', ['-peer-id', 'http://ann:s3cret@b.test'], {}],
+    ['-peer-id', ['-peer-id', 'http://ann:s3cret@b.test=b'], {}],
+  ])('nor does what is said of %s', (name, args, env) => {
+    expect(() => read([...BASE, ...args], env)).toThrow(new RegExp(`^${name} (?!.*s3cret).*http://b.test"`));
+  });
+
+  test.each([
+    '{"peer": ["http://ann:s3cret@h",x]}',
+    '{"peer": ["http://ann:s3cret@b.test", ]}',
+    '{"peer": "http://ann:s3cret@b.test',
+    config({ peer: ['http://ann:s3cret@b.test'] }),
+    config({ peer: [{ url: 'http://ann:s3cret@b.test' }] }),
+    config({ id: ['http://b.test?s3cret'] }),
+  ])('nor does what is said of a -config: %s', (text) => {
+    const { path } = scratchFile('n.json', text);
+    expect(() => read([...BASE, '-config', path])).toThrow(/^(?!.*s3cret).*n\.json/s);
+  });
+
+  test('that breaks off inside an address changes nothing: the parser would make another address of it', async () => {
+    const whole = 'http://127.0.0.1:9001';
+    const file = scratchFile('peers', `${A}\n${whole}\n`);
+    const { reload, done, logged } = running([...BASE, '-peers-file', file.path]);
+    for (let end = whole.length - ':9001'.length - 1; end >= 'http://1'.length; end--) {
+      file.put(`${A}\n${whole.slice(0, end)}`);
+      await reload.reload();
+      expect(done).toEqual([]);
+      const message = expect.stringMatching(/line 2: .* which would be the address .*; nothing was changed$/);
+      expect(logged.splice(0)).toMatchObject([{ event: 'reload-failed', message }]);
+    }
+  });
+
   test('with a line that is no URL is refused with the number of the line', () => {
     const { path } = scratchFile('peers', `${A}\nhttp://b.test/sync\n`);
     expect(() => read([...BASE, '-peers-file', path])).toThrow(/peers, line 2: .*ends in \/sync/);

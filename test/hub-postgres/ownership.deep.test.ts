@@ -245,6 +245,20 @@ describe.skipIf(!hasPostgres)('a group of hubs', () => {
     await until('all is well again', async () => (await hub.health()).ok);
   });
 
+  test('two edges with one node id are a problem of the process that serves both, until one of them is removed', async () => {
+    const doors = [await door(), await door()];
+    const urls = doors.map((at) => at.url).sort();
+    const { hub, door: center } = await groupHub(await newDatabase(server()), { edges: urls });
+    for (const at of doors) await edge('a', [center.url], at);
+    await until('it says so', async () => !(await hub.health()).ok);
+    expect((await hub.health()).problems).toEqual([
+      `node id "a" is used by two databases: give one of them another id (edges ${urls.join(', ')})`,
+    ]);
+    doors[0]?.close();
+    await hub.edges.remove(doors[0]?.url as string);
+    expect(await hub.health()).toMatchObject({ ok: true, problems: [] });
+  });
+
   test('a store that cannot be reached is a 503, and delivery goes on when it is back', async () => {
     const url = await newDatabase(server());
     let isCut = false;

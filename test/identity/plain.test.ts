@@ -87,6 +87,12 @@ test('an id that two databases use is a problem, and rows of both are taken', as
   expect(all('SELECT count(*) AS n FROM items')).toEqual([{ n: 5 }]);
   await clock.advance(600_001);
   expect(manager.health()).toMatchObject({ ok: true });
+  // The other one is gone, and this one goes on.
+  send('1', 4);
+  expect(manager.health()).toMatchObject({ ok: true });
+  send('2', 3);
+  send('1', 5);
+  expect(manager.health()).toMatchObject({ ok: false });
 });
 
 describe('an id that two databases use is no problem any more', () => {

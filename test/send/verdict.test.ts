@@ -416,6 +416,8 @@ describe('the verdict', () => {
   test.each([
     ['https://b.example/sync', 'https://b.example'],
     ['https://b.example/node/sync?secret', 'https://b.example/node'],
+    ['https://ann:secret@b.example/sync', 'https://b.example'],
+    ['https://b.example/@node/sync', 'https://b.example/@node'],
     ['/login', '/login'],
     ['/sync', '/sync'],
   ])('says where a redirect to %s leads, and what to do', (location, url) => {

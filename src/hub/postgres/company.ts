@@ -49,7 +49,7 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
     const strangersKept = 2 * REMEMBERED;
     const low = (to: string | null | undefined): number | undefined => this.#low.toldTo(to);
     const goingOn = (inc: string): Known | undefined => this.#memories.goingOn(inc);
-    const shared = { id, random, clock, maxAheadMs };
+    const shared = { id, random, clock, maxAheadMs, othersHear: true };
     this.#identity = new Identity(scratch, { ...shared, atUrls: AT_URLS, strangersKept, low, goingOn });
   }
 
@@ -127,8 +127,12 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
     await this.settle();
   }
 
-  problems(): string[] {
-    return this.#identity.problems();
+  problems(told: ReadonlySet<string>): string[] {
+    return this.#identity.problems(told);
+  }
+
+  left(inc: string): void {
+    this.#identity.usedTwice.forget(inc);
   }
 
   async requested(session: Session, said: string): Promise<boolean> {

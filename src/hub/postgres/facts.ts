@@ -78,11 +78,11 @@ export class PostgresFacts {
     };
   }
 
-  async counts(edges: { position: Seq; except: string | undefined }[], problems: string[]): Promise<Counts> {
+  async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
     const letters = 'SELECT count(*) AS n FROM rowcast.letters';
     const [[kept], live] = [await this.#base.sessions.query<{ n: number }>(letters), await this.#liveRows()];
     const pending = await this.#pending(edges, live.rows);
-    if (this.#letters.problem !== undefined) problems.push(this.#letters.problem);
+    const problems = this.#letters.problem === undefined ? [] : [this.#letters.problem];
     // What an edge lacks is measured by how many rows there are, where that is more than can be counted.
     const pending_changes = { rows: 0, atLeast: live.atLeast && pending.some((one) => one.pending > COUNTED_EXACTLY) };
     const unknown = atLeastOf({ item_count: live, pending_changes });

@@ -202,6 +202,6 @@ export class PostgresStore implements HubStore {
   }
 
   why: HubStore['why'] = (table, id) => this.#facts.why(table, id);
-  counts: HubStore['counts'] = (edges) => this.#facts.counts(edges, this.company.problems());
+  counts: HubStore['counts'] = (edges) => this.#facts.counts(edges);
   facts: HubStore['facts'] = () => this.#facts.facts();
 }
