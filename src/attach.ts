@@ -116,9 +116,9 @@ class Attached implements Manager {
     const warn = warningLater(this.#events);
     const peers = (): string[] => this.#roster.urls;
     this.#oneWay = new OneWay(config.id, peers, warn);
+    const named = { tables, warn, time: this.#clock };
     this.#registry = new Registry(db, {
-      tables,
-      warn,
+      ...named,
       onRefresh: () => this.#retrying.schemaChanged(),
       onUnseen: (unseen, ask) => {
         resendTables(db, unseen, { ask, now: this.#clock.now() });
@@ -289,7 +289,7 @@ class Attached implements Manager {
 
   async detach(): Promise<void> {
     await this.stop();
-    this.#db.patiently(() => this.#registry.uninstall());
+    await this.#registry.uninstall();
     this.#db.release();
   }
 

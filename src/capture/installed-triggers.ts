@@ -1,7 +1,9 @@
 /** The triggers of ours that are in a database, compared with those that should be; and those of others that get in their way. */
+import type { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, inMain, literal } from '../sqlite/sql.ts';
+import { noteCaptureOff } from './capture-record.ts';
 import type { Trigger } from './triggers.ts';
 
 /** A code and a message. */
@@ -20,6 +22,34 @@ export function ownTriggers(db: Connection): OwnTrigger[] {
 
 export function dropTriggers(db: Connection, triggers: Trigger[]): void {
   for (const { name } of triggers) db.exec(`DROP TRIGGER ${inMain(name)}`);
+}
+
+interface Found {
+  tables: Table[];
+  there: OwnTrigger[];
+  /** Tables that should be among those and are not, with the reason; and the reasons that were told before. */
+  lost: Map<string, RowcastError>;
+  told: Map<string, string>;
+}
+
+/** Takes our triggers from tables that are not in the list, or no longer under the name that is; one warning a table. */
+export function dropUnwanted(db: Connection, { tables, there, lost, told }: Found, warnings: Warning[]): void {
+  const unwanted = there.filter((trigger) => !tables.some((table) => isOn(table)(trigger)));
+  dropTriggers(db, unwanted);
+  const renamed = new Map<string, string>();
+  for (const { name, tbl_name } of unwanted) {
+    const from = [...lost.keys()].find((was) => name.startsWith(`${TRIGGER_PREFIX}${was}_`));
+    if (from !== undefined) renamed.set(from, tbl_name);
+  }
+  for (const name of new Set(unwanted.map(({ tbl_name }) => tbl_name))) {
+    if ([...renamed.values()].includes(name)) continue;
+    noteCaptureOff(db, name);
+    warnings.push(['table-dropped', `table "${name}" is not in the list any more and no longer captured`]);
+  }
+  for (const [name, error] of lost) {
+    if (told.get(name) === error.message) continue;
+    warnings.push(['table-lost', lostTable(name, renamed.get(name), error)]);
+  }
 }
 
 export function isOn(table: Table): (trigger: OwnTrigger) => boolean {
@@ -48,7 +78,7 @@ export function renamedIn(table: Table, [from, to]: [string, string]): string {
 }
 
 /** `now` is what the table is called, where that can be told. */
-export function lostTable(name: string, now: string | undefined, { message }: Error): string {
+function lostTable(name: string, now: string | undefined, { message }: Error): string {
   if (now === undefined) return `${message}; its changes are dead letters until it is back`;
   return (
     `table "${name}" was renamed to "${now}" and is no longer captured: say so, ` +

@@ -5,18 +5,18 @@ import type { Connection } from '../sqlite/connection.ts';
 import { type Features, featuresOf, requireSuited } from '../sqlite/features.ts';
 import { refuseIfShut } from '../sqlite/look.ts';
 import { isCode } from '../sqlite/result-codes.ts';
-import { describeTable, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { describeTable, type Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type CaptureState, captureState, noteCapture, noteCaptureOff, replacedColumns } from './capture-record.ts';
 import { withFloors } from './floors.ts';
 import {
   dropForeignCapture,
   dropTriggers,
+  dropUnwanted,
   gapIn,
   hasLostColumn,
   hasNewColumn,
   isOn,
-  lostTable,
   type OwnTrigger,
   othersFireFirst,
   ownTriggers,
@@ -26,6 +26,7 @@ import {
 } from './installed-triggers.ts';
 import { installInternalTables } from './internal-tables.ts';
 import { heedCeiling, liftAboveTombstones, lookAgain, recapture, stampInvalid } from './mend.ts';
+import { Naming, type Time } from './named.ts';
 import { Names } from './names.ts';
 import { followRenames } from './renamed-columns.ts';
 import { hasStamps, writeStamps } from './stamps.ts';
@@ -46,6 +47,8 @@ export interface RegistryOptions {
   onBack?(tables: Table[]): void;
   /** The tables are these from now on. Called inside the same transaction, and may change the schema itself. */
   onAdopt?(tables: Table[]): void;
+  /** Absent for whoever is not attached: nobody else needs to know of its tables. */
+  time?: Time;
   features?: Features;
 }
 
@@ -63,6 +66,7 @@ export class Registry {
   readonly features: Features;
   readonly #db: Connection;
   readonly #options: RegistryOptions & { tables: string[] };
+  readonly #naming: Naming | undefined;
   #tables = new Map<string, Table>();
   /** Their texts take longer to write than to compare, and are the same as long as the tables are. */
   readonly #triggers = new WeakMap<Map<string, Table>, ReturnType<typeof triggersFor>>();
@@ -79,6 +83,7 @@ export class Registry {
     requireSuited(db);
     this.#db = db;
     this.#options = { ...options };
+    this.#naming = options.time && new Naming(db, options.time);
     this.features = options.features ?? featuresOf(db);
   }
 
@@ -148,6 +153,7 @@ export class Registry {
   #refreshTriggers(first: () => void = () => {}): void {
     const since = this.#verifiedUpTo;
     const before = this.#tables;
+    const number = this.#naming?.number;
     const warnings: Warning[] = [];
     const lost = new Map<string, RowcastError>();
     try {
@@ -165,6 +171,7 @@ export class Registry {
       });
     } catch (error) {
       // What was rolled back was not verified.
+      this.#naming?.takeBack(number);
       this.#schemaVersion = -1;
       this.#verifiedUpTo = since;
       this.#tables = before;
@@ -179,16 +186,18 @@ export class Registry {
   change(work: SchemaChange): void {
     const before = this.#tables;
     const wanted = this.#options.tables;
+    const number = this.#naming?.number;
     const warnings: Warning[] = [];
     try {
-      this.#options.tables = [...wanted, ...work.added];
-      let done = false;
-      // Another process may write between the two.
-      while (!done) {
+      // Another process may write between the two. What is added is not there before.
+      for (let done = false; !done; ) {
+        this.#options.tables = wanted;
         this.refresh();
+        this.#options.tables = [...wanted, ...work.added];
         done = this.#db.transaction(() => this.#tryChange(work, warnings), { durable: true, foreignKeys: 'suspended' });
       }
     } catch (error) {
+      this.#naming?.takeBack(number);
       this.#schemaVersion = -1;
       this.#tables = before;
       this.#options.tables = wanted;
@@ -203,10 +212,11 @@ export class Registry {
     if (!this.isCurrent()) return false;
     const was = this.list();
     work.before(was);
+    const besides = this.#naming?.besides();
     dropTriggers(this.#db, ownTriggers(this.#db));
     work.alter();
     const lost = new Map<string, RowcastError>();
-    const now = this.#describe(lost);
+    const now = this.#describe(lost, besides);
     for (const [name, error] of lost) if (!this.#lost.has(name)) throw error;
     const captured = new Set(was.map(({ name }) => fold(name)));
     const isCaptured = (table: Table): boolean => [table.name, ...table.was].some((one) => captured.has(fold(one)));
@@ -223,20 +233,24 @@ export class Registry {
   }
 
   /**
-   * The configured tables as they are; one that was named twice, in two spellings, is one table. Those that are no longer
-   * there, or can no longer be synced, go into `lost`; without it, that is an error.
+   * The configured tables as they are, and those that others on the file name; one that was named twice, in two spellings,
+   * is one table. Those that are no longer there, or can no longer be synced, go into `lost`; without it, that is an error,
+   * unless only others name it.
    */
-  #describe(lost?: Map<string, RowcastError>): Table[] {
+  #describe(lost?: Map<string, RowcastError>, besides = this.#naming?.besides() ?? []): Table[] {
     const names = Names.read(this.#db);
     const tables = new Map<string, Table>();
-    for (const name of this.#options.tables) {
+    const own = this.#options.tables;
+    for (const name of [...own, ...besides]) {
       try {
+        if (tables.has(fold(name))) continue;
         const there = !tableExists(this.#db, name) && names.presentName(name);
         const table = names.describe(describeTable(this.#db, there || name));
         tables.set(fold(table.name), table);
       } catch (error) {
-        if (!lost || !(error instanceof RowcastError) || error.code !== 'INVALID_TABLE') throw error;
-        lost.set(fold(name), error);
+        if (!(error instanceof RowcastError) || error.code !== 'INVALID_TABLE') throw error;
+        if (!lost && own.includes(name)) throw error;
+        lost?.set(fold(name), error);
       }
     }
     return withFloors(this.#db, [...tables.values()]);
@@ -253,6 +267,7 @@ export class Registry {
     intact = new Set<Table>(),
   ): Set<Table> {
     installInternalTables(this.#db, tables);
+    this.#naming?.enter(this.#options.tables);
     const there = ownTriggers(this.#db);
     const states = new Map<Table, CaptureState>();
     const back: Table[] = [];
@@ -264,7 +279,7 @@ export class Registry {
       if (replaced) warnings.push(['capture-gap', gapIn(table, replaced)]);
       if (followLosses(this.#db, table, replaced?.lost ?? [], warnings)) back.push(table);
     }
-    this.#dropUnwanted(tables, there, warnings, lost);
+    dropUnwanted(this.#db, { tables, there, lost, told: this.#lost }, warnings);
     this.#installTriggers(tables, there);
     lookAgain(this.#db);
     const unseen = [...states].filter(([, state]) => state !== 'intact');
@@ -304,11 +319,12 @@ export class Registry {
   /** True while every trigger is there with the text it should have, and capture is not gated off for good. */
   intact(): boolean {
     const flag = this.#db.get("SELECT value FROM main._meta WHERE key = 'syncing'")?.value;
-    const wanted = this.#triggers.get(this.#tables) ?? this.list().flatMap(triggersFor);
+    // Of what only others name, each of them sees to its own.
+    const own = new Set(this.#options.tables.map((name) => this.get(name)));
+    const wanted = this.#triggers.get(this.#tables) ?? [...own].flatMap((table) => (table ? triggersFor(table) : []));
     this.#triggers.set(this.#tables, wanted);
-    return (
-      this.#options.tables.every((name) => this.get(name)) && sameTriggers(wanted, ownTriggers(this.#db)) && flag !== 1
-    );
+    const there = ownTriggers(this.#db).filter((trigger) => [...own].some((table) => table && isOn(table)(trigger)));
+    return !own.has(undefined) && sameTriggers(wanted, there) && flag !== 1;
   }
 
   /** The configured tables that are not there, or as they are now cannot be synced: then it is said why. */
@@ -320,31 +336,25 @@ export class Registry {
     });
   }
 
-  uninstall(): void {
-    this.#db.transaction(() => {
-      dropTriggers(this.#db, ownTriggers(this.#db));
-      for (const { name } of this.list()) noteCaptureOff(this.#db, name);
-    });
+  /** Looks after who else names tables, and takes out what was kept for one that is dead. On every tick. */
+  watch(isQuiet: boolean): void {
+    if (this.#naming?.watch(isQuiet)) this.#refreshTriggers();
   }
 
-  /** Takes our triggers from tables that are not in the list, or no longer under the name that is; one warning a table. */
-  #dropUnwanted(tables: Table[], there: OwnTrigger[], warnings: Warning[], lost: Map<string, RowcastError>): void {
-    const unwanted = there.filter((trigger) => !tables.some((table) => isOn(table)(trigger)));
-    dropTriggers(this.#db, unwanted);
-    const renamed = new Map<string, string>();
-    for (const { name, tbl_name } of unwanted) {
-      const from = [...lost.keys()].find((was) => name.startsWith(`${TRIGGER_PREFIX}${was}_`));
-      if (from !== undefined) renamed.set(from, tbl_name);
-    }
-    for (const name of new Set(unwanted.map(({ tbl_name }) => tbl_name))) {
-      if ([...renamed.values()].includes(name)) continue;
-      noteCaptureOff(this.#db, name);
-      warnings.push(['table-dropped', `table "${name}" is not in the list any more and no longer captured`]);
-    }
-    for (const [name, error] of lost) {
-      if (this.#lost.get(name) === error.message) continue;
-      warnings.push(['table-lost', lostTable(name, renamed.get(name), error)]);
-    }
+  /** In a transaction: its tables are its own no more; the triggers stay. */
+  leave(): void {
+    this.#naming?.leave();
+  }
+
+  /** Takes the triggers away, but from tables that others are there for. */
+  async uninstall(): Promise<void> {
+    const held = (await this.#naming?.heldByOthers()) ?? new Set();
+    const take = (): void => {
+      const free = ownTriggers(this.#db).filter(({ tbl_name }) => !held.has(fold(tbl_name)));
+      dropTriggers(this.#db, free);
+      for (const { name } of this.list()) if (!held.has(fold(name))) noteCaptureOff(this.#db, name);
+    };
+    this.#db.patiently(() => this.#db.transaction(take));
   }
 
   #installTriggers(tables: Table[], there: OwnTrigger[]): void {

@@ -78,9 +78,12 @@ export class Attachment {
     );
   }
 
-  /** What cannot be taken out now, whoever else is attached takes out in a while. */
-  async leave(): Promise<void> {
-    const remove = (): void => this.#remove(this.#peers);
+  /** `besides` in the same transaction. What cannot be taken out now, whoever else is attached takes out in a while. */
+  async leave(besides: () => void): Promise<void> {
+    const remove = (): void => {
+      this.#remove(this.#peers);
+      besides();
+    };
     try {
       await yielding(this.#db, () => this.#db.transaction(remove), 'although-stopped');
     } catch (error) {

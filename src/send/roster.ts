@@ -170,7 +170,8 @@ export class Roster implements Peers {
    * touched the database since the last time (`isQuiet`), only time can bring anything new.
    */
   tick(isQuiet: boolean): void {
-    const { db, bound, events } = this.#o;
+    const { db, bound, events, registry } = this.#o;
+    registry.watch(isQuiet);
     if (!isQuiet || this.#attachment.hasOthers) {
       this.#follow();
       const left = this.#attachment.watch();
@@ -205,7 +206,7 @@ export class Roster implements Peers {
 
   /** Never rejects. */
   leave(): Promise<void> {
-    return this.#attachment.leave();
+    return this.#attachment.leave(() => this.#o.registry.leave());
   }
 
   #loop(url: string): Loop {

@@ -163,7 +163,9 @@ export class Disk {
     if (!made) this.#raw.exec(`PRAGMA page_size = 1024; ${schemaOf(kind)}`);
     this.connect();
     if (installed && kind !== 'hub' && !made) this.#installOnce();
-    this.#pristine = this.#tables().includes('_meta') ? this.all('SELECT key, value FROM _meta') : [];
+    this.#pristine = this.#tables().includes('_meta')
+      ? this.all("SELECT key, value FROM _meta WHERE key NOT LIKE 'attached:%'")
+      : [];
   }
 
   /** Rowcast's tables and triggers, as the first attach makes them. */

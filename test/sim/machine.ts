@@ -433,10 +433,13 @@ export class Process {
     return undefined;
   }
 
-  /** After a table was renamed, an application may well go on naming it as before. */
+  /** After a table was renamed, an application may well go on naming it as before; and a second one may have fewer. */
   #tables(random: Random): string[] {
-    const { disk } = this.machine;
-    return tablesOf(disk.kind).map((table) => (random.chance(0.5) ? tableOn(disk, table) : table));
+    const { disk, name, secondPeers } = this.machine;
+    const all = tablesOf(disk.kind);
+    const fewer = stream(this.#world.plan.seed, 'tables', name, this.#world.timeline.happened);
+    const drawn = this.peers === secondPeers && fewer.chance(0.5) ? all.filter(() => fewer.chance(0.5)) : all;
+    return (drawn.length > 0 ? drawn : all).map((table) => (random.chance(0.5) ? tableOn(disk, table) : table));
   }
 
   #listen(replica: Manager | Hub): void {
