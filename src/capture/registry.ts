@@ -9,6 +9,7 @@ import { describeTable, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type CaptureState, captureState, noteCapture, noteCaptureOff, replacedColumns } from './capture-record.ts';
 import { withFloors } from './floors.ts';
+import { refuseFormerNames, TableList } from './former-names.ts';
 import {
   dropForeignCapture,
   dropTriggers,
@@ -62,7 +63,8 @@ export interface SchemaChange {
 export class Registry {
   readonly features: Features;
   readonly #db: Connection;
-  readonly #options: RegistryOptions & { tables: string[] };
+  readonly #options: RegistryOptions;
+  readonly #list: TableList;
   #tables = new Map<string, Table>();
   /** Their texts take longer to write than to compare, and are the same as long as the tables are. */
   readonly #triggers = new WeakMap<Map<string, Table>, ReturnType<typeof triggersFor>>();
@@ -78,7 +80,8 @@ export class Registry {
   constructor(db: Connection, options: RegistryOptions) {
     requireSuited(db);
     this.#db = db;
-    this.#options = { ...options };
+    this.#options = options;
+    this.#list = new TableList(db, options.tables);
     this.features = options.features ?? featuresOf(db);
   }
 
@@ -102,6 +105,7 @@ export class Registry {
     const warnings: Warning[] = [];
     try {
       this.#db.transaction(() => {
+        refuseFormerNames(this.#db, this.#options.tables);
         let tables = this.#describe();
         const dropped = tables.filter((table) => dropForeignCapture(this.#db, table, warnings));
         // A description counts the triggers of others; those are no longer there.
@@ -178,10 +182,9 @@ export class Registry {
   /** Changes the schema in one transaction: whatever is thrown on the way takes all of it back, the triggers included. */
   change(work: SchemaChange): void {
     const before = this.#tables;
-    const wanted = this.#options.tables;
     const warnings: Warning[] = [];
+    this.#list.add(work.added);
     try {
-      this.#options.tables = [...wanted, ...work.added];
       let done = false;
       // Another process may write between the two.
       while (!done) {
@@ -191,7 +194,7 @@ export class Registry {
     } catch (error) {
       this.#schemaVersion = -1;
       this.#tables = before;
-      this.#options.tables = wanted;
+      this.#list.remove(work.added.length);
       throw error;
     }
     this.#warnOfAll(warnings);
@@ -205,6 +208,7 @@ export class Registry {
     work.before(was);
     dropTriggers(this.#db, ownTriggers(this.#db));
     work.alter();
+    refuseFormerNames(this.#db, work.added);
     const lost = new Map<string, RowcastError>();
     const now = this.#describe(lost);
     for (const [name, error] of lost) if (!this.#lost.has(name)) throw error;
@@ -229,10 +233,9 @@ export class Registry {
   #describe(lost?: Map<string, RowcastError>): Table[] {
     const names = Names.read(this.#db);
     const tables = new Map<string, Table>();
-    for (const name of this.#options.tables) {
+    for (const name of this.#list.present()) {
       try {
-        const there = !tableExists(this.#db, name) && names.presentName(name);
-        const table = names.describe(describeTable(this.#db, there || name));
+        const table = names.describe(describeTable(this.#db, name));
         tables.set(fold(table.name), table);
       } catch (error) {
         if (!lost || !(error instanceof RowcastError) || error.code !== 'INVALID_TABLE') throw error;
@@ -283,6 +286,7 @@ export class Registry {
   /** From here on these are the tables, as they are now. In the transaction that has brought them up to date. */
   #adopt(tables: Table[]): void {
     this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
+    this.#list.see();
     this.#options.onAdopt?.(tables);
     this.#markVerified();
   }
@@ -307,13 +311,13 @@ export class Registry {
     const wanted = this.#triggers.get(this.#tables) ?? this.list().flatMap(triggersFor);
     this.#triggers.set(this.#tables, wanted);
     return (
-      this.#options.tables.every((name) => this.get(name)) && sameTriggers(wanted, ownTriggers(this.#db)) && flag !== 1
+      this.#list.seen().every((name) => this.get(name)) && sameTriggers(wanted, ownTriggers(this.#db)) && flag !== 1
     );
   }
 
   /** The configured tables that are not there, or as they are now cannot be synced: then it is said why. */
   missing(): { name: string; why: string | undefined }[] {
-    return this.#options.tables.flatMap((name) => {
+    return this.#list.seen().flatMap((name) => {
       const table = this.get(name);
       if (table && tableExists(this.#db, table.name)) return [];
       return { name, why: tableExists(this.#db, name) ? this.#lost.get(fold(name)) : undefined };
