@@ -28,8 +28,7 @@ import type { Why } from './journal/why.ts';
 import { DeadLetters } from './letters/dead-letters.ts';
 import { TimeLimit } from './letters/time-limit.ts';
 import type { FlushResult, Manager } from './manager.ts';
-import { listAliases } from './migrate/aliases.ts';
-import { migrate, type Subject, sendNewNames } from './migrate/migrate.ts';
+import { aliasesFor, migrate, type Subject } from './migrate/migrate.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { Faults } from './observe/faults.ts';
 import { type Status, statusOf } from './observe/status.ts';
@@ -187,7 +186,7 @@ class Attached implements Manager {
     });
     this.peers = forCallers(this.#roster, db, () => this.#refuseIfStopped());
     this.deadLetters = lettersFor(db, this.#letters, this.#retry, () => this.nudge());
-    this.aliases = { list: () => listAliases(db), drop: () => this.#change(sendNewNames) };
+    this.aliases = aliasesFor(db, (change) => this.#change(change));
     this.#roster.start();
     this.#retrying.start();
     const loop = { clock: this.#clock, stopped: this.#stopped.signal, events: this.#events };

@@ -80,6 +80,11 @@ export interface Manager {
     list(): Alias[];
     /** From now on changes travel under the new names alone; the old ones are still understood. Once every node is migrated. */
     drop(): void;
+    /**
+     * Nobody has anything under that name any more, `orders` or `items.name`: it is no longer understood here, and a new table
+     * or column may have it. On every node, before one of them uses it again.
+     */
+    forget(name: string): void;
   };
   readonly id: string;
   /** The largest body that it takes; `rowcast/http` reads no further. */

@@ -4,7 +4,8 @@
  * Nodes are migrated one after the other. Until all of them are, a column that was renamed here travels under the name
  * that the others still have, in both directions, and so does a table. A node that is not migrated yet, and a hub, which
  * has no schema, therefore notice nothing. Once every node is migrated, each may begin to send the new names
- * (`sendNewNames`). The old ones are understood for good, so that this too may happen in any order.
+ * (`sendNewNames`). The old ones are understood until somebody says that nobody has anything under them any more, so that
+ * this too may happen in any order; until then they are taken (capture/former-names.ts).
  */
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -52,28 +53,47 @@ export class Names {
     return this.#tables.get(fold(table)) ?? { name: table, was: [], columns: [], dropped: [], lost: [] };
   }
 
-  /** What the table of that name is called now, where it has another name. */
+  /** What the table that had this name before is called now. */
   presentName(table: string): string | undefined {
-    return this.list().find(({ was }) => was.some((name) => fold(name) === fold(table)))?.name;
+    return this.list().find((one) => hadBefore(one, table))?.name;
   }
 
   /** Puts what is known of the names into the description of a table. */
   describe(table: Table): Table {
+    const former = this.presentName(table.name);
+    if (former !== undefined) table.warnings.push(takenBy(`table "${table.name}"`, former, table.name));
     const known = this.#tables.get(fold(table.name));
     if (!known) return table;
     table.was = known.was;
     table.wireName = known.sentAs ?? table.name;
     for (const { name, was, sentAs } of known.columns) {
       const column = table.columns.find((one) => fold(one.name) === fold(name));
+      // A column that has got such a name since then needs it for itself.
+      const free = (alias: string): boolean => !table.columns.some((one) => fold(one.name) === fold(alias));
+      for (const alias of was.filter((one) => fold(one) !== fold(name) && !free(one))) {
+        table.warnings.push(takenBy(`column "${alias}" of "${table.name}"`, name, `${table.name}.${alias}`));
+      }
       if (!column) continue;
-      for (const alias of was) table.aliases.set(fold(alias), column);
-      const taken = sentAs !== undefined && table.columns.some((one) => fold(one.name) === fold(sentAs));
-      // A column that has got that name since then needs it for itself.
-      if (sentAs !== undefined && !taken) column.wireName = sentAs;
+      for (const alias of was.filter(free)) table.aliases.set(fold(alias), column);
+      if (sentAs !== undefined && free(sentAs)) column.wireName = sentAs;
     }
     for (const name of known.dropped) table.dropped.add(fold(name));
     return table;
   }
+}
+
+/** Did something that is called otherwise now have this name? */
+export function hadBefore({ name, was }: Renamed, former: string): boolean {
+  return fold(name) !== fold(former) && was.some((one) => fold(one) === fold(former));
+}
+
+/** It is there already, so it cannot be refused. */
+function takenBy(what: string, former: string, alias: string): string {
+  return (
+    `${what} has the name that "${former}" had before: what a hub or a backup still has of "${former}" under that name ` +
+    'comes into it. Give it another name; or, when nobody has anything under the old one any more, say so on every node: ' +
+    `rowcast aliases -forget ${alias}`
+  );
 }
 
 /** Writes down what is known of a table, or that nothing is. In a transaction. */

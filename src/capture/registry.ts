@@ -5,10 +5,11 @@ import type { Connection } from '../sqlite/connection.ts';
 import { type Features, featuresOf, requireSuited } from '../sqlite/features.ts';
 import { refuseIfShut } from '../sqlite/look.ts';
 import { isCode } from '../sqlite/result-codes.ts';
-import { describeTable, type Table } from '../sqlite/schema.ts';
+import { describeTable, hasForeignKeys, type Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type CaptureState, captureState, noteCapture, noteCaptureOff, replacedColumns } from './capture-record.ts';
 import { withFloors } from './floors.ts';
+import { refuseFormerNames, TableList } from './former-names.ts';
 import {
   dropForeignCapture,
   dropTriggers,
@@ -65,8 +66,9 @@ export interface SchemaChange {
 export class Registry {
   readonly features: Features;
   readonly #db: Connection;
-  readonly #options: RegistryOptions & { tables: string[] };
+  readonly #options: RegistryOptions;
   readonly #naming: Naming | undefined;
+  readonly #list: TableList;
   #tables = new Map<string, Table>();
   /** Their texts take longer to write than to compare, and are the same as long as the tables are. */
   readonly #triggers = new WeakMap<Map<string, Table>, ReturnType<typeof triggersFor>>();
@@ -82,8 +84,9 @@ export class Registry {
   constructor(db: Connection, options: RegistryOptions) {
     requireSuited(db);
     this.#db = db;
-    this.#options = { ...options };
+    this.#options = options;
     this.#naming = options.time && new Naming(db, options.time);
+    this.#list = new TableList(db, options.tables);
     this.features = options.features ?? featuresOf(db);
   }
 
@@ -107,6 +110,7 @@ export class Registry {
     const warnings: Warning[] = [];
     try {
       this.#db.transaction(() => {
+        refuseFormerNames(this.#db, this.#options.tables);
         let tables = this.#describe();
         const dropped = tables.filter((table) => dropForeignCapture(this.#db, table, warnings));
         // A description counts the triggers of others; those are no longer there.
@@ -185,22 +189,22 @@ export class Registry {
   /** Changes the schema in one transaction: whatever is thrown on the way takes all of it back, the triggers included. */
   change(work: SchemaChange): void {
     const before = this.#tables;
-    const wanted = this.#options.tables;
     const number = this.#naming?.number;
     const warnings: Warning[] = [];
+    const { length } = this.#list;
     try {
       // Another process may write between the two. What is added is not there before.
       for (let done = false; !done; ) {
-        this.#options.tables = wanted;
+        this.#list.cut(length);
         this.refresh();
-        this.#options.tables = [...wanted, ...work.added];
+        this.#list.add(work.added);
         done = this.#db.transaction(() => this.#tryChange(work, warnings), { durable: true, foreignKeys: 'suspended' });
       }
     } catch (error) {
       this.#naming?.takeBack(number);
       this.#schemaVersion = -1;
       this.#tables = before;
-      this.#options.tables = wanted;
+      this.#list.cut(length);
       throw error;
     }
     this.#warnOfAll(warnings);
@@ -215,6 +219,7 @@ export class Registry {
     const besides = this.#naming?.besides();
     dropTriggers(this.#db, ownTriggers(this.#db));
     work.alter();
+    refuseFormerNames(this.#db, work.added);
     const lost = new Map<string, RowcastError>();
     const now = this.#describe(lost, besides);
     for (const [name, error] of lost) if (!this.#lost.has(name)) throw error;
@@ -240,7 +245,7 @@ export class Registry {
   #describe(lost?: Map<string, RowcastError>, besides = this.#naming?.besides() ?? []): Table[] {
     const names = Names.read(this.#db);
     const tables = new Map<string, Table>();
-    const own = this.#options.tables;
+    const own = this.#list.present();
     for (const name of [...own, ...besides]) {
       try {
         if (tables.has(fold(name))) continue;
@@ -267,7 +272,7 @@ export class Registry {
     intact = new Set<Table>(),
   ): Set<Table> {
     installInternalTables(this.#db, tables);
-    this.#naming?.enter(this.#options.tables);
+    this.#naming?.enter(this.#list.present());
     const there = ownTriggers(this.#db);
     const states = new Map<Table, CaptureState>();
     const back: Table[] = [];
@@ -298,6 +303,7 @@ export class Registry {
   /** From here on these are the tables, as they are now. In the transaction that has brought them up to date. */
   #adopt(tables: Table[]): void {
     this.#tables = new Map(tables.map((table) => [fold(table.name), table]));
+    this.#list.see();
     this.#options.onAdopt?.(tables);
     this.#markVerified();
   }
@@ -320,7 +326,7 @@ export class Registry {
   intact(): boolean {
     const flag = this.#db.get("SELECT value FROM main._meta WHERE key = 'syncing'")?.value;
     // Of what only others name, each of them sees to its own.
-    const own = new Set(this.#options.tables.map((name) => this.get(name)));
+    const own = new Set(this.#list.seen().map((name) => this.get(name)));
     const wanted = this.#triggers.get(this.#tables) ?? [...own].flatMap((table) => (table ? triggersFor(table) : []));
     this.#triggers.set(this.#tables, wanted);
     const there = ownTriggers(this.#db).filter((trigger) => [...own].some((table) => table && isOn(table)(trigger)));
@@ -329,7 +335,7 @@ export class Registry {
 
   /** The configured tables that are not there, or as they are now cannot be synced: then it is said why. */
   missing(): { name: string; why: string | undefined }[] {
-    return this.#options.tables.flatMap((name) => {
+    return this.#list.seen().flatMap((name) => {
       const table = this.get(name);
       if (table && tableExists(this.#db, table.name)) return [];
       return { name, why: tableExists(this.#db, name) ? this.#lost.get(fold(name)) : undefined };
@@ -383,17 +389,10 @@ export class Registry {
 
   #markVerified(): void {
     this.#schemaVersion = this.#currentVersion();
-    if (this.#verifiedSchema() !== this.#schemaVersion) {
-      this.#db.exec(
-        `INSERT INTO main._meta (key, value) VALUES ('verified_schema', ${this.#schemaVersion}) ` +
-          'ON CONFLICT DO UPDATE SET value = excluded.value',
-      );
-    }
-    this.hasForeignKeys =
-      this.#db.get(
-        "SELECT 1 AS n FROM main.sqlite_schema AS m, pragma_foreign_key_list(m.name, 'main') " +
-          "WHERE m.type = 'table' LIMIT 1",
-      ) !== undefined;
+    const put = "INSERT INTO main._meta (key, value) VALUES ('verified_schema', CAST(? AS INTEGER))";
+    if (this.#verifiedSchema() !== this.#schemaVersion)
+      this.#db.run(`${put} ON CONFLICT DO UPDATE SET value = excluded.value`, this.#schemaVersion);
+    this.hasForeignKeys = hasForeignKeys(this.#db);
     this.#verifiedUpTo = Number(this.#db.get('SELECT coalesce(max(change_id), 0) AS n FROM main._changes')?.n);
   }
 }

@@ -55,7 +55,7 @@ const COMMANDS: Record<string, { summary: string; load: () => Promise<Command> }
     load: async () => (await import('./migrate.ts')).migrate,
   },
   aliases: {
-    summary: 'the names that tables and columns had before; -drop sends the new ones',
+    summary: 'the names that tables and columns had before; -drop sends the new ones, -forget frees a former one',
     load: async () => (await import('./migrate.ts')).aliases,
   },
   keygen: {

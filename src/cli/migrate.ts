@@ -4,7 +4,7 @@ import { systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { listAliases } from '../migrate/aliases.ts';
 import { detached } from '../migrate/detached.ts';
-import { migrate as run, type Subject, sendNewNames } from '../migrate/migrate.ts';
+import { forgetNames, migrate as run, type Subject, sendNewNames } from '../migrate/migrate.ts';
 import type { MigrateOptions } from '../migrate/options.ts';
 import { describeFlags, type Environment, parseFlags, takeArgument, text, toggle, UsageError } from './flags.ts';
 import { type Binding, openDatabase } from './open.ts';
@@ -32,6 +32,12 @@ const MIGRATE_FLAGS = {
 const ALIASES_FLAGS = {
   ...COMMON,
   drop: toggle('From now on send the new names. For when every node is migrated; the old ones are still understood.'),
+  forget: text(
+    'name',
+    'A former name, "orders" or "items.name", under which nobody has anything any more: it is no longer understood, ' +
+      'and free. On every node, before one of them uses it again.',
+    { repeatable: true },
+  ),
 };
 
 const MIGRATE_HELP = `rowcast migrate: change the schema of a node's database
@@ -54,6 +60,11 @@ const ALIASES_HELP = `rowcast aliases: the names that tables and columns of a no
 
   rowcast aliases -db a.db
   rowcast aliases -db a.db -drop
+  rowcast aliases -db a.db -forget orders -forget items.name
+
+A former name is taken: what a hub, an old backup or a node that is not migrated has under it belongs to the table or column
+that had it. So a new one cannot have it until it is forgotten here. A hub loses the old names when it is begun anew, with an
+empty file, once every node has dropped its aliases and has nothing pending; docs/migrations.md says how.
 
 ${FLAGS_HELP}
 
@@ -79,6 +90,7 @@ export async function aliases(args: string[], env: Environment): Promise<number>
   if (flags === 'help') return say(ALIASES_HELP);
   return on(flags, (subject) => {
     if (flags.drop) sendNewNames(subject);
+    if (flags.forget.length > 0) forgetNames(subject, flags.forget);
     const lines = listAliases(subject.db).map(({ table, column, was, sent }) => {
       const name = column === undefined ? table : `${table}.${column}`;
       return `${name} was ${was}${sent ? ', and still travels so' : ''}\n`;

@@ -1,11 +1,12 @@
 /** Which table and which column is which after a migration, noted so that nodes may be migrated in any order. */
-import { keepNames, Names, type TableNames, withRenamedColumns } from '../capture/names.ts';
+import { freeing } from '../capture/former-names.ts';
+import { hadBefore, keepNames, Names, type TableNames, withRenamedColumns } from '../capture/names.ts';
 import { renameUnsaid } from '../capture/unsaid.ts';
-import { RowcastError } from '../errors.ts';
+import { named, RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { describeTable, type Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
-import { moveTable, respellColumn, respellTable } from './internal-names.ts';
+import { moveTable, respellColumn, respellLost, respellTable } from './internal-names.ts';
 import type { CheckedMigration, Renaming } from './options.ts';
 import { columnNamed, type Pair } from './rows.ts';
 
@@ -38,11 +39,53 @@ export function dropAliases(db: Connection): void {
   }
 }
 
+/** How an alias is named to whoever asks for it: `orders`, or `items.name`. */
+export function spelt({ table, column, was }: Alias): string {
+  return column === undefined ? was : `${table}.${was}`;
+}
+
+/** Nobody has anything under that name any more: it is no longer understood here, and free. */
+export function forgetAlias(db: Connection, name: unknown): void {
+  const known = listAliases(db);
+  const alias = known.find((one) => typeof name === 'string' && fold(spelt(one)) === fold(name));
+  if (!alias) {
+    throw new RowcastError('INVALID_OPTION', `no table or column here had the name ${named(name)} before`, {
+      hint: known.length === 0 ? 'none had another name' : `those that had one: ${known.map(spelt).join(', ')}`,
+    });
+  }
+  const { table, column, was, sent } = alias;
+  const now = column === undefined ? `"${table}"` : `"${column}" of "${table}"`;
+  if (sent) {
+    const hint = 'send the new names first, when every node is migrated: rowcast aliases -drop; nothing was changed';
+    throw new RowcastError('INVALID_MIGRATION', `${now} still travels as "${was}"`, { hint });
+  }
+  const names = Names.read(db).of(table);
+  const letters = lettersUnder(db, names, alias);
+  if (letters > 0) {
+    const problem = `${letters} dead ${letters === 1 ? 'letter speaks' : 'letters speak'} of ${now} as "${was}"`;
+    throw refused(problem, 'retry or discard them first: rowcast dead-letters; nothing was changed');
+  }
+  const without = (some: string[]): string[] => some.filter((one) => one !== was);
+  if (column === undefined) keepNames(db, { ...names, was: without(names.was) });
+  else {
+    respellLost(db, table, was, column);
+    const columns = names.columns.map((one) => (one.name === column ? { ...one, was: without(one.was) } : one));
+    keepNames(db, { ...names, columns });
+  }
+}
+
 /** After the statements of a migration: a table has another name. */
 export function noteTable(db: Connection, was: Table[], [from, to]: Renaming): void {
   const given = `renameTable says that "${from}" is "${to}" now`;
   if (exists(db, from) && fold(from) !== fold(to)) throw refused(`${given}, and "${from}" is still there`);
   if (!exists(db, to)) throw refused(`${given}, and there is no "${to}"`);
+  const former = Names.read(db).presentName(to);
+  if (former !== undefined && fold(former) !== fold(from)) {
+    throw refused(
+      `${given}, and "${former}" had that name before: others may still have rows of it there`,
+      freeing(to),
+    );
+  }
   moveTable(db, was.find(({ name }) => fold(name) === fold(from))?.name ?? from, describeTable(db, to).name);
 }
 
@@ -58,7 +101,7 @@ export function noteColumns(db: Connection, was: Table[], options: CheckedMigrat
     for (const renaming of renamed) checkRenaming(before, now, renaming);
     const gone = goneFrom(before, now, renamed, options.droppedIn(before.name, now.name));
     const names = withRenamedColumns(Names.read(db).of(now.name), renamed);
-    checkTaken(now, names);
+    checkTaken(before, now, names);
     // One that is back is found there among those that were gone, and what others have in it is asked for.
     const dropped = [...new Set([...names.dropped, ...gone])];
     keepNames(db, { ...names, name: now.name, dropped, lost: names.lost.filter((name) => !gone.includes(name)) });
@@ -112,15 +155,35 @@ function goneFrom(before: Table, now: Table, renamed: Renaming[], dropped: strin
   return [...gone, ...dropped].map(fold);
 }
 
-/** An old name that changes still travel under cannot be that of another column. */
-function checkTaken(now: Table, names: TableNames): void {
-  for (const { name, sentAs } of names.columns) {
-    if (sentAs === undefined || !columnNamed(now, sentAs)) continue;
+/** A name that a column had before cannot be that of another: not while changes travel under it, nor afterwards. */
+function checkTaken(before: Table, now: Table, names: TableNames): void {
+  for (const column of names.columns) {
+    const { name, sentAs } = column;
+    if (sentAs !== undefined && columnNamed(now, sentAs)) {
+      throw refused(
+        `"${now.name}" has got a column "${sentAs}", the name under which "${name}" still travels`,
+        'drop the alias first, when every node is migrated: rowcast aliases -drop',
+      );
+    }
+    const fresh = now.columns.find((one) => hadBefore(column, one.name) && !columnNamed(before, one.name));
+    if (!fresh) continue;
     throw refused(
-      `"${now.name}" has got a column "${sentAs}", the name under which "${name}" still travels`,
-      'drop the alias first, when every node is migrated: rowcast aliases -drop',
+      `"${now.name}" has got a column "${fresh.name}", the name that "${name}" had before: a hub or a backup may still ` +
+        `have values of "${name}" under it, and those would come into the new column`,
+      freeing(`${now.name}.${fresh.name}`),
     );
   }
+}
+
+/** Dead letters that have kept it under its old name: what is new under that name would be given them. */
+function lettersUnder(db: Connection, names: TableNames, { column, was }: Alias): number {
+  const tables = column === undefined ? [was] : [names.name, ...names.was];
+  const row = "json_each(iif(json_valid(d.row_data), d.row_data, '{}'))";
+  const has = column === undefined ? '' : `AND EXISTS (SELECT 1 FROM ${row} AS e WHERE e.key = ? COLLATE NOCASE)`;
+  const sql =
+    'SELECT count(*) AS n FROM main._dead_letter AS d JOIN main._dead_letter_info AS i ON i.dead_id = d.dead_id ' +
+    `WHERE i.table_name COLLATE NOCASE IN (SELECT value FROM json_each(?)) ${has}`;
+  return Number(db.get(sql, JSON.stringify(tables), ...(column === undefined ? [] : [was]))?.n);
 }
 
 function exists(db: Connection, table: string): boolean {

@@ -86,20 +86,31 @@ export function respellColumn(
   to: string,
 ): void {
   if (from === to) return;
+  respellRows(db, 'main._changes', 'row_data', table.wireName, [from, to]);
+  respellRows(db, 'main._hidden', 'row_data', table.name, [from, to]);
+}
+
+/** Edits in the journal of conflicts that know a column by a name that is not understood any more. */
+export function respellLost(db: Connection, tableName: string, from: string, to: string): void {
+  respellRows(db, 'main._conflicts', 'lost_row', tableName, [from, to]);
+}
+
+function respellRows(
+  db: Connection,
+  where: string,
+  json: string,
+  tableName: string,
+  [from, to]: [string, string],
+): void {
   // Each value in the very bytes in which it stands there, and in its place.
   const row =
     `(SELECT '{' || group_concat(json_quote(iif(key = ${literal(from)}, ${literal(to)}, key)) || ':' || value, ',') || '}' FROM ` +
-    '(SELECT e.key AS key, coalesce(row_data -> e.fullkey, json_quote(e.value)) AS value ' +
-    'FROM json_each(row_data) AS e ORDER BY e.id))';
-  const has = (key: string): string => `EXISTS (SELECT 1 FROM json_each(row_data) AS e WHERE e.key = ${literal(key)})`;
-  for (const [where, name] of [
-    ['main._changes', table.wireName],
-    ['main._hidden', table.name],
-  ] as const) {
-    db.run(
-      `UPDATE ${where} SET row_data = ${row} WHERE table_name = ? AND json_valid(row_data) ` +
-        `AND ${has(from)} AND NOT ${has(to)}`,
-      name,
-    );
-  }
+    `(SELECT e.key AS key, coalesce(${json} -> e.fullkey, json_quote(e.value)) AS value ` +
+    `FROM json_each(${json}) AS e ORDER BY e.id))`;
+  const has = (key: string): string => `EXISTS (SELECT 1 FROM json_each(${json}) AS e WHERE e.key = ${literal(key)})`;
+  db.run(
+    `UPDATE ${where} SET ${json} = ${row} WHERE table_name = ? AND json_valid(${json}) ` +
+      `AND ${has(from)} AND NOT ${has(to)}`,
+    tableName,
+  );
 }

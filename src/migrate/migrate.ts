@@ -8,7 +8,7 @@ import type { Connection, Database } from '../sqlite/connection.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, inMain } from '../sqlite/sql.ts';
-import { dropAliases, noteColumns, noteTable, respell } from './aliases.ts';
+import { type Alias, dropAliases, forgetAlias, listAliases, noteColumns, noteTable, respell } from './aliases.ts';
 import { ForeignKeys } from './foreign-keys.ts';
 import { type CheckedMigration, type MigrateOptions, type Migration, readOptions } from './options.ts';
 import { Before, columnNamed, type Pair } from './rows.ts';
@@ -85,6 +85,21 @@ export function sendNewNames({ db, registry }: Omit<Subject, 'handle'>): void {
       },
     }),
   );
+}
+
+/** Nobody has anything under these names any more, all of them or none: they are no longer understood here, and free. */
+export function forgetNames({ db, registry }: Omit<Subject, 'handle'>, names: unknown[]): void {
+  const alter = (): void => names.forEach((name) => void forgetAlias(db, name));
+  guarded(registry, () => registry.change({ added: [], before: () => {}, alter, after: () => {} }));
+}
+
+/** What a manager offers of these; `change` runs them on its database. */
+export function aliasesFor(db: Connection, change: (work: (subject: Subject) => void) => void) {
+  return {
+    list: (): Alias[] => listAliases(db),
+    drop: (): void => change(sendNewNames),
+    forget: (name: string): void => change((subject) => forgetNames(subject, [name])),
+  };
 }
 
 /**

@@ -268,3 +268,10 @@ function triggersOn(db: Connection, table: string): { name: string; sql: string;
   const all = `${of('main', 0)} UNION ALL ${of('temp', 1)}`;
   return db.all(`SELECT name, sql, isTemporary FROM (${all}) WHERE tbl_name = ? COLLATE NOCASE`, table);
 }
+
+/** Does any table of the database have one? */
+export function hasForeignKeys(db: Connection): boolean {
+  const sql =
+    "SELECT 1 AS n FROM main.sqlite_schema AS m, pragma_foreign_key_list(m.name, 'main') WHERE m.type = 'table' LIMIT 1";
+  return db.get(sql) !== undefined;
+}

@@ -42,10 +42,19 @@ describe('a node that runs', () => {
 
     expect((await rowcast('aliases', '-db', first.db)).output).toBe('notes.text was body, and still travels so\n');
     await rowcast('migrate', '-db', second.db, file(RENAME), '-rename', 'notes.body=text');
+    const forget = ['aliases', '-db', first.db, '-forget', 'notes.body'];
+    const early = await rowcast(...forget);
+    expect([early.code, early.output]).toEqual([1, expect.stringMatching(/still travels as "body".*aliases -drop/)]);
     expect((await rowcast('aliases', '-db', first.db, '-drop')).output).toBe('notes.text was body\n');
     a.exec("UPDATE notes SET text = 'new', updated_at = 3000");
     await until('it is there', () => rowsOf(b, "SELECT 1 FROM notes WHERE text = 'new'").length === 1);
     expect(rowsOf(b, 'SELECT count(*) AS n FROM _dead_letter')).toEqual([{ n: 0 }]);
+
+    const add = ['migrate', '-db', first.db, file('ALTER TABLE notes ADD COLUMN body TEXT')];
+    const taken = await rowcast(...add);
+    expect([taken.code, taken.output]).toEqual([1, expect.stringMatching(/"body", the name that "text" had before/)]);
+    expect(await rowcast(...forget)).toEqual({ code: 0, output: 'no table or column had another name\n' });
+    expect((await rowcast(...add)).code).toBe(0);
     expect(first.lines('warning')).toEqual([]);
   });
 });

@@ -383,6 +383,8 @@ describe('what is refused, with nothing changed', () => {
     const add = 'ALTER TABLE items ADD COLUMN name TEXT';
     expect(() => it.manager.migrate(add)).toThrow(/under which "title" still travels.*drop the alias first/);
     it.manager.aliases.drop();
+    expect(() => it.manager.migrate(add)).toThrow(/the name that "title" had before.*aliases -forget items\.name/);
+    it.manager.aliases.forget('items.name');
     it.manager.migrate(add);
     it.db.exec(`UPDATE items SET name = 'n', title = 't', updated_at = ${T + 1} WHERE id = 'a'`);
     expect(captured(it.db).at(-1)?.row).toMatchObject({ name: 'n', title: 't' });
