@@ -5,7 +5,6 @@
 import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { type Introduction, introduce, numberOf, readIntroduction } from '../wire/introduction.ts';
-import { claimed } from './claim.ts';
 import { PeerClocks } from './clocks.ts';
 import { type Finding, type Hearing, isNews, type Other, type Renewal } from './finding.ts';
 import { Heard } from './heard.ts';
@@ -15,6 +14,7 @@ import { Lineage } from './lineage.ts';
 import { boots, findNode, type GoneOn, goneOn, type Known, noteClaim, rememberNode, tickNode } from './nodes.ts';
 import { drawn, sealOf } from './seal.ts';
 import { noteAt, STRANGERS_KEPT } from './strangers.ts';
+import { claimsFor } from './told-claims.ts';
 import { isUsedTwice, UsedTwice } from './twice.ts';
 
 export { type Finding, isNews, type Other, type Renewal } from './finding.ts';
@@ -126,7 +126,7 @@ export class Identity {
       low: this.#o.low(to),
       reads,
       ...(to != null && you && { you: { inc: to, tick: you.tick, boot: you.boot, seal: you.seal ?? undefined } }),
-      ...(you && { claims: claimed(you) }),
+      claims: claimsFor(this.#db, to, you),
     });
   }
 
@@ -190,9 +190,9 @@ export class Identity {
     return this.look(header);
   }
 
-  /** The id was first heard, or another database has taken it over, a moment ago: what it sent before may still come. */
+  /** The id was first heard, or taken over by another database, a moment ago or as this process began: more may still come. */
   isNewHere(id: string): boolean {
-    return Math.abs(this.#o.clock.now() - (this.#takenOver.get(id) ?? -Infinity)) < LATE_MS;
+    return Math.abs(this.#o.clock.now() - (this.#takenOver.get(id) ?? this.#began)) < LATE_MS;
   }
 
   /** False where a message speaks for a database that is known here under another id. */

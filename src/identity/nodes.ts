@@ -25,6 +25,12 @@ export function findNode(db: Connection, inc: string): Readonly<Known> | undefin
   return line === undefined ? undefined : readLine(line);
 }
 
+/** Those that have said what they may not know any more, the latest first. */
+export function withClaims(db: Connection, limit: number): Readonly<Known>[] {
+  const sql = `SELECT ${LINE} AS line FROM main._nodes WHERE claim IS NOT NULL ORDER BY heard DESC, inc LIMIT ${limit}`;
+  return db.all<{ line: string }>(sql).map(({ line }) => readLine(line));
+}
+
 /** The same line is looked up several times for a message, and this database's own for each peer: by its text it is known. */
 const read = new Map<string, Known>();
 const READ_MAX = 64;
