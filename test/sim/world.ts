@@ -51,6 +51,13 @@ function isAskedFor({ kind, disk, ready }: Machine): boolean {
   return asked !== '[]';
 }
 
+/** What a row was hidden for has changed, and the next tick sees to it. */
+function hidesForNothing({ kind, disk, ready }: Machine): boolean {
+  if (kind === 'hub' || !ready || disk.kind !== 'node-uniques') return false;
+  const blocker = 'SELECT 1 FROM people AS p WHERE p.id = h.blocked_by AND p.updated_at = h.blocked_version';
+  return disk.all(`SELECT 1 FROM _hidden AS h WHERE NOT EXISTS (${blocker})`).length > 0;
+}
+
 function missesAColumn({ kind, disk, ready }: Machine): boolean {
   if (kind === 'hub' || !ready) return false;
   return disk.all("SELECT 1 FROM _dead_letter_info WHERE code = 'unknown-column'").length > 0;
@@ -681,6 +688,7 @@ class World implements Surroundings {
       if (machine.unseen.size > 0) return `${name} has a table without triggers`;
       if (machine.secondPeers && (!machine.second || machine.second.dead)) return `a process of ${name} is not running`;
       if (isAskedFor(machine)) return `${name} was asked for a table`;
+      if (hidesForNothing(machine)) return `${name} has not looked again at what it hides`;
       const left = this.plan.faults.roster === undefined ? undefined : rosterLeft(machine);
       if (left) return left;
       if (this.#altersSchemas && machine.kind === 'node' && !machine.migrated) return `${name} has not migrated`;
