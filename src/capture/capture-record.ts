@@ -21,10 +21,11 @@ interface CaptureRecord {
   columns: string[];
 }
 
-/** `there` are the triggers of ours that are on the table now. */
-export function captureState(db: Connection, table: Table, there: Trigger[]): CaptureState {
+/** `there` are the triggers of ours that are on the table now; `had`, whether this process had it on its list all the time. */
+export function captureState(db: Connection, table: Table, there: Trigger[], had = false): CaptureState {
   const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
-  if (value === OFF) return 'returned';
+  // Who had it, and is told that it was taken off, was taken for dead.
+  if (value === OFF) return had ? 'gap' : 'returned';
   const record = typeof value === 'string' ? parsed(value) : undefined;
   // A build that kept no record: its triggers, where there are any, are all that is known.
   if (!record) return there.length > 0 ? 'intact' : 'new';

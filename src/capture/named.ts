@@ -61,12 +61,23 @@ export class Naming {
   /** In the transaction that makes the triggers: these are its tables. What is said is on the file with them, or not at all. */
   enter(tables: string[]): void {
     this.#tables = tables;
-    const { own, others } = this.#read();
+    const { own, others: found } = this.#read();
+    const others = this.#number === undefined ? found.filter((other) => !this.#replaces(other)) : found;
     if (this.#number === undefined) for (const other of others) this.#silent.set(other.number, other);
     this.#hasOthers = others.length > 0;
-    if (own && JSON.stringify(own.tables) === JSON.stringify(tables)) return;
+    if (own && isSameList(own.tables, tables)) return;
     this.#number = own?.number ?? this.#nextNumber();
     this.#put({ beat: 0, asked: 0, times: 0, ...own, number: this.#number, tables });
+  }
+
+  /**
+   * A process that is killed and started again and again would leave an entry each time. One with the same tables says nothing
+   * that its own does not, so it takes the place of that; whoever is alive there enters again with its next look.
+   */
+  #replaces({ number, tables }: Entry): boolean {
+    if (!isSameList(tables, this.#tables)) return false;
+    this.#db.run('DELETE FROM main._meta WHERE key = ?', `${PREFIX}${number}`);
+    return true;
   }
 
   /** The transaction was taken back; `number` is what it was before. */
@@ -209,6 +220,10 @@ export class Naming {
 
 function textOf({ tables, beat, asked, times }: Omit<Entry, 'text' | 'number'>): string {
   return JSON.stringify({ tables, beat, asked, times });
+}
+
+function isSameList(one: string[], other: string[]): boolean {
+  return JSON.stringify(one.toSorted()) === JSON.stringify(other.toSorted());
 }
 
 /** A person may have written anything there. */

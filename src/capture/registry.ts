@@ -278,7 +278,8 @@ export class Registry {
     const back: Table[] = [];
     for (const table of tables) {
       const own = there.filter(isOn(table));
-      states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own));
+      const had = this.#tables.has(fold(table.name));
+      states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own, had));
       if (!intact.has(table)) followRenames(this.#db, table, own, warnings);
       const replaced = states.get(table) === 'gap' ? replacedColumns(this.#db, table) : undefined;
       if (replaced) warnings.push(['capture-gap', gapIn(table, replaced)]);

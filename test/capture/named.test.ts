@@ -142,6 +142,8 @@ test('one that was killed keeps its tables for a minute; then they are taken off
   await pass(2_000, killed, now);
   expect([captured(now.db), entries(now.db)]).toEqual([['s', 't'], 2]);
   expect(now.codes).toEqual(['table-dropped']);
+  // What was deleted meanwhile went unseen, and it has never taken the table off its list.
+  expect(killed.codes).toEqual(['capture-gap']);
 });
 
 test('a program that never runs for a minute forgets one that was killed as well', async () => {
@@ -157,6 +159,24 @@ test('a program that never runs for a minute forgets one that was killed as well
   }
   const db = await opened(path);
   expect([captured(db), entries(db), codes.flat()]).toEqual([['t'], 0, ['table-dropped']]);
+});
+
+test('one that is killed and started again and again leaves one entry, and another with the same tables is not forgotten', async () => {
+  const path = join(scratchFolder(), 'shared.db');
+  const lasting = attachedTo(await opened(path), ['s', 't']);
+  const db = await opened(path);
+  for (let i = 0; i < 20; i++) {
+    attachedTo(db, ['t', 's']);
+    expect(Number(entries(db))).toBeLessThanOrEqual(2);
+    await pass(200, lasting);
+  }
+  expect([entries(db), lasting.codes]).toEqual([2, []]);
+  // The one that is there still holds its tables when the other has gone.
+  attachedTo(db, ['t']);
+  await pass(200, lasting);
+  write(db, 's', 'a');
+  db.exec("DELETE FROM s WHERE id = 'a'");
+  expect([captured(db), deletions(db)]).toEqual([['s', 't'], ['s a']]);
 });
 
 test('a machine that has slept is given the time to answer', async () => {
