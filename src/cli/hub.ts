@@ -16,6 +16,7 @@ import { type Log, logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
 import {
   begin,
+  endWhenUnread,
   FLAGS_HELP,
   hangUpLater,
   READ_METRICS,
@@ -96,6 +97,7 @@ ${RUNNING_HELP}`;
 export async function hub(args: string[], env: Environment): Promise<number> {
   const first = configured(HUB_FLAGS, HUB_PEERS, args, env);
   if (first === 'help') {
+    endWhenUnread('rowcast hub');
     process.stdout.write(HUB_HELP);
     return 0;
   }

@@ -4,8 +4,7 @@ import { createRequire } from 'node:module';
 import { suggest } from '../errors.ts';
 import { shownUrl } from '../wire/peer-url.ts';
 import { type Environment, UsageError } from './flags.ts';
-import { StartError } from './listen.ts';
-import { report } from './program.ts';
+import { endWhenUnread, report } from './program.ts';
 
 type Command = (args: string[], env: Environment) => Promise<number>;
 
@@ -98,19 +97,13 @@ function written(code: number): Promise<number> {
   return new Promise((resolve) => process.stdout.write('', () => resolve(code)));
 }
 
-/** An answer that nobody gets is none. Whoever has read enough (head) has what was asked for. */
-function endUnwritten(who: string, error: Error & { code?: string }): never {
-  if (error.code === 'EPIPE') process.exit(process.exitCode ?? 0);
-  process.exit(report(who, new StartError(`standard output cannot be written: ${error.message}`)));
-}
-
 async function main([word, ...args]: string[], env: Environment): Promise<number> {
   if (word === undefined) {
     process.stderr.write(overview());
     return 2;
   }
   const name = ALIASES[word] ?? word;
-  if (!RUNNING.includes(name)) process.stdout.on('error', (error) => endUnwritten(`rowcast ${name}`, error));
+  if (!RUNNING.includes(name)) endWhenUnread(`rowcast ${name}`);
   try {
     const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
     if (!command) throw unknownCommand(word);

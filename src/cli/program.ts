@@ -217,6 +217,14 @@ export function report(who: string, error: unknown): number {
   return 1;
 }
 
+/** An answer that nobody gets is none. Whoever has read enough (head) has what was asked for. */
+export function endWhenUnread(who: string): void {
+  process.stdout.on('error', (error: Error & { code?: string }) => {
+    if (error.code === 'EPIPE') process.exit(process.exitCode ?? 0);
+    process.exit(report(who, new StartError(`standard output cannot be written: ${error.message}`)));
+  });
+}
+
 function wordsFor(error: unknown): string {
   if (error instanceof OpenError || error instanceof StartError || error instanceof RowcastError) return error.message;
   if ((error as { syscall?: string }).syscall === 'uv_cwd')

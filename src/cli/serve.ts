@@ -17,7 +17,16 @@ import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
 import { logConflicts, logEvents } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
-import { begin, FLAGS_HELP, READ_METRICS, RUNNING_HELP, shutDown, stopSignal, warnOfOpenRoutes } from './program.ts';
+import {
+  begin,
+  endWhenUnread,
+  FLAGS_HELP,
+  READ_METRICS,
+  RUNNING_HELP,
+  shutDown,
+  stopSignal,
+  warnOfOpenRoutes,
+} from './program.ts';
 import { type Configured, configured, NODE_PEERS, Reload } from './reload.ts';
 import {
   backlogFlags,
@@ -99,6 +108,7 @@ ${RUNNING_HELP}`;
 export async function serve(args: string[], env: Environment): Promise<number> {
   const first = configured(SERVE_FLAGS, NODE_PEERS, args, env);
   if (first === 'help') {
+    endWhenUnread('rowcast serve');
     process.stdout.write(SERVE_HELP);
     return 0;
   }

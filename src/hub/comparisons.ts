@@ -124,15 +124,17 @@ export class HubComparisons {
     return this.#o.links().map(({ edge }) => edge.url);
   }
 
+  /** By its acknowledgements, or because it has said who it is. */
+  #isRowcast(url: string): boolean {
+    const { edge, loop } = this.#o.link(url) ?? {};
+    return loop?.shipper.isRowcast === true || edge?.inc !== undefined;
+  }
+
   #verifying(): Verifier {
     const { config, clock, events, random, stopped, link, remembered } = this.#o;
     return new Verifier({
       peers: () => this.#urls(),
-      isReady: (url) => {
-        const { edge, loop } = link(url) ?? {};
-        const isRowcast = loop?.shipper.isRowcast === true || edge?.inc !== undefined;
-        return isRowcast && loop?.shipper.condition === 'up';
-      },
+      isReady: (url) => this.#isRowcast(url) && link(url)?.loop.shipper.condition === 'up',
       with: (url, signal) => this.#with(url, signal),
       notes: notesOf(this.#store),
       remembered,
@@ -151,7 +153,7 @@ export class HubComparisons {
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
     const another = (to: string, said: string): Promise<string | undefined> => this.#store.company.another(to, said);
     const lacks = (to: string, path: string): void => {
-      if (link(to)?.loop.shipper.isRowcast) this.#unmounted.found(to, path);
+      if (this.#isRowcast(to)) this.#unmounted.found(to, path);
     };
     const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped, bond: bond(url), lacks };
     const from = link(url)?.edge.ownOrigin;

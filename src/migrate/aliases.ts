@@ -129,6 +129,9 @@ function describedAfter(db: Connection, table: Table, options: CheckedMigration)
 
 function checkRenaming(before: Table, now: Table, [from, to]: Renaming): void {
   const given = `rename says that "${from}" of "${now.name}" is "${to}" now`;
+  if (fold(from) === fold(to)) {
+    throw refused(`${given}, which differs in case alone`, 'leave it out of rename: names are the same in any case');
+  }
   if (columnNamed(now, from)) throw refused(`${given}, and "${from}" is still there`);
   if (!columnNamed(now, to)) throw refused(`${given}, and there is no column "${to}"`);
   if (columnNamed(before, from) && columnNamed(before, to)) {

@@ -155,7 +155,7 @@ export class Comparisons {
     });
   }
 
-  /** It has shown so by its latest acknowledgement. */
+  /** It has shown so by its latest answer. */
   #isRowcast(peer: string): boolean {
     return this.#o.shippers().some((shipper) => shipper.peer === peer && shipper.isRowcast);
   }

@@ -171,6 +171,11 @@ test.skipIf(process.versions.bun !== undefined)('an answer that cannot be writte
   ]);
 });
 
+test.each(['serve', 'hub'])('nor is there a stack where nobody reads the help of %s', (name) => {
+  const command = `"${process.execPath}" "${MAIN}" ${name} --help | true`;
+  expect(spawnSync('sh', ['-c', command], { encoding: 'utf8' }).stderr).toBe('');
+});
+
 test('whoever has read enough may go', async () => {
   const a = await start('a');
   const command = `"${process.execPath}" "${MAIN}" top -db "${a.db}" | head -1`;

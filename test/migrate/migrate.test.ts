@@ -347,6 +347,12 @@ describe('what is refused, with nothing changed', () => {
   const refusals: [string, Migration, MigrateOptions, RegExp][] = [
     ['a new name that was not told', RENAME, {}, /lost "name" and got "title".*say which it is: rename/],
     ['a rename that did not happen', '', RENAMED, /"name" is still there/],
+    [
+      'a rename in case alone',
+      'ALTER TABLE items RENAME COLUMN name TO Name',
+      { rename: { items: { name: 'Name' } } },
+      /case alone.*leave it out/,
+    ],
     ['to a column that is not there', 'ALTER TABLE items DROP COLUMN name', RENAMED, /no column "title"/],
     ['a table that is gone', 'DROP TABLE items', {}, /"items" is gone.*renameTable/],
     ['a table rename that did not happen', '', { renameTable: { items: 'things' } }, /"items" is still there/],
