@@ -25,6 +25,12 @@ export function pathOf(path: string, large: boolean): string {
   return large ? `(SELECT ${literal(path)})` : literal(path);
 }
 
+/**
+ * A number that is bound to LIMIT, which SQLite would otherwise look at when it prepares the statement, and prepare it anew with
+ * every run: for a long statement that is most of what it costs.
+ */
+export const BOUND_LIMIT = 'CAST(? AS INTEGER)';
+
 /** Names compare as SQLite compares them: ASCII letters without case, everything else byte for byte. */
 export function fold(name: string): string {
   return /[A-Z]/.test(name) ? name.replace(/[A-Z]/g, (letter) => letter.toLowerCase()) : name;
