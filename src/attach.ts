@@ -126,10 +126,9 @@ class Attached implements Manager {
       onBack: (back) => askForTables(db, back),
       onAdopt: (adopted) => this.#changes.adopt(adopted),
     });
-    const told = { registry: this.#registry, events: this.#events, random: this.#random, warn };
-    this.#changes = new Changes(db, { ...told, option: config.feed });
-    this.#letters = new DeadLetters(db, this.#clock, new TimeLimit(this.#clock, config.maxAheadMs));
     const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn, maxAheadMs };
+    this.#changes = new Changes(db, { ...around, registry: this.#registry, option: config.feed });
+    this.#letters = new DeadLetters(db, this.#clock, new TimeLimit(this.#clock, maxAheadMs));
     const anew = (): void => this.#roster.beginAnew(() => this.#changes.beginAnew());
     this.#company = new NodeCompany(db, { ...around, onAnotherFile: anew, low: (to) => this.#tombstones.lowFor(to) });
     const kept = { registry: this.#registry, letters: this.#letters, limits: () => this.#settings.conflicts };
@@ -141,7 +140,7 @@ class Attached implements Manager {
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
     this.#counter = new RowCounter(db, this.#clock);
     this.#registry.install();
-    this.#floor = new NodeClockFloor(db, this.#clock, config.maxAheadMs, warn);
+    this.#floor = new NodeClockFloor(db, this.#clock, maxAheadMs, warn);
     this.#company.begin();
     this.#applier.prepare();
     this.#age = new BacklogAge(db, this.#clock);
@@ -204,19 +203,19 @@ class Attached implements Manager {
     const options = present(given);
     const introduction = () => (this.#stopping ? undefined : this.#company.introductionTo(options.said));
     const self = { db: this.#db, events: this.#events, faults: this.#faults, clock: this.#clock, introduction };
-    const { from, comesAgain } = options;
-    return receiving(self, { body, from, comesAgain }, () => {
+    return receiving(self, { ...options, body }, () => {
       this.#refuseIfStopped();
       this.#floor.refuseIfBehind();
-      if (options.sendAgain !== undefined) this.#requests.note(askedFor(this.#registry.list(), options.sendAgain));
+      const asked = this.#applier.isBegun(body) ? undefined : options.sendAgain;
+      if (asked !== undefined) this.#requests.note(askedFor(this.#registry.list(), asked));
       return this.#apply(body, { ...options, from: senderId(options.from) }, options.said !== undefined);
     });
   }
 
-  hello(said?: string | null): Record<string, string> {
+  hello(given?: string | null): Record<string, string> {
     this.#refuseIfStopped();
-    const { said: heard } = present({ said });
-    return heard === undefined ? {} : this.#company.hello(heard);
+    const { said } = present({ said: given });
+    return said === undefined ? {} : this.#company.hello(said);
   }
 
   health(): Health {
@@ -305,20 +304,22 @@ class Attached implements Manager {
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, { from, said, rights, origins }: Heard<ReceiveOptions>, isRowcast: boolean): Taken {
+  #apply(body: string | Uint8Array, told: Heard<ReceiveOptions>, isRowcast: boolean): Taken {
+    const { from, said } = told;
     const note = said === undefined ? undefined : () => this.#company.requested(said, true);
     const wanted = { wantRows: this.#events.has('applied'), wantLetters: this.#events.has('dead-letter') };
-    const { ack, event, letters, changes } = this.#changes.receiving(from, () =>
-      this.#applier.apply(body, { from, isRowcast, rights, origins, note, ...wanted }),
+    const { event, letters, ...taken } = this.#changes.receiving(from, () =>
+      this.#applier.applyInParts(body, { ...told, from, isRowcast, note, ...wanted }, told.atOnce),
     );
+    if (!event) return taken;
     this.#company.settle();
-    if (ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
+    if (taken.ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
     this.#retrying.cameBack(this.#applier.takeCameBack());
     this.#oneWay.received(from);
     for (const one of letters) this.#events.emit('dead-letter', one);
     this.#events.emit('applied', event);
     this.#changes.tell();
-    return { ack, changes };
+    return taken;
   }
 
   #change(change: (subject: Subject) => void): void {

@@ -6,6 +6,7 @@ import { type CheckedFeed, checkFeed, type FeedOption } from './feed/options.ts'
 import type { JournalLimits } from './journal/journal.ts';
 import { type ConflictOptions, checkConflicts } from './journal/options.ts';
 import { SELF } from './journal/self.ts';
+import type { BatchSize } from './send/batch-size.ts';
 import { checkTls, type TlsOptions } from './send/tls.ts';
 import type { Fetch, Get } from './send/transport.ts';
 import { normalisePeer } from './wire/peer-url.ts';
@@ -18,8 +19,11 @@ export interface Config {
   peers: string[];
   /** How often to look for changes, in milliseconds. Default 50. */
   batchMs?: number;
-  /** Most changes per batch; at most 10,000. Default 1,500. */
-  batchSize?: number;
+  /**
+   * Most changes per batch; at most 10,000. Default `auto`: 1,500, and up to 4,000 to a peer that says it is not kept by
+   * them for long, as a node does that applies them in parts.
+   */
+  batchSize?: BatchSize;
   /** Most bytes per batch sent; a single larger change still goes, alone. Default 4 MiB. */
   maxBatchBytes?: number;
   /** Most bytes of a body received. Default 64 MiB. */
@@ -99,7 +103,7 @@ export interface CheckedVerify {
 export type CheckedSettings = Pick<CheckedConfig, Paced | 'maxBacklog' | 'conflicts'>;
 
 export interface Setting {
-  default: number;
+  default: number | 'auto';
   min: number;
   max: number;
   /** 0 is allowed as well, and turns it off. */
@@ -115,9 +119,12 @@ const MIB = 1024 * 1024;
 /** Every setting that is a number, declared once: the options of attach and createHub and the flags of both programs. */
 export const SETTINGS = {
   batchMs: { default: 50, min: 1, max: HOUR_MS, help: 'How often to look for changes, in milliseconds.' },
-  // Measured: a thousand five-column rows keep the receiver's transaction, and with it its event loop, under 10 ms; two
-  // thousand drain a backlog 5 % faster and block twice as long.
-  batchSize: { default: 1_500, min: 1, max: BATCH_CHANGES_MAX, help: 'Most changes in one batch.' },
+  batchSize: {
+    default: 'auto',
+    min: 1,
+    max: BATCH_CHANGES_MAX,
+    help: 'Most changes in one batch. auto: 1500, and up to 4000 to a node that applies them in parts.',
+  },
   maxBatchBytes: {
     default: 4 * MIB,
     min: 1_024,
@@ -213,7 +220,7 @@ export function checkConfig(config: object, kind: keyof typeof PEERS = 'node'): 
   return {
     id,
     peers: [...new Set(peers.map(normalisePeer))],
-    ...(numbers as Record<SettingName, number>),
+    ...(numbers as Pick<CheckedConfig, SettingName>),
     maxBacklog: checkBacklog(given.maxBacklog),
     verify: checkVerify(given.verify),
     keepTombstonesMs: checkTombstones(given.tombstones),
@@ -371,14 +378,13 @@ export function refuseStranger(url: string, known: string[], what: 'peer' | 'edg
   throw new RowcastError('INVALID_PEER', `${url} is not among the ${what}s${suggest(url, known)}`, { hint });
 }
 
-function checkNumber(name: SettingName, value: unknown): number {
+function checkNumber(name: SettingName, value: unknown): number | 'auto' {
   const { default: otherwise, min, max, orZero = false }: Setting = SETTINGS[name];
-  if (value === undefined) return otherwise;
+  if (value === undefined || value === otherwise) return otherwise;
   if (orZero && value === 0) return 0;
   if (typeof value !== 'number' || !Number.isInteger(value) || value < min || value > max) {
-    throw wrong(
-      `option "${name}" must be ${orZero ? '0, or ' : ''}an integer from ${min} to ${max}, not ${named(value)}`,
-    );
+    const word = orZero ? '0, or ' : otherwise === 'auto' ? '"auto", or ' : '';
+    throw wrong(`option "${name}" must be ${word}an integer from ${min} to ${max}, not ${named(value)}`);
   }
   return value;
 }

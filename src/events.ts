@@ -15,7 +15,7 @@ export interface RowcastEvents {
    * was received. A row may be named more than once. `missed`: some may have changed that are not named; read them anew.
    */
   change: { local: boolean; from: string | undefined; rows: RowRef[]; missed?: true };
-  /** A received batch is committed; `rows` are those it decided. */
+  /** A received batch, or a part of a large one, is committed; `rows` are those it decided. */
   applied: { from: string | undefined; applied: number; rows: RowRef[] };
   /** A batch was answered, whatever the answer; `applied` is as in the answer, `ms` how long it took. */
   received: {

@@ -65,15 +65,27 @@ export function limit(
   };
 }
 
-export function integer(help: string, range: { default: number; min: number; max: number; orZero?: boolean }) {
+interface Range<D> {
+  default: D;
+  min: number;
+  max: number;
+  orZero?: boolean;
+}
+
+/** A whole number, or the word that is its default. */
+export function integer<D extends number | 'auto'>(help: string, range: Range<D>) {
+  const word: unknown = range.default;
+  const isWord = (value: unknown): value is D & string => typeof word === 'string' && value === word;
   return {
-    placeholder: 'n',
+    placeholder: typeof word === 'string' ? `n|${word}` : 'n',
     help,
     default: String(range.default),
-    parse(value: string): number {
+    parse(value: string): number | (D & string) {
       const n = Number(value);
+      if (isWord(value)) return value;
       if (/^\d+$/.test(value) && ((n >= range.min && n <= range.max) || (range.orZero && n === 0))) return n;
-      const rule = `${range.orZero ? '0, or ' : ''}a whole number from ${range.min} to ${range.max}`;
+      const or = range.orZero ? '0, or ' : typeof word === 'string' ? `${word}, or ` : '';
+      const rule = `${or}a whole number from ${range.min} to ${range.max}`;
       throw new UsageError(`must be ${rule}, not ${JSON.stringify(value)}`);
     },
   };

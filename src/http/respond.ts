@@ -57,6 +57,8 @@ export interface RespondOptions {
   alsoInHealth?: ((health: { ok: boolean }) => { ok: boolean }) | undefined;
   /** By which a batch waits for somebody else's lock. */
   clock?: Clock | undefined;
+  /** How many changes of a large batch are applied before others have their turn. */
+  atOnce?: number | undefined;
 }
 
 /** Those who ask how a replica is, and are no peers. */
@@ -96,19 +98,19 @@ async function route(
   const answerTo = path === COMPARE_PATH || path === FETCH_PATH ? manager.answer?.bind(manager, path) : undefined;
   if (answerTo) return await question(manager, answerTo, incoming);
   if (path !== SYNC_PATH) return { status: 404, headers: { 'content-type': 'text/plain' }, body: 'not found' };
-  const { headers, ...answer } = await sync(manager, options.clock ?? systemClock, incoming);
+  const { headers, ...answer } = await sync(manager, options, incoming);
   const self = manager.id === undefined ? {} : { [NODE_ID_HEADER]: manager.id };
   return { ...answer, headers: { ...SYNC_HEADERS, ...self, ...headers } };
 }
 
-async function sync(manager: Replica, clock: Clock, incoming: Incoming): Promise<Outgoing> {
+async function sync(manager: Replica, options: RespondOptions, incoming: Incoming): Promise<Outgoing> {
   const body = await bodyOf(manager, incoming);
   if (!(body instanceof Uint8Array)) return body;
   const {
     status,
     body: answer,
     headers,
-  } = await received(manager, clock, body, {
+  } = await received(manager, options, body, {
     from: incoming.header(NODE_ID_HEADER) ?? undefined,
     sendAgain: incoming.header(SEND_AGAIN_HEADER) ?? undefined,
     said: incoming.header(ROWCAST_HEADER) ?? undefined,
@@ -120,20 +122,40 @@ async function sync(manager: Replica, clock: Clock, incoming: Incoming): Promise
 }
 
 /**
- * Somebody else has the lock of the database, and may be another connection of this process: everything else goes on until it
- * is free, for as long as SQLite itself would have waited.
+ * A large batch is applied in parts, and everything else goes on between them. So it does where somebody else has the lock of
+ * the database, who may be another connection of this process: until it is free, for as long as SQLite itself would have waited.
  */
-async function received(manager: Replica, clock: Clock, body: Uint8Array, options: ReceiveOptions): Promise<Received> {
-  for (let tries = 1; ; tries++) {
-    const answer = await manager.receive(body, { ...options, comesAgain: true });
-    if (answer.status !== 503 || answer.held === undefined) return answer;
-    await clock.sleep(HELD_MS);
-    if (tries * HELD_MS >= answer.held) return manager.receive(body, { ...options, comesAgain: false });
+async function received(
+  manager: Replica,
+  { clock = systemClock, atOnce = PART_CHANGES }: RespondOptions,
+  body: Uint8Array,
+  options: ReceiveOptions,
+): Promise<Received> {
+  let waited = 0;
+  let patience = Number.POSITIVE_INFINITY;
+  let part: number | undefined = 0;
+  for (;;) {
+    const inParts = part === undefined ? {} : { atOnce };
+    const answer = await manager.receive(body, { ...options, ...inParts, comesAgain: waited < patience });
+    if (answer.status !== 503) return answer;
+    if (answer.goesOn !== undefined) {
+      // A replica of somebody's own may hand on other bytes each time, and would never come to an end.
+      part = part !== undefined && answer.goesOn > part ? answer.goesOn : undefined;
+      waited = 0;
+      await clock.sleep(0);
+    } else if (answer.held !== undefined) {
+      patience = answer.held;
+      waited += HELD_MS;
+      await clock.sleep(HELD_MS);
+    } else return answer;
   }
 }
 
 /** After so long a batch is tried again. */
 const HELD_MS = 20;
+
+/** So many rows of five columns keep a node for some eight milliseconds. */
+const PART_CHANGES = 1_250;
 
 async function question(
   manager: Replica,

@@ -14,6 +14,7 @@ import type { Why } from '../journal/why.ts';
 import type { Facts } from '../observe/facts.ts';
 import { Faults } from '../observe/faults.ts';
 import { present, type ReceiveOptions, receiving } from '../receive/answer.ts';
+import { firstBatchSize } from '../send/batch-size.ts';
 import { type BondHealth, Bonds } from '../send/bonds.ts';
 import { flushAll } from '../send/loop.ts';
 import type { Pace, Shipper } from '../send/shipper.ts';
@@ -118,7 +119,8 @@ class Relay implements Hub {
       onError: (error) => this.#events.emit('error', asFailure('rows could not be sent again', error)),
     });
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = config;
-    const pace: Pace = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs };
+    // All edges are sent the same segments (fan-out.ts), whose size does not follow the answers of one.
+    const pace: Pace = { batchMs, batchSize: firstBatchSize(batchSize), maxBatchBytes, requestTimeoutMs };
     this.#pace = pace;
     const sending = transportFor(config);
     const answers: Answers = new Together(sending.untilSent, (all) => store.answered(all));
@@ -312,7 +314,9 @@ class Relay implements Hub {
   configure(settings: HubSettings): void {
     this.#refuseIfStopped();
     const checked = checkSettings(settings, 'hub');
-    Object.assign(this.#pace, replaceTrust(checked, this.#bonds?.keyring, { secure: this.#secure }));
+    const changed = replaceTrust(checked, this.#bonds?.keyring, { secure: this.#secure });
+    const { batchSize } = changed;
+    Object.assign(this.#pace, changed, batchSize !== undefined && { batchSize: firstBatchSize(batchSize) });
     this.#roster.nudge();
   }
 

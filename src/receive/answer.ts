@@ -16,7 +16,17 @@ export type Received =
    * 4xx: not a batch, and it never will be. 503: not now; the sender tries again. Nothing was changed. `held`, where the
    * caller `comesAgain`: somebody else has the lock, and for so many milliseconds nobody is told.
    */
-  | { status: 400 | 413 | 503; body: { error: string }; headers: Record<string, string>; held?: number };
+  | {
+      status: 400 | 413 | 503;
+      body: { error: string };
+      headers: Record<string, string>;
+      held?: number;
+      /**
+       * Where the caller says how many changes may be applied `atOnce`: some of them are, the caller gives the same bytes again
+       * when others have had their turn, and this is a number that grows each time.
+       */
+      goesOn?: number;
+    };
 
 /**
  * What a `/sync` route knows of a request beside its body. Where a header is missing, node:http has undefined and
@@ -38,6 +48,11 @@ export interface ReceiveOptions {
    * same body again later; false, this is the last time. Without it the call itself waits, and the whole process with it.
    */
   comesAgain?: boolean | undefined;
+  /**
+   * A batch of many more changes than this is applied in parts, one with each call that is given the same bytes, as long as the
+   * answer has `goesOn`. Without it a batch is applied by one call, however large, and meanwhile nobody else has a turn.
+   */
+  atOnce?: number | undefined;
 }
 
 /** What is there of such options. */
@@ -51,6 +66,9 @@ export function present<T extends object>(options: T | null): Heard<T> {
   for (const [name, value] of given) {
     if (name === 'comesAgain' && value !== undefined && typeof value !== 'boolean') {
       throw new RowcastError('INVALID_OPTION', `"comesAgain" must be true or false, not ${named(value)}`);
+    }
+    if (name === 'atOnce' && value !== undefined && !(Number.isInteger(value) && Number(value) > 0)) {
+      throw new RowcastError('INVALID_OPTION', `"atOnce" must be an integer from 1, not ${named(value)}`);
     }
     if (!HEADERS.includes(name) || value === undefined || typeof value === 'string') continue;
     throw new RowcastError('INVALID_OPTION', `"${name}" must be the text of a header, not ${named(value)}`, {
@@ -70,6 +88,8 @@ export interface Taken {
   ack: Ack;
   /** How many changes it had. */
   changes: number;
+  /** It was applied in part. */
+  goesOn?: number | undefined;
 }
 
 interface Receiver {
@@ -94,7 +114,12 @@ export function receiving(
   apply: () => Taken | Promise<Taken>,
 ): Received | Promise<Received> {
   const began = receiver.clock.now();
-  const answer = (outcome: () => Taken): Received => finish(receiver, batch, began, answerTo(receiver, outcome));
+  const answer = (outcome: () => Taken): Received => {
+    const bare = answerTo(receiver, outcome);
+    const ms = spent(receiver.clock, batch, began, bare.goesOn !== undefined);
+    if (bare.goesOn === undefined) return finish(receiver, batch, ms, bare);
+    return { status: 503, body: { error: GOES_ON }, headers: SYNC_HEADERS, goesOn: bare.goesOn };
+  };
   let taken: Taken | Promise<Taken>;
   try {
     receiver.faults.refuseIfMoved();
@@ -123,39 +148,54 @@ function raise(error: unknown): never {
   throw error;
 }
 
-function finish(
-  { events, clock, introduction }: Receiver,
-  batch: Arrived,
-  began: number,
-  taken: Bare<Received>,
-): Received {
-  const { changes, ...answer } = taken;
-  const ms = Math.max(0, clock.now() - began);
+const GOES_ON = 'some of the batch is applied: give the same bytes again, and the rest will be';
+
+/** How long the receiver was kept, by all parts together, and by each of them on average. */
+interface Spent {
+  all: number;
+  each: number;
+}
+
+const parts = new WeakMap<Uint8Array, { ms: number; steps: number }>();
+
+function spent(clock: Clock, { body }: Arrived, began: number, goesOn: boolean): Spent {
+  const now = Math.max(0, clock.now() - began);
+  if (!(body instanceof Uint8Array)) return { all: now, each: now };
+  const { ms, steps } = parts.get(body) ?? { ms: 0, steps: 0 };
+  if (goesOn) parts.set(body, { ms: ms + now, steps: steps + 1 });
+  else parts.delete(body);
+  return { all: ms + now, each: Math.ceil((ms + now) / (steps + 1)) };
+}
+
+function finish({ events, introduction }: Receiver, batch: Arrived, ms: Spent, taken: Bare<Received>): Received {
+  const { changes, goesOn: _, ...answer } = taken;
   if (answer.status === 200) tellForbidden(events, batch.from, answer.body);
   if (events.has('received')) {
     const { from, body } = batch;
     const applied = answer.status === 200 ? answer.body.applied : 0;
     const bytes = typeof body === 'string' ? Buffer.byteLength(body) : (body?.byteLength ?? 0);
-    events.emit('received', { from, changes, applied, bytes, ms, status: answer.status });
+    events.emit('received', { from, changes, applied, bytes, ms: ms.all, status: answer.status });
   }
   const self = introduction();
   const headers = {
     ...SYNC_HEADERS,
-    [APPLY_MS_HEADER]: String(ms),
+    [APPLY_MS_HEADER]: String(ms.each),
     [ANY_ORDER_HEADER]: '1',
     ...(self !== undefined && { [ROWCAST_HEADER]: self }),
   };
   return { ...answer, headers };
 }
 
-type Bare<A> = A extends { headers: unknown } ? Omit<A, 'headers'> & { changes: number } : never;
+type Bare<A> = A extends { headers: unknown }
+  ? Omit<A, 'headers' | 'goesOn'> & { changes: number; goesOn?: number | undefined }
+  : never;
 
 /** A failure of our own is reported as an event too. */
 function answerTo({ events, faults }: Receiver, apply: () => Taken): Bare<Received> {
   try {
-    const { ack, changes } = apply();
+    const { ack, changes, goesOn } = apply();
     if (changes > 0) faults.succeeded('receive');
-    return { status: 200, body: ack, changes };
+    return { status: 200, body: ack, changes, goesOn };
   } catch (error) {
     const known = error instanceof RowcastError ? error : undefined;
     if (known?.code === 'INVALID_BATCH') return { status: 400, body: { error: known.message }, changes: 0 };

@@ -14,8 +14,9 @@ import type { Journal } from '../journal/journal.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { TimeLimit } from '../letters/time-limit.ts';
 import { type Connection, TransactionLost } from '../sqlite/connection.ts';
+import type { Table } from '../sqlite/schema.ts';
 import { batchText } from '../wire/body.ts';
-import { originsOf, readOrigins } from '../wire/origins.ts';
+import { type OriginRun, originsBetween, originsOf, readOrigins } from '../wire/origins.ts';
 import { type Ack, BATCH_CHANGES_MAX, PLAIN_BATCH_CHANGES_MAX } from '../wire/protocol.ts';
 import { type BatchDocument, readEitherForm, type TabularDocument } from '../wire/read-batch.ts';
 import { mayWrite } from '../wire/rights.ts';
@@ -25,7 +26,8 @@ import { FastApply } from './fast.ts';
 import { type Permitted, withForbidden, withoutForbidden } from './forbidden.ts';
 import { LateLetters } from './late-letters.ts';
 import type { Delivery, Merged } from './outcome.ts';
-import { RegularBodies } from './regular-body.ts';
+import { Parted, partsOf } from './parts.ts';
+import { RegularBodies, type RegularPart } from './regular-body.ts';
 import { heedSaid, isAnythingUnsaid } from './said.ts';
 import { UniqueRows } from './unique.ts';
 
@@ -36,6 +38,14 @@ export interface Applied {
   letters: RowcastEvents['dead-letter'][];
   /** How many changes the batch had. */
   changes: number;
+}
+
+/** The same of a part: the events are those of the part, and the rest is what came of the batch so far. */
+export interface AppliedInPart extends Omit<Applied, 'event'> {
+  /** Undefined where the batch was only read. */
+  event?: Applied['event'];
+  /** It is not over yet: which step comes next. */
+  goesOn?: number;
 }
 
 /** Counts a transaction that is on disk when it is over, and that others may be told of. */
@@ -66,6 +76,8 @@ export class Applier {
   #settledUpTo = -1;
   #settledSchema = -1;
   #cameBack: RowcastEvents['visible']['rows'] = [];
+  /** By their bytes: whoever does not come back leaves nothing behind. */
+  readonly #begun = new WeakMap<Uint8Array, Parted>();
 
   constructor(db: Connection, registry: Registry, letters: DeadLetters, journal: Journal, around: Around) {
     this.#db = db;
@@ -87,24 +99,82 @@ export class Applier {
   /** Applies a request body; throws a RowcastError that says why when it is not a batch at all, and then changes nothing. */
   apply(body: string | Uint8Array, delivery: Delivery): Applied {
     const document = this.#read(body, delivery);
+    return this.#applyWhole(document, delivery, this.#permitted(document, delivery));
+  }
+
+  /**
+   * The same for a caller that comes back with the same bytes as long as it `goesOn`: a batch of many more changes than
+   * `atOnce` is read by the first call, and applied in parts by those after it.
+   */
+  applyInParts(body: string | Uint8Array, delivery: Delivery, atOnce: number | undefined): AppliedInPart {
+    if (atOnce === undefined || typeof body === 'string') return this.apply(body, delivery);
+    const begun = this.#begun.get(body);
+    if (begun) return this.#applyPart(begun, body, delivery);
+    const document = this.#read(body, delivery);
     const permitted = this.#permitted(document, delivery);
+    const parted = document.tabular && !permitted ? this.#parted(document, atOnce) : undefined;
+    if (!parted) return this.#applyWhole(document, delivery, permitted);
+    this.#begun.set(body, parted);
+    return { ...parted.outcome, letters: [] };
+  }
+
+  /** Undefined where it is small enough to be applied at once, or not regular. */
+  #parted(document: TabularDocument, atOnce: number): Parted | undefined {
+    const parts = partsOf(document, atOnce);
+    if (parts < 2) return undefined;
+    const ends: number[] = [];
+    const [regular] = this.#bodies.recogniseTabular(document.text, document.tabular, this.#regularBefore, ends) ?? [];
+    return regular && new Parted(document, { regular, ends }, parts);
+  }
+
+  /** It was read already, and perhaps applied in part. */
+  isBegun(body: string | Uint8Array): boolean {
+    return typeof body !== 'string' && this.#begun.has(body);
+  }
+
+  #applyWhole(document: Document, delivery: Delivery, permitted?: Permitted): Applied {
     const taken = permitted ? this.#read(permitted.body, delivery) : document;
     const merged = this.#merge(taken, delivery);
     const rejected = permitted ? withForbidden(merged.rejected, permitted) : merged.rejected;
-    const { from, isRowcast } = delivery;
-    const told = isRowcast ? readOrigins(delivery.origins, document.count) : undefined;
+    const told = originsTold(delivery, document.count);
     const origins = permitted ? originsOf(told, permitted.indexes) : told;
-    this.#journal.committed({ text: taken.text, from, origins }, merged.conflicts);
-    return {
-      ack: {
-        applied: merged.applied,
-        ack: document.batchId,
-        ...(rejected.length > 0 && { rejected }),
-      },
-      event: { from, applied: merged.applied, rows: merged.rows },
-      letters: merged.letters,
-      changes: document.count,
-    };
+    const ack = { applied: merged.applied, ack: document.batchId, ...(rejected.length > 0 && { rejected }) };
+    return { ack, changes: document.count, ...this.#committed(taken, delivery, merged, origins) };
+  }
+
+  #applyPart(begun: Parted, body: Uint8Array, delivery: Delivery): AppliedInPart {
+    const { part, regular } = begun.next();
+    // Who the sender says it is was noted with the first.
+    const { note, ...later } = delivery;
+    const merged = this.#merge(part, begun.isNew ? { ...later, note } : later, regular);
+    begun.applied(part, merged);
+    if (begun.isOver) {
+      this.#begun.delete(body);
+      this.#countOver(begun, regular.table);
+    }
+    const origins = originsBetween(originsTold(delivery, begun.document.count), part.skip, part.count);
+    return { ...begun.outcome, ...this.#committed(part, delivery, merged, origins) };
+  }
+
+  /**
+   * The same batch gets the same answer however often it is sent, so a row that stands counts with all its changes; and these
+   * may be in several parts.
+   */
+  #countOver(begun: Parted, table: Table): void {
+    if (begun.hasLost && begun.isWhole && table.uniques.length === 0 && this.#registry.get(table.name) === table) {
+      begun.counted(this.#fast.tally(begun.document, table));
+    }
+  }
+
+  /** What is told of it. */
+  #committed(
+    { text }: Document,
+    { from }: Delivery,
+    { applied, rows, letters, conflicts }: Merged,
+    origins: OriginRun[] | undefined,
+  ): Pick<Applied, 'event' | 'letters'> {
+    this.#journal.committed({ text, from, origins }, conflicts);
+    return { event: { from, applied, rows }, letters };
   }
 
   /** Undefined where all of it is. */
@@ -119,11 +189,12 @@ export class Applier {
     return withoutForbidden(this.#db, this.#registry.features.jsonb, inPlainForm(document), rights, names);
   }
 
-  #merge(document: Document, delivery: Delivery): Merged {
+  /** `regular`: what it was recognised as before. */
+  #merge(document: Document, delivery: Delivery, regular?: RegularPart): Merged {
     try {
       return this.syncing(() => {
         delivery.note?.();
-        const merged = this.#mergeEitherWay(document, delivery);
+        const merged = this.#mergeEitherWay(document, delivery, regular);
         if (this.lateLetters.areWaiting) this.lateLetters.heed(inPlainForm(document));
         const tables = this.#registry.list();
         if (isAnythingUnsaid(this.#db, tables)) heedSaid(this.#db, tables, inPlainForm(document));
@@ -135,17 +206,28 @@ export class Applier {
     }
   }
 
-  #mergeEitherWay(document: Document, delivery: Delivery): Merged {
-    const before = this.#timeLimit.regularBelow(this.#timeLimit.latest);
-    const parts = document.tabular
-      ? this.#bodies.recogniseTabular(document.text, document.tabular, before)
-      : this.#bodies.recognise(document.text, before);
+  #mergeEitherWay(document: Document, delivery: Delivery, regular: RegularPart | undefined): Merged {
+    const before = this.#regularBefore;
+    // Of a table that is another one since then, it has to be asked again.
+    const isKnown = regular !== undefined && this.#registry.get(regular.table.name) === regular.table;
+    const parts = isKnown ? [regular] : this.#recognised(document, before);
     const fast = delivery.announce ? undefined : this.#fast.merge(document, parts, delivery);
     if (fast?.kind === 'merged') return fast.merged;
     const plain = inPlainForm(document);
     const known = plain === document ? parts : this.#bodies.recognise(plain.text, before);
     const isRefused = fast?.isRefused === true;
     return this.#careful.merge(plain, delivery, { parts: known, isRefused }, this.#timeLimit);
+  }
+
+  #recognised(document: Document, before: number): RegularPart[] | undefined {
+    return document.tabular
+      ? this.#bodies.recogniseTabular(document.text, document.tabular, before)
+      : this.#bodies.recognise(document.text, before);
+  }
+
+  /** A regular body has no time from here on. */
+  get #regularBefore(): number {
+    return this.#timeLimit.regularBelow(this.#timeLimit.latest);
   }
 
   /**
@@ -264,6 +346,11 @@ export class Applier {
 }
 
 type Document = BatchDocument | TabularDocument;
+
+/** Who has made the changes of a batch. A plain sender has made them itself, whatever it says. */
+function originsTold({ isRowcast, origins }: Delivery, changes: number): OriginRun[] | undefined {
+  return isRowcast ? readOrigins(origins, changes) : undefined;
+}
 
 /** For all that is not the fast way. */
 function inPlainForm(document: Document): BatchDocument {

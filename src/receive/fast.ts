@@ -8,7 +8,7 @@
 import type { Registry } from '../capture/registry.ts';
 import type { RowRef } from '../events.ts';
 import type { Journal } from '../journal/journal.ts';
-import { type Connection, TransactionLost } from '../sqlite/connection.ts';
+import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { literal } from '../sqlite/sql.ts';
@@ -32,7 +32,7 @@ import {
   upsertSql,
 } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
-import { overwrittenSql, seenInBody, seenInRows } from './overwritten.ts';
+import { overwrittenSql, ROWS_BOUND, seenInBody, seenInRows } from './overwritten.ts';
 import { type RegularPart, SEEN_IN_REGULAR, SEEN_IN_TABULAR } from './regular-body.ts';
 import type { UniqueRows } from './unique.ts';
 
@@ -87,43 +87,50 @@ export class FastApply {
     }
   }
 
+  /** How many changes of a tabular batch are `applied`, as things stand. */
+  tally(document: TabularDocument, table: Table): number {
+    const { tally } = this.#of(table, document.tabular.op, document);
+    return Number(this.#db.get(tally, ...boundBy(document))?.applied);
+  }
+
   #mergeParts(document: Document, parts: RegularPart[], delivery: Delivery): Merged {
     let applied = 0;
     const rows: RowRef[] = [];
     const sign = document.tabular ? SEEN_IN_TABULAR : SEEN_IN_REGULAR;
     const notes = this.#journal.begin(document.text, delivery.from, sign);
+    const bound = boundBy(document);
     for (const part of parts) {
       const { table, writes, deletions } = part;
       const mixed = parts.length > 1 || (writes > 0 && deletions > 0);
       const kind = document.tabular?.op ?? (mixed ? 'mixed' : writes > 0 ? 'writes' : 'deletions');
       const merge = this.#of(table, kind, document);
-      if (writes > 0) notes?.take(table, merge.overwritten, document.json);
-      const won = this.#mergePart(document, part, merge);
-      if (merge.keptOut) this.#refuseKeptOut(document, part, merge.keptOut);
+      if (writes > 0) notes?.take(table, merge.overwritten, ...bound);
+      const won = this.#mergePart(bound, part, merge);
+      if (merge.keptOut) this.#refuseKeptOut(bound, part, merge.keptOut);
       // Every single change won: the ordinary case. Otherwise those that were in place already count as well.
       if (won === writes + deletions) applied += won;
       else {
         // Only where a change has lost may it have lost against an earlier one of the same sender.
-        if (!delivery.isRowcast && this.#db.get(merge.ties, document.json)) throw new Irregular();
+        if (!delivery.isRowcast && this.#db.get(merge.ties, ...bound)) throw new Irregular();
         // Below the floor, a row that is not live here becomes a letter.
-        if (merge.below !== undefined && writes > 0 && this.#db.get(merge.below, document.json)) throw new Irregular();
-        applied += Number(this.#db.get(merge.tally, document.json)?.applied);
+        if (merge.below !== undefined && writes > 0 && this.#db.get(merge.below, ...bound)) throw new Irregular();
+        applied += Number(this.#db.get(merge.tally, ...bound)?.applied);
       }
-      if (delivery.wantRows) rows.push(...this.#db.all<RowRef>(merge.settled, document.json));
+      if (delivery.wantRows) rows.push(...this.#db.all<RowRef>(merge.settled, ...bound));
     }
     return { applied, rows, rejected: [], letters: [], conflicts: this.#journal.finish(notes) };
   }
 
   /** How many changes have won. Deletions first: they only ever make room for others. */
-  #mergePart({ json }: Document, { writes, deletions }: RegularPart, merge: Statements): number {
+  #mergePart(bound: Value[], { writes, deletions }: RegularPart, merge: Statements): number {
     let won = 0;
     if (deletions > 0) {
-      this.#db.run(merge.entomb, json);
+      this.#db.run(merge.entomb, ...bound);
       won += this.#db.changes();
-      this.#db.run(merge.remove, json);
+      this.#db.run(merge.remove, ...bound);
     }
     if (writes > 0) {
-      this.#db.run(merge.write, json);
+      this.#db.run(merge.write, ...bound);
       won += this.#db.changes();
     }
     return won;
@@ -131,12 +138,12 @@ export class FastApply {
 
   /** The careful way finds out which ones, and takes the tombstones of rows back that are still here. */
   #refuseKeptOut(
-    { json }: Document,
+    bound: Value[],
     { table, writes, deletions }: RegularPart,
     keptOut: { writes: string; deletions: string },
   ): void {
-    if (deletions > 0 && this.#db.get(keptOut.deletions, json)) throw new KeptOut(table);
-    if (writes > 0 && this.#db.get(keptOut.writes, json)) throw new KeptOut(table);
+    if (deletions > 0 && this.#db.get(keptOut.deletions, ...bound)) throw new KeptOut(table);
+    if (writes > 0 && this.#db.get(keptOut.writes, ...bound)) throw new KeptOut(table);
   }
 
   /** The texts are long; they are made once per table and schema. */
@@ -148,6 +155,11 @@ export class FastApply {
     known.set(key, made);
     return made;
   }
+}
+
+/** What the statements of a document bind: of a tabular one the rows that are meant, too, since it may be a part of its body. */
+function boundBy({ json, tabular, count, skip }: Document): Value[] {
+  return tabular ? [json, count, skip] : [json];
 }
 
 /** Not for the fast way after all. */
@@ -163,7 +175,7 @@ function statementsFor(table: Table, kind: Kind, values: Pick<Source, 'verbatim'
     return `value ->> '$.op' AS op, ${row} WHERE value ->> '$.table' = ${literal(table.wireName)} AND ${where}`;
   };
   const source = (shape: Shape, where: string): Source => ({
-    sql: `SELECT key AS idx, ${lines(where)} LIMIT -1`,
+    sql: `SELECT key AS idx, ${lines(where)} LIMIT ${isTabular ? ROWS_BOUND : '-1'}`,
     columns: ['idx', 'op', 'r'],
     id: fieldOf(shape, table.id),
     ua: fieldOf(shape, table.updatedAt),

@@ -1,7 +1,7 @@
 /** What a batch is about to replace without having seen it: the statement that notes it in the conflict journal. */
 import { NOTE_INTO, type Notes } from '../journal/journal.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
-import { literal, quote, shallow } from '../sqlite/sql.ts';
+import { BOUND_LIMIT, literal, quote, shallow } from '../sqlite/sql.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { fieldIn, type Shape } from './merge.ts';
 import { type Group, STAGE } from './stage.ts';
@@ -44,12 +44,15 @@ const SEEN_IN_GROUP: Seen = {
   origin: 's.origin',
 };
 
-/** Those of a tabular body, whose rows have what they have seen behind the columns of their table. */
+/** How many rows of a tabular body are meant, and how many before them are not. */
+export const ROWS_BOUND = `${BOUND_LIMIT} OFFSET ?`;
+
+/** Those of a tabular body, whose rows have what they have seen behind the columns of their table; bound, and which rows. */
 export function seenInRows(table: Table): Seen {
   const at = (column: string): string => `'$[${table.columns.findIndex(({ name }) => name === column)}]'`;
   const fields = `value AS r, value ->> '$[${table.columns.length}]' AS base, value ->> ${at(table.id)} AS id`;
   return {
-    sql: `SELECT ${fields} FROM jsonb_each(?, '$.rows') LIMIT -1`,
+    sql: `SELECT ${fields} FROM jsonb_each(?, '$.rows') LIMIT ${ROWS_BOUND}`,
     id: 's.id',
     ua: `s.r ->> ${at(table.updatedAt)}`,
     row: 's.r',

@@ -74,8 +74,11 @@ export class RegularBodies {
     return undefined;
   }
 
-  /** The same of a tabular body, whose columns are those of its table; others are read in the plain form. */
-  recogniseTabular(text: string, head: TabularHead, before: number): RegularPart[] | undefined {
+  /**
+   * The same of a tabular body, whose columns are those of its table; others are read in the plain form. Where each of its
+   * rows ends is noted in `ends`.
+   */
+  recogniseTabular(text: string, head: TabularHead, before: number, ends?: number[]): RegularPart[] | undefined {
     const named = namesIn(head);
     const table = this.#tableOf(named.table);
     const spelling = table && this.#knownOf(table, before).own;
@@ -85,6 +88,7 @@ export class RegularBodies {
     for (let at = rowsBegin(head); fits(pattern, text, at); at = pattern.lastIndex + 1) {
       if (pattern.lastIndex - at > ROW_ID_BYTES_MAX) return undefined;
       writes += 1;
+      ends?.push(pattern.lastIndex);
       if (text.charCodeAt(pattern.lastIndex) === COMMA) continue;
       const isEnd = text.length === pattern.lastIndex + BATCH_END.length;
       return isEnd ? [{ table, writes, deletions: 0, spelling }] : undefined;

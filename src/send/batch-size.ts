@@ -1,8 +1,29 @@
 /**
- * How many changes the next batch may have. A receiver applies a batch in one go and its event loop stands still
- * meanwhile; it says how long that took, by its own clock, and the sender keeps it short. The network's share is not
- * counted, because a distant peer is not a slow one.
+ * How many changes the next batch may have. While a receiver applies a batch, or a part of it, its event loop stands still;
+ * it says how long that took, by its own clock, and the sender keeps it short. The network's share is not counted, because
+ * a distant peer is not a slow one.
  */
+
+/** As the application has set it, or as the peer's answers allow. */
+export type BatchSize = number | 'auto';
+
+/** Where it is not set: how many a peer is sent before it has said how long they take, and if it never does. */
+const FIRST = 1_500;
+/**
+ * And how many at the most. A node applies these in parts (receive/parts.ts), so that what bounds them is the memory for bodies,
+ * on either side, and that peers share what was read for one of them (convoy.ts).
+ */
+const MOST = 4_000;
+
+/** For a peer of which nothing is known. */
+export function firstBatchSize(set: BatchSize): number {
+  return set === 'auto' ? FIRST : set;
+}
+
+/** For one that says how long it takes. */
+export function largestBatchSize(set: BatchSize): number {
+  return set === 'auto' ? MOST : set;
+}
 
 /** Batches grow while an apply takes less than SHORT_MS, and shrink when one takes more than LONG_MS. */
 const SHORT_MS = 10;
@@ -25,16 +46,17 @@ const LEAST_DEAR = 50;
 export interface Answered {
   /** Changes in the batch. */
   changes: number;
-  /** How long they kept the receiver; undefined from a peer that does not say. */
+  /** How long they kept the receiver, or a part of them did; undefined from a peer that does not say. */
   applyMs: number | undefined;
 }
 
 /**
- * From `size`, within `limit`. Down by a quarter and up by an eighth, so that a single long apply (a checkpoint falls
+ * From `size`, within what was set. Down by a quarter and up by an eighth, so that a single long apply (a checkpoint falls
  * on one commit in several) is made good by the next few. A batch that was less than half full says nothing about a larger
  * one, and one that is larger than `size` was read ahead, before the latest step down.
  */
-export function nextBatchSize(size: number, limit: number, { changes, applyMs }: Answered): number {
+export function nextBatchSize(size: number, set: BatchSize, { changes, applyMs }: Answered): number {
+  const limit = applyMs === undefined ? firstBatchSize(set) : largestBatchSize(set);
   const saysMore = changes <= size && 2 * changes > size;
   if (applyMs === undefined || (saysMore && (applyMs * size) / changes <= SHORT_MS)) {
     return Math.min(limit, size + Math.max(1, size >> 3));

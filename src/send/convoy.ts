@@ -29,8 +29,8 @@ export interface ConvoyOptions {
 /** Peers that keep up are no further apart; one that does not reads for itself. */
 const PAGES_MAX = 16;
 const BYTES_MAX = 4 * 1024 * 1024;
-/** A page with large rows is not worth its memory. */
-const PAGE_BYTES_MAX = 1024 * 1024;
+/** What one of several peers is read has no more than this, unless it is a single row: larger pages are not worth their memory. */
+export const PAGE_BYTES_MAX = 1024 * 1024;
 
 export class Convoy {
   readonly #pages = new Pages<Page>({ pages: PAGES_MAX, bytes: BYTES_MAX });

@@ -84,6 +84,9 @@ const SECOND_FAILURES_MAX = 3;
 /** How long a `/health` may take. Five in a row have to fail before that means anything. */
 const HEALTH_MS = 2_500;
 
+/** A larger batch is read in one turn, and packed in another. */
+const MANY = 1_500;
+
 const NO_SUCH_PAGE = new Set([404, 405]);
 
 export class Courier<P> {
@@ -133,6 +136,8 @@ export class Courier<P> {
 
   /** Resolves when the request is on its way: what comes next may keep the event loop for some milliseconds. */
   async begin(shipment: Shipment<P>, attempt: number, place: 'first' | 'second'): Promise<Sent<P>> {
+    // To read that many has kept the event loop for some milliseconds, and to pack them will.
+    if (shipment.count > MANY) await this.#o.untilSent();
     const packed = await this.#pack(shipment, attempt);
     const request = new AbortController();
     const verdict = this.#inTurn(() => this.#post(shipment, packed, request.signal, place));

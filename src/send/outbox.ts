@@ -24,7 +24,7 @@ import {
 import { exactJson, exactText } from '../wire/exact-text.ts';
 import type { Attachment } from './attachment.ts';
 import type { NodeCompany } from './company.ts';
-import type { Convoy } from './convoy.ts';
+import { type Convoy, PAGE_BYTES_MAX } from './convoy.ts';
 import {
   advancePeer,
   beginSeed,
@@ -73,11 +73,12 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#convoy = convoy;
   }
 
-  async next(limit: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
+  async next(most: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
     // One of several peers has it noted with those of the others, and no sooner goes on: so they stay together.
     const together = this.#isOneOfSeveral;
     if (acked && together) await this.ack(acked);
     const unnoted = together ? undefined : acked;
+    const limit = together ? { ...most, bytes: Math.min(most.bytes, PAGE_BYTES_MAX) } : most;
     const { shipment, isRead } = await yielding(this.#db, () => this.#find(limit, previous, unnoted));
     if (isRead) await yielding(this.#db, () => this.#company.look());
     else if (unnoted) await this.ack(unnoted);
@@ -254,7 +255,10 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     const alike = most.suspect ? undefined : this.#readAlike(after, upTo, most, based);
     if (alike) return alike;
     const { line, sql } = based ? BASED : PLAIN;
-    const limit = { ...most, changes: this.#countUpTo(after, upTo, most.changes) };
+    const limit = {
+      ...most,
+      changes: Math.min(this.#countUpTo(after, upTo, most.changes), most.mixed ?? most.changes),
+    };
     const found = this.#db.get<Serialised>(sql, after, fitting(this.#db, { ...line, params: [after] }, limit));
     if (!found || found.n === 0) return undefined;
     if (found.foreign > 0) {
@@ -285,8 +289,15 @@ export class PeerOutbox implements Outbox<PeerPosition> {
       after,
       upTo,
     );
-    if (!found || found.alike !== found.n) return undefined;
-    if (found.bytes + found.n * alikeBytes(first.op, first.tbl, based) > limit.bytes - ENVELOPE_BYTES) return undefined;
+    if (!found) return undefined;
+    const bytes = found.bytes + found.n * alikeBytes(first.op, first.tbl, based);
+    if (found.alike !== found.n || bytes > limit.bytes - ENVELOPE_BYTES) {
+      const { mixed = found.n } = limit;
+      // Fewer of them may be alike, and fit.
+      return mixed < found.n
+        ? this.#readAlike(after, this.#cut(after, { ...limit, changes: mixed }), limit, keepsJournal)
+        : undefined;
+    }
     const joined = this.#db.get<{ body: Body }>(
       `SELECT ${based ? ALIKE_BASED_SQL : ALIKE_SQL} AS body FROM ` +
         `(SELECT row_data${based ? ', base' : ''} FROM main._changes ` +

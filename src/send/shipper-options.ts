@@ -2,6 +2,7 @@
 import type { Clock } from '../clock.ts';
 import type { Emitter } from '../events.ts';
 import type { Faults } from '../observe/faults.ts';
+import type { BatchSize } from './batch-size.ts';
 import type { Bond } from './bond.ts';
 import type { Places } from './places.ts';
 import type { Company, Outbox } from './shipment.ts';
@@ -39,7 +40,7 @@ export interface Told {
 /** How often, how much and how patiently is sent. It may change from one look to the next. */
 export interface Pace {
   readonly batchMs: number;
-  readonly batchSize: number;
+  readonly batchSize: BatchSize;
   readonly maxBatchBytes: number;
   readonly requestTimeoutMs: number;
 }

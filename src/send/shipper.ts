@@ -7,7 +7,7 @@
 
 import { passedSince } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import { nextBatchSize } from './batch-size.ts';
+import { firstBatchSize, largestBatchSize, nextBatchSize } from './batch-size.ts';
 import { Checkup } from './checkup.ts';
 import { Courier, type Sent } from './courier.ts';
 import { bareIfTooLarge, isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
@@ -50,7 +50,7 @@ export class Shipper<P = unknown> {
   readonly #rest: Rest;
   /** Those who wait for the end of the present or next pass. */
   #waiting: ((pass: Pass) => void)[] = [];
-  /** Smaller than batchSize after the peer has said 413, or has taken long to apply a batch. */
+  /** As the peer's answers allow: smaller after a 413, or when it has taken long to apply a batch. */
   #changesMax: number;
   #running: Promise<void> | undefined;
   readonly #checkup: Checkup;
@@ -60,7 +60,7 @@ export class Shipper<P = unknown> {
     const { events, peer, outbox } = options;
     this.#o = options;
     this.peer = peer;
-    this.#changesMax = options.pace.batchSize;
+    this.#changesMax = firstBatchSize(options.pace.batchSize);
     this.#rest = new Rest(options.clock, this.#stop.signal);
     this.#courier = new Courier({
       ...options,
@@ -265,7 +265,8 @@ export class Shipper<P = unknown> {
   /** The next changes after `previous`; what the peer has acknowledged meanwhile is noted in the same transaction. */
   async #next(previous?: Shipment<P>, delivered?: Shipment<P>): Promise<Shipment<P> | undefined> {
     const { batchSize, maxBatchBytes } = this.#o.pace;
-    const limit = { changes: Math.min(this.#changesMax, batchSize), bytes: maxBatchBytes };
+    const changes = Math.min(this.#changesMax, largestBatchSize(batchSize));
+    const limit = { changes, mixed: firstBatchSize(batchSize), bytes: maxBatchBytes };
     const next = await this.#o.outbox.next(limit, previous, delivered);
     if (delivered) this.#noteDelivered(delivered);
     return next;

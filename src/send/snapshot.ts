@@ -9,7 +9,7 @@ import { hasAnyStamps } from '../capture/stamps.ts';
 import { versionOf } from '../capture/versions.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { literal, quote, shallow } from '../sqlite/sql.ts';
+import { BOUND_LIMIT, literal, quote, shallow } from '../sqlite/sql.ts';
 import { type BatchLimit, type Body, type ByteBounds, batchSql, changeSql, fitting } from '../wire/body.ts';
 import { exactString } from '../wire/exact-text.ts';
 import { madeByOthers, type OriginRun } from '../wire/origins.ts';
@@ -28,6 +28,8 @@ export interface SnapshotPosition {
 export const COMPARED = 'compare:';
 /** Everything has been given. */
 export const WALKED = 'end';
+
+const TOMBSTONES = 'tombstones:';
 
 /** By name, whatever the order of the configuration: a position must mean the same after a restart. */
 export function inOrder<T extends { name: string }>(tables: T[]): T[] {
@@ -69,7 +71,7 @@ export function nextPage(
         `FROM (SELECT ${id} AS id, ${change} AS change ${line.from})`,
       batchId,
       ...params,
-      fitting(db, line, limit),
+      fitting(db, line, name.startsWith(TOMBSTONES) ? inOneGo(limit) : limit),
     );
     if (found && found.n > 0) {
       const { body, n: count, last } = found;
@@ -77,6 +79,11 @@ export function nextPage(
     }
   }
   return undefined;
+}
+
+/** Deletions have no tabular form. */
+function inOneGo(limit: BatchLimit): BatchLimit {
+  return { ...limit, changes: Math.min(limit.changes, limit.mixed ?? limit.changes) };
 }
 
 /** How many rows and tombstones are still to come after `position`, counting no further than `most`. */
@@ -121,7 +128,7 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
   // A row that the application does not let us write to has its version in its stamp alone.
   const row = toldJson(table, 't', anyStamps ? { column: table.updatedAt, by: versionOf(table, 't') } : undefined);
   const from = (resumed: boolean): string =>
-    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ${BOUND_ID}` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ?`;
+    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ${BOUND_ID}` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ${BOUND_LIMIT}`;
   return {
     name: `rows:${table.name}`,
     id,
@@ -136,7 +143,7 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
 function hiddenOf(table: Table): Section {
   const from = (resumed: boolean): string =>
     `FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ${resumed ? `AND h.row_id > ${BOUND_ID}` : ''} ` +
-    'ORDER BY h.row_id LIMIT ?';
+    `ORDER BY h.row_id LIMIT ${BOUND_LIMIT}`;
   const fixed = 6 * Buffer.byteLength(table.wireName) + 60;
   return {
     name: `hidden:${table.name}`,
@@ -157,14 +164,14 @@ function tombstonesOf(table: Table): Section {
   const row = `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, g.version)`;
   const fixed = namesBytes([table.id, table.updatedAt]) + 2 * Buffer.byteLength(table.wireName);
   return {
-    name: `tombstones:${table.name}`,
+    name: TOMBSTONES + table.name,
     id: 'g.row_id',
     change: changeSql({ op: "'DELETE'", table: literal(table.wireName), row, oldId: `json_quote(${id})` }),
     // The id is there twice.
     bytes: { least: '2 * octet_length(g.row_id)', most: `12 * octet_length(g.row_id) + ${3 * fixed + 120}` },
-    from: (resumed) => `${among(resumed)} AND ${alone} ORDER BY g.row_id LIMIT ?`,
+    from: (resumed) => `${among(resumed)} AND ${alone} ORDER BY g.row_id LIMIT ${BOUND_LIMIT}`,
     count: (resumed) =>
-      `SELECT count(*) AS n FROM (SELECT g.row_id ${among(resumed)} ORDER BY g.row_id LIMIT ?) AS g WHERE ${alone}`,
+      `SELECT count(*) AS n FROM (SELECT g.row_id ${among(resumed)} ORDER BY g.row_id LIMIT ${BOUND_LIMIT}) AS g WHERE ${alone}`,
   };
 }
 

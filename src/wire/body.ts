@@ -14,6 +14,8 @@ export type Body = Uint8Array<ArrayBuffer>;
 export interface BatchLimit {
   changes: number;
   bytes: number;
+  /** Where they are not all alike: what has no tabular form is applied in one go, whoever receives it. */
+  mixed?: number;
   /** Something among these was refused: each is looked at before it is sent. */
   suspect?: true;
 }

@@ -77,6 +77,18 @@ export function originsOf(runs: OriginRun[] | undefined, indexes: number[]): Ori
   return runs && indexes.map((index) => ({ node: originAt(runs, index)?.node ?? null, count: 1 }));
 }
 
+/** Those of so many changes, after some that are skipped. */
+export function originsBetween(runs: OriginRun[] | undefined, skip: number, count: number): OriginRun[] | undefined {
+  let begin = -skip;
+  return runs
+    ?.map(({ node, count: all }) => {
+      const [first, last] = [Math.max(begin, 0), Math.min(begin + all, count)];
+      begin += all;
+      return { node, count: last - first };
+    })
+    .filter(({ count: left }) => left > 0);
+}
+
 /** Undefined where it is no name of a node. */
 function nameIn(text: string): string | null | undefined {
   if (text === '') return null;

@@ -4,7 +4,8 @@
 import { isUtf8 } from 'node:buffer';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { plainForm, type TabularHead, tabularHead } from './tabular.ts';
+import { BATCH_END } from './body.ts';
+import { plainForm, rowsBegin, type TabularHead, tabularHead } from './tabular.ts';
 
 export interface BatchLimits {
   bodyBytes: number;
@@ -22,13 +23,18 @@ const LARGE_BYTES = 256 * 1024;
 export interface BatchDocument extends AnyDocument {
   /** Keeps the other form from being taken for this one. */
   tabular?: undefined;
+  skip?: undefined;
 }
 
 /** A body in the tabular form. What its rows hold has not been looked at yet. */
 export interface TabularDocument extends AnyDocument {
   tabular: TabularHead;
+  /** Of the rows in `json`, those before the first that is meant; of a whole body there are none. */
+  skip: number;
   /** The same batch in the plain form; throws as `readBatch` does. */
   plain(): BatchDocument;
+  /** So many of its rows, after `skip`, whose text is given: a batch of its own, for which nothing is parsed again. */
+  part(skip: number, count: number, rows: string): TabularDocument;
 }
 
 interface AnyDocument {
@@ -100,7 +106,25 @@ export function readEitherForm(
   const batchId = Number.isSafeInteger(Number(id)) ? Number(id) : id;
   const document = { json, text, count, isEncoded, isLarge, batchId };
   if (!tabular) return document;
-  return { ...document, tabular, plain: () => readBatch(db, jsonb, limits, inPlainForm(tabular, text, count, limits)) };
+  return tabularDocument({ ...document, tabular, skip: 0 }, (of, rows) =>
+    readBatch(db, jsonb, limits, inPlainForm(tabular, of, rows, limits)),
+  );
+}
+
+function tabularDocument(
+  values: Omit<TabularDocument, 'plain' | 'part'>,
+  plain: (text: string, rows: number) => BatchDocument,
+): TabularDocument {
+  const { text, count, tabular } = values;
+  return {
+    ...values,
+    plain: () => plain(text, count),
+    part: (skip, rows, spelt) => {
+      const batch = text.slice(0, rowsBegin(tabular)) + spelt + BATCH_END;
+      const isLarge = batch.length > LARGE_BYTES;
+      return tabularDocument({ ...values, skip, count: rows, text: batch, isLarge }, plain);
+    },
+  };
 }
 
 function inPlainForm(head: TabularHead, text: string, rows: number, { bodyBytes }: BatchLimits): Uint8Array {

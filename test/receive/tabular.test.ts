@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { createHub } from '../../src/hub/hub.ts';
 import { captured, cleanUp, database, exactRows, node, rowsOf } from '../support/nodes.ts';
+import { receivedInParts } from '../support/received.ts';
 import { asTabular, type PlainChange } from '../support/tabular.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
@@ -21,26 +22,32 @@ const update = (id: string, at: number, base: number, name = 'again'): PlainChan
   base: T + base,
 });
 
-/** What the batches leave behind, sent in one form. */
-async function outcome(batches: PlainChange[][], isTabular: boolean, schema = SCHEMA) {
+/** In the plain form; in the tabular one; or in that one, and applied in parts of so many changes. */
+type Way = 'plain' | 'tabular' | number;
+
+/** What the batches leave behind, sent in one way. */
+async function outcome(batches: PlainChange[][], way: Way, schema = SCHEMA) {
   // One clock that stands still: what is compared holds times.
   const { db, manager } = await node({ schema, clock: new VirtualClock() });
-  const seen: unknown[] = [];
-  manager.on('applied', ({ from, applied, rows }) => seen.push([from, applied, rows]));
-  manager.on('conflict', ({ id, lostVersion, wonVersion, from }) => seen.push([id, lostVersion, wonVersion, from]));
+  const applied: unknown[] = [];
+  const conflicts: unknown[] = [];
+  manager.on('applied', ({ from, rows }) => applied.push(...rows.map((row) => [from, row])));
+  manager.on('conflict', ({ id, lostVersion, wonVersion, from }) =>
+    conflicts.push([id, lostVersion, wonVersion, from]),
+  );
   const answers = batches.map((changes, i) => {
     const batch = { batch_id: i + 1, changes };
-    const { status, body } = manager.receive(isTabular ? asTabular(batch) : JSON.stringify(batch), {
-      from: 'a',
-      said: SAID,
-    });
-    return { status, body };
+    const body = Buffer.from(way === 'plain' ? JSON.stringify(batch) : asTabular(batch));
+    const options = { from: 'a', said: SAID, ...(typeof way === 'number' && { atOnce: way }) };
+    const { received, steps } = receivedInParts(manager, body, options);
+    return { status: received.status, body: received.body, steps };
   });
   const letters = manager.deadLetters.list();
   const why = batches.flat().map(({ row }) => manager.why('items', String(row.id)));
   return {
-    answers,
-    seen,
+    answers: answers.map(({ status, body }) => ({ status, body })),
+    steps: answers.map(({ steps }) => steps),
+    seen: { applied, conflicts },
     letters,
     why,
     rows: exactRows(db, 'items'),
@@ -143,9 +150,17 @@ test.each<[string, PlainChange[][], string?]>([
     ],
   ],
 ])('%s', async (_, batches, schema) => {
-  const tabular = await outcome(batches, true, schema);
-  expect(tabular).toEqual(await outcome(batches, false, schema));
+  const tabular = await outcome(batches, 'tabular', schema);
+  expect(tabular).toEqual(await outcome(batches, 'plain', schema));
   expect(tabular.answers.map(({ status }) => status)).toEqual(batches.map(() => 200));
+  // A row that is there twice is told of twice, once with each of its parts.
+  const { steps: once, seen: whole, ...inOneGo } = tabular;
+  expect(once).toEqual(batches.map(() => 1));
+  const { steps, seen, ...inParts } = await outcome(batches, 1, schema);
+  expect(inParts).toEqual(inOneGo);
+  expect(seen.conflicts).toEqual(whole.conflicts);
+  expect(new Set(seen.applied.map(String))).toEqual(new Set(whole.applied.map(String)));
+  for (const [i, changes] of batches.entries()) expect([1, changes.length + 1]).toContain(steps[i]);
 });
 
 describe('a tabular batch', () => {

@@ -30,6 +30,15 @@ describe('the next batch', () => {
     expect(nextBatchSize(size, 8_000, answered)).toBe(expected);
   });
 
+  test.each<[string, number, { changes: number; applyMs: number | undefined }, number]>([
+    ['grows where the peer says that it took little time', 1_500, { changes: 1_500, applyMs: 6 }, 1_687],
+    ['is 4,000 at the most', 3_900, { changes: 3_900, applyMs: 6 }, 4_000],
+    ['stays where the peer does not say', 1_500, { changes: 1_500, applyMs: undefined }, 1_500],
+    ['is what it was at first when the peer no longer says', 4_000, { changes: 4_000, applyMs: undefined }, 1_500],
+  ])('that nobody has set a size for %s', (_, size, answered, expected) => {
+    expect(nextBatchSize(size, 'auto', answered)).toBe(expected);
+  });
+
   test('comes back to the largest after a checkpoint on every sixth commit', () => {
     let size = 4_000;
     for (let i = 0; i < 600; i++) size = nextBatchSize(size, 4_000, { changes: size, applyMs: i % 6 === 5 ? 25 : 6 });
@@ -85,6 +94,58 @@ test('a sender heeds what its peer says, and everything arrives', async () => {
   sender.db.exec('UPDATE items SET updated_at = updated_at + 1');
   await clock.advance(60);
   expect(Math.max(...network.sent.slice(sizes.length).map(({ changes }) => changes.length))).toBeGreaterThan(1_000);
+});
+
+/** A sender with the default, to a peer that always says the same: the operations of each batch. */
+async function batchesOf(changes: string, rows: number, headers: Record<string, string>): Promise<string[][]> {
+  const clock = new VirtualClock();
+  const network = recordingFetch(acknowledged);
+  const fetch: typeof network.fetch = async (url, init) => ({
+    ...(await network.fetch(url, init)),
+    headers: new Headers(headers),
+  });
+  const sender = await node({ id: 'sender', peers: [PEER], clock, random: () => 0, fetch });
+  await clock.advance(100);
+  writeMany(sender, rows);
+  sender.db.exec(changes);
+  await clock.advance(100);
+  return network.sent.map((batch) => batch.changes.map(({ op }) => op));
+}
+
+const sizesOf = async (...of: Parameters<typeof batchesOf>): Promise<number[]> =>
+  (await batchesOf(...of)).map((ops) => ops.length);
+
+test('by default batches grow with what the peer says, from 1,500 to 4,000', async () => {
+  const sizes = await sizesOf('SELECT 1', 40_000, { 'x-apply-ms': '6' });
+  expect(sizes.slice(0, 2)).toEqual([1_500, 1_500]);
+  expect(Math.max(...sizes)).toBe(4_000);
+  expect(sizes.reduce((sum, n) => sum + n, 0)).toBe(40_000);
+});
+
+test('and to one that says nothing they do not', async () => {
+  const sizes = await sizesOf('SELECT 1', 9_000, {});
+  expect(sizes).toEqual(Array(6).fill(1_500));
+});
+
+test('what is not alike goes in batches of 1,500, and what comes before it in larger ones', async () => {
+  const batches = await batchesOf('DELETE FROM items WHERE CAST(substr(id, 5) AS INTEGER) >= 39999', 40_000, {
+    'x-apply-ms': '6',
+  });
+  const sizes = batches.map((ops) => ops.length);
+  expect(Math.max(...sizes)).toBe(4_000);
+  expect(sizes.reduce((sum, n) => sum + n, 0)).toBe(40_001);
+  const mixed = batches.filter((ops) => new Set(ops).size > 1);
+  expect(mixed).toHaveLength(1);
+  expect(mixed[0]?.length).toBeLessThanOrEqual(1_500);
+});
+
+test('a size can be set, and left to itself again, while a node runs', async () => {
+  const { manager } = await node({ batchSize: 'auto' });
+  manager.configure({ batchSize: 10 });
+  manager.configure({ batchSize: 'auto' });
+  expect(() => manager.configure({ batchSize: 'much' as never })).toThrow(
+    'option "batchSize" must be "auto", or an integer from 1 to 10000, not "much"',
+  );
 });
 
 /** Each time it is asked, 21 ms have passed. */

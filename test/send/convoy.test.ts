@@ -51,6 +51,20 @@ describe('several peers', () => {
     expect(new Set(rowsOf(one.db, 'SELECT last_acked FROM _peer_state').map((row) => row.last_acked)).size).toBe(1);
   });
 
+  test('are sent the same bytes where rows are so large that only some of them are worth sharing', async () => {
+    const one = await sender();
+    const wide = one.db.prepare('INSERT INTO items VALUES (?, ?, 1, 10, 1000)');
+    one.db.exec('BEGIN');
+    for (let i = 0; i < 1_500; i++) wide.run(`row-${i}`, 'x'.repeat(2_000));
+    one.db.exec('COMMIT');
+    await one.clock.advance(500);
+    const [a, b, c] = PEERS.map(one.to);
+    expect(a?.flatMap(idsIn)).toHaveLength(1_500);
+    expect(Math.max(...(a ?? []).map(({ byteLength }) => byteLength))).toBeLessThanOrEqual(1024 * 1024);
+    expect(one.read()).toBe(a?.length);
+    for (const other of [b, c]) expect(other?.every((body, i) => body === a?.[i])).toBe(true);
+  });
+
   test('that came to different places meet again where a full batch ends', async () => {
     const one = await sender();
     await one.manager.peers.pause(PEERS[2] as string);

@@ -513,6 +513,7 @@ export class Process {
     headers: Record<string, string>,
   ): Promise<Outgoing & { committed: boolean }> {
     const { disk } = this.machine;
+    const { plan } = this.#world;
     this.machine.looks.touch();
     await this.#beginning?.catch(() => {});
     if (!this.#replica) return { status: 503, headers: {}, body: '', committed: false };
@@ -521,7 +522,7 @@ export class Process {
     this.machine.receiving.add(given);
     const outgoing = await respond(
       this.#replica as Manager,
-      { clock: this.#waiting() },
+      { clock: this.#waiting(), ...(plan.atOnce !== undefined && { atOnce: plan.atOnce }) },
       {
         method: body ? 'POST' : 'GET',
         path,

@@ -188,6 +188,11 @@ export const MUTANTS = [
     ],
   },
   {
+    name: 'first-part-acknowledged',
+    what: 'a batch that is applied in parts is acknowledged after the first of them',
+    edits: [['receive/parts.js', 'return this.#rows === this.document.count;', 'return this.#rows > 0;']],
+  },
+  {
     name: 'delete-before-ack',
     what: 'changes are dropped when they are sent, not when they are acknowledged',
     edits: [

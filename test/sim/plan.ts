@@ -67,6 +67,8 @@ export interface Plan {
   ids: number;
   batchMs: number;
   batchSize: number;
+  /** Batches of more changes are applied in parts; undefined: as they are by default, which none of these is large enough for. */
+  atOnce: number | undefined;
   requestTimeoutMs: number;
   foreignKeys: boolean;
   /** There is a table with UNIQUE constraints besides its id, and most of the writes are to it. */
@@ -120,6 +122,9 @@ export interface Reduction {
 }
 
 export const NOTHING_TAKEN: Reduction = { without: [], skip: [] };
+
+/** How many of the schedules have receivers that apply batches in parts. */
+const IN_PARTS = 0.4;
 
 /**
  * Most schedules are brief: what goes wrong shows after a few writes, if there are enough schedules, and many brief ones
@@ -178,6 +183,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     ids: 2 + random.below(4),
     batchMs: random.pick(scale < 1 ? BRIEF_BATCH_MS : BATCH_MS),
     batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
+    atOnce: chance('parts', IN_PARTS) ? 1 + stream(seed, 'at once').below(2) : undefined,
     requestTimeoutMs: Math.round(scale * random.pick([300, 1_000, 4_000])),
     foreignKeys: random.chance(theme.foreignKeys),
     uniques: chance('uniques', theme.uniques),

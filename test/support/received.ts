@@ -1,5 +1,6 @@
 /** Batches as they are received, and what they leave. */
-import type { Manager } from '../../src/index.ts';
+import type { Manager, Received } from '../../src/index.ts';
+import type { ReceiveOptions } from '../../src/receive/answer.ts';
 import type { Ack } from '../../src/wire/protocol.ts';
 import type { TestDatabase } from './lane.ts';
 import { rowsOf } from './nodes.ts';
@@ -29,6 +30,19 @@ export function accepted(manager: Manager, body: string | Uint8Array, from?: str
   const answer = manager.receive(body, { from, said: 'id=somebody' });
   if (answer.status !== 200) throw new Error(`${answer.status}: ${answer.body.error}`);
   return answer.body;
+}
+
+/** As whoever serves `/sync` does it: the same bytes come again until the last part of them is applied. */
+export function receivedInParts(
+  manager: Manager,
+  body: Uint8Array,
+  options: ReceiveOptions,
+): { received: Received; steps: number } {
+  for (let steps = 1; ; steps++) {
+    const received = manager.receive(body, options);
+    if (received.status === 200 || received.goesOn === undefined) return { received, steps };
+    if (received.goesOn !== steps) throw new Error(`step ${steps} says that it was ${received.goesOn}`);
+  }
 }
 
 export const codes = (ack: Ack): unknown[] => (ack.rejected ?? []).map(({ index, code }) => [index, code]);
