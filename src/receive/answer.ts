@@ -194,7 +194,7 @@ type Bare<A> = A extends { headers: unknown }
 function answerTo({ events, faults }: Receiver, apply: () => Taken): Bare<Received> {
   try {
     const { ack, changes, goesOn } = apply();
-    if (changes > 0) faults.succeeded('receive');
+    if (changes > 0 && goesOn === undefined) faults.succeeded('receive');
     return { status: 200, body: ack, changes, goesOn };
   } catch (error) {
     const known = error instanceof RowcastError ? error : undefined;
