@@ -13,7 +13,7 @@
  *   npm run sim -- --low-priority            leave the processor to others
  *
  * A part of the seeds runs on both runtimes, and the hashes of their traces are compared. The rest of the brief ones are run
- * by Bun, which takes half the time for them, and by Node when it has nothing else to do.
+ * by Bun alone, where it is one of them: it takes half the time for them.
  */
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism, constants, setPriority } from 'node:os';
@@ -88,7 +88,8 @@ async function many() {
     Array.from({ length: workers }, async (_, i) => {
       const runtime = runtimes[i % runtimes.length];
       const worker = startWorker(runtime, built);
-      const order = [queues.get(runtime), ...(runtime === 'bun' ? [briefOnes, shared] : [shared, briefOnes])];
+      const isForBrief = runtime === 'bun' || runtimes.length === 1;
+      const order = [queues.get(runtime), ...(isForBrief ? [briefOnes] : []), shared];
       const next = () => order.find((queue) => queue.length > 0)?.shift();
       for (let chunk = next(); chunk; chunk = next()) {
         const [from, to] = chunk;
