@@ -1,6 +1,6 @@
 /**
  * Schedules that are as brief as they can be and still be about something: two machines or three, one theme, a handful of
- * writes, and two kinds of trouble at most. Most bugs need no more than that, and of these schedules some ten run in the time
+ * writes, and two kinds of trouble at most. Most bugs need no more than that, and of these schedules some five run in the time
  * of one of the others. What needs more machines, more trouble at once or more time is left to those.
  *
  * They have seeds of their own, above all others: a seed means the same schedule as before there were any.
@@ -18,7 +18,7 @@ export function isBrief(seed: number): boolean {
 
 /**
  * How many of so many brief schedules. Of those in which schemas change or databases have lives there are fewer than among
- * the others, because one of them takes as long as five of the rest: every statement has to be prepared anew.
+ * the others, because one of them takes as long as four or five of the rest.
  */
 export const BRIEF_FOCI: [Focus, number][] = [
   ['everything', 8],
