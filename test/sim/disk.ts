@@ -114,6 +114,9 @@ const OFTEN = new Set(['BEGIN', 'BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPO
 /** How far commits reach is up to the disk: see `synchronous`. */
 const ASKING_SYNCHRONOUS = 'PRAGMA synchronous';
 const SYNCHRONOUS_IS = 'PRAGMA synchronous = ';
+/** Nobody else has this connection, and nobody waits: what was asked for is noted and told, which needs no parser. */
+const ASKING_TIMEOUT = 'PRAGMA busy_timeout';
+const TIMEOUT_IS = 'PRAGMA busy_timeout = ';
 
 const require = createRequire(import.meta.url);
 
@@ -140,6 +143,8 @@ export class Disk {
   migrated = false;
   /** The level that the present connection has asked for. */
   synchronous = 1;
+  /** How long the present connection would wait for others. */
+  #timeoutMs = 0;
   /** Its schema is, or will be, another than that of a new one: no good to any other schedule. */
   isSpent = false;
   /** What processes make inside of transactions is found, empty, by the next one: to make it anew costs every statement. */
@@ -215,7 +220,7 @@ export class Disk {
   /** A new connection, as far as anybody can tell. */
   connect(): void {
     this.synchronous = 1;
-    this.#set('busy_timeout', 5_000);
+    this.#timeoutMs = 5_000;
     this.#set('foreign_keys', this.kind === 'node-foreign-keys' ? 1 : 0);
     this.#set('query_only', this.readOnly ? 1 : 0);
   }
@@ -330,6 +335,7 @@ export class Disk {
     if (OFTEN.has(sql)) this.prepare(sql).run();
     // There is nothing below that could be synced; within a transaction SQLite refuses.
     else if (sql.startsWith(SYNCHRONOUS_IS) && !this.inTransaction) this.synchronous = Number(sql.at(-1));
+    else if (sql.startsWith(TIMEOUT_IS)) this.#timeoutMs = Number(sql.slice(TIMEOUT_IS.length));
     else this.#raw.exec(rewritten(sql));
     if (sql.startsWith('ROLLBACK')) this.#undone += 1;
     if (sql === 'BEGIN IMMEDIATE' && this.#keepsImages) this.#changesAtBegin = this.#totalChanges();
@@ -360,6 +366,7 @@ export class Disk {
 
   #prepared(sql: string): RawStatement {
     if (sql === ASKING_SYNCHRONOUS) return telling(() => ({ synchronous: this.synchronous }));
+    if (sql === ASKING_TIMEOUT) return telling(() => ({ timeout: this.#timeoutMs }));
     const statement = this.#raw.prepare(rewritten(sql));
     if (!sql.includes('sqlite_schema')) return statement;
     const original = withOriginalTexts(statement);

@@ -3,6 +3,7 @@
  * where every kind of trouble is drawn for every schedule, each new kind makes all the others rarer, and what takes three
  * of them at once never happens. The others, of every fourth seed or so, may have anything.
  */
+import { BRIEF_FOCI, isBrief } from './brief.ts';
 import { type Fault, lengthen, type Plan, type Topology } from './plan.ts';
 import { stream, weighted } from './random.ts';
 
@@ -155,7 +156,7 @@ const THEMES: Record<Focus, Theme> = {
 };
 
 export function focusOf(seed: number): Focus {
-  return weighted(stream(seed, 'focus'), FOCI);
+  return weighted(stream(seed, 'focus'), isBrief(seed) ? BRIEF_FOCI : FOCI);
 }
 
 export function themeOf(focus: Focus): Theme {

@@ -32,9 +32,9 @@ const ALLOWED = new Set([
 ]);
 
 /** Whether a seed is such a schedule; and makes it one. */
-export function planFutures(plan: Plan): void {
+export function planFutures(plan: Plan, likely: number): void {
   const random = stream(plan.seed, 'futures');
-  if (plan.lives || !random.chance(0.1)) return;
+  if (plan.lives || !random.chance(likely)) return;
   plan.futures = true;
   plan.foreignKeys = false;
   plan.plain = false;

@@ -18,9 +18,9 @@ type Answer = Awaited<ReturnType<Fetch>>;
 export type KeysPlan = 'none' | 'enemy' | 'roll-out';
 
 /** Whether a seed is such a schedule; and makes it one. They are few: signing takes time. */
-export function planKeys(plan: Plan): void {
+export function planKeys(plan: Plan, likely: number): void {
   const random = stream(plan.seed, 'keys');
-  if (plan.lives || plan.futures || !random.chance(0.04)) return;
+  if (plan.lives || plan.futures || !random.chance(likely)) return;
   plan.keys = random.chance(0.75) ? 'enemy' : 'roll-out';
   // Headers that a signature covers cannot be taken away from a request.
   plan.plain = false;

@@ -4,6 +4,7 @@
  * Faults are drawn as a swarm: each schedule has its own few, at its own rates. A schedule in which everything fails all
  * the time explores less than many schedules which each lack something.
  */
+import { BRIEF_SCALE, briefNodes, briefTheme, briefTopologies, isBrief, keepBrief, leaveFewFaults } from './brief.ts';
 import { planDays } from './days.ts';
 import { type Focus, focusOf, sharpen, themeOf } from './focus.ts';
 import { planFutures } from './futures.ts';
@@ -57,7 +58,7 @@ export interface Plan {
   focus: Focus;
   topology: Topology;
   nodes: number;
-  /** By how much less time everything takes that is drawn here, and by how much less is written: see `BRIEF`. */
+  /** By how much less time everything takes that is drawn here, and by how much less is written: see `SHORT`. */
   scale: number;
   /** How long the application writes and things go wrong, in virtual milliseconds. */
   troubleMs: number;
@@ -127,10 +128,10 @@ export const NOTHING_TAKEN: Reduction = { without: [], skip: [] };
 const IN_PARTS = 0.4;
 
 /**
- * Most schedules are brief: what goes wrong shows after a few writes, if there are enough schedules, and many brief ones
+ * Most schedules are short: what goes wrong shows after a few writes, if there are enough schedules, and many short ones
  * explore more than a few long ones. The others have what takes many writes, or time to settle.
  */
-const BRIEF = 0.35;
+const SHORT = 0.35;
 const LONG = 0.06;
 
 const TOPOLOGIES: [Topology, number][] = [
@@ -145,7 +146,7 @@ const TOPOLOGIES: [Topology, number][] = [
 
 /** Nothing in Rowcast sleeps for just so long: by these the loops are known, see looks.ts. */
 const BATCH_MS = [83, 211, 503];
-const BRIEF_BATCH_MS = [31, 73, 177];
+const SHORT_BATCH_MS = [31, 73, 177];
 
 /** How often the common faults are part of a schedule at all; the costly ones less. */
 const USUAL = 0.3;
@@ -167,11 +168,13 @@ const RARE: Partial<Record<Fault, number>> = {
 export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
   const random = stream(seed, 'plan');
   const focus = focusOf(seed);
-  const theme = themeOf(focus);
-  const topology = weighted(random, theme.topologies ?? TOPOLOGIES);
-  const nodes = nodesOf(topology, random);
+  const brief = isBrief(seed);
+  const theme = brief ? briefTheme(themeOf(focus)) : themeOf(focus);
+  const usual = theme.topologies ?? TOPOLOGIES;
+  const topology = weighted(random, brief ? briefTopologies(usual) : usual);
+  const nodes = brief ? briefNodes(topology) : nodesOf(topology, random);
   const chance = (name: string, of: number): boolean => stream(seed, name).chance(of);
-  const scale = chance('long', LONG) ? 1 : BRIEF;
+  const scale = brief ? BRIEF_SCALE : chance('long', LONG) ? 1 : SHORT;
   const plan: Plan = {
     seed,
     focus,
@@ -181,7 +184,7 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     troubleMs: scale * (250 + random.below(random.chance(0.1) ? 5_000 : 1_100)),
     writes: 3 + Math.round(scale * random.below(random.chance(0.05) ? 50 : 14)),
     ids: 2 + random.below(4),
-    batchMs: random.pick(scale < 1 ? BRIEF_BATCH_MS : BATCH_MS),
+    batchMs: random.pick(scale < 1 ? SHORT_BATCH_MS : BATCH_MS),
     batchSize: random.pick([1, 2, 3, 5, 20, 1_000]),
     atOnce: chance('parts', IN_PARTS) ? 1 + stream(seed, 'at once').below(2) : undefined,
     requestTimeoutMs: Math.round(scale * random.pick([300, 1_000, 4_000])),
@@ -205,13 +208,15 @@ export function planFor(seed: number, taken: Reduction = NOTHING_TAKEN): Plan {
     const rate = rateOf(fault, random, scale);
     if (on && !taken.without.includes(fault)) plan.faults[fault] = rate;
   }
+  if (brief) leaveFewFaults(plan, theme);
   keepApart(plan);
   if (plan.lives) planLives(plan);
   sharpen(plan);
-  planFutures(plan);
+  planFutures(plan, brief ? 0.025 : 0.1);
   planDays(plan, theme.forgets);
-  planKeys(plan);
+  planKeys(plan, brief ? 0.01 : 0.04);
   giveTime(plan);
+  if (brief) keepBrief(plan);
   return plan;
 }
 

@@ -1,6 +1,7 @@
 /** One schedule: machines, a network, an application and trouble, all from one seed; then the trouble ends, and what is left is compared. */
 import type { WireChange, WireRow } from '../support/model.ts';
 import { Application } from './application.ts';
+import { briefTheme, isBrief } from './brief.ts';
 import { Checks, differenceOf } from './checks.ts';
 import { collectAndRepeat } from './collecting.ts';
 import { Days, setAsideOn } from './days.ts';
@@ -366,7 +367,8 @@ class World implements Surroundings {
   get #collects(): boolean {
     const { seed, faults, lives } = this.plan;
     const isFit = !this.#altersSchemas && faults.rebuild === undefined && !lives && !this.plan.forgets;
-    return isFit && stream(seed, 'collects').chance(themeOf(this.plan.focus).collects);
+    const theme = themeOf(this.plan.focus);
+    return isFit && stream(seed, 'collects').chance((isBrief(seed) ? briefTheme(theme) : theme).collects);
   }
 
   #planWrites(): void {
