@@ -40,11 +40,6 @@ export function storedRow(s: string): string {
   return `iif(${s}.op = 'DELETE', ${tombstone(`${s}.id`, `${s}.ua`)}, ${s}.row)`;
 }
 
-/** The keys of a row in its order, as a JSON array. */
-export function keyListOf(row: string): string {
-  return `(SELECT json_group_array(key) FROM json_each(${row}))`;
-}
-
 /**
  * One line per row of `source`: how many changes it has, the last one's index, and whether its newest version is the
  * one that stands.

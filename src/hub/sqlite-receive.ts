@@ -16,8 +16,9 @@ import { type Ack, BATCH_CHANGES_MAX, type Op, PLAIN_BATCH_CHANGES_MAX, type Rej
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import type { Rights } from '../wire/rights.ts';
 import type { SqliteHubCompany } from './sqlite-company.ts';
-import { changesSql, exceptSql, keyListOf, mergeSql, ONE_CHANGE, storedRow, tallySql } from './sqlite-merge.ts';
+import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
 import { canonicalIdOf, type Irregular, planOf } from './sqlite-plan.ts';
+import { type Examined, readSpelt, speltSql } from './sqlite-spelt.ts';
 import { deletedContent } from './sqlite-tables.ts';
 import type { Sender, Stored } from './store.ts';
 
@@ -86,16 +87,16 @@ export class BatchMerger {
   examine(body: string | Uint8Array, sender: Sender): Examined {
     const document = this.#document(body, sender);
     const { latest } = this.#timeLimit;
-    const regular = this.#db.all<RegularChange>(this.#for(document).spelt, document.json, latest);
+    const regular = readSpelt(this.#db.get(this.#for(document).spelt, document.json, latest));
     const isRegular = regular.length === document.count;
     const irregular = isRegular ? [] : this.#irregular(document, latest);
     const isPermitted =
       withoutForbidden(this.#db, this.#jsonb, document, sender.rights, (name) => [name]) === undefined;
-    const rows = regular.map(({ tbl, id }) => ({ table: tbl, id }));
-    for (const change of irregular) {
+    const others = irregular.flatMap((change) => {
       const plan = planOf(this.#db, change, this.#idLimit);
-      if (plan.kind !== 'dead-letter') rows.push({ table: plan.table.name, id: canonicalIdOf(this.#db, plan.id) });
-    }
+      return plan.kind === 'dead-letter' ? [] : { table: plan.table.name, id: canonicalIdOf(this.#db, plan.id) };
+    });
+    const rows: Examined['rows'] = () => [...regular.map(({ tbl, id }) => ({ table: tbl, id })), ...others];
     const { batchId, count } = document;
     return { batchId, count, rows, regular: isRegular && isPermitted ? regular : undefined };
   }
@@ -348,27 +349,6 @@ export class BatchMerger {
   }
 }
 
-/** What a batch is about. */
-export interface Examined {
-  batchId: number | string;
-  count: number;
-  rows: { table: string; id: string }[];
-  regular: RegularChange[] | undefined;
-}
-
-/** A change as its row would be stored. */
-export interface RegularChange {
-  idx: number;
-  op: string;
-  tbl: string;
-  id: string;
-  ua: number;
-  base: number | null;
-  row: string;
-  /** JSON array of the row's keys, in its order. */
-  keys: string;
-}
-
 type Statements = Record<'merge' | 'tally' | 'versions' | 'irregular' | 'spelt', string>;
 
 function statementsFor(jsonb: boolean, large: boolean, { short }: IdLimit): Statements {
@@ -378,7 +358,7 @@ function statementsFor(jsonb: boolean, large: boolean, { short }: IdLimit): Stat
     tally: tallySql(regular),
     versions: `SELECT idx, lower(tbl) AS tbl, id, CAST(ua AS TEXT) AS ua FROM (${regular})`,
     irregular,
-    spelt: `SELECT idx, op, tbl, id, ua, base, ${storedRow('s')} AS row, ${keyListOf('s.row')} AS keys FROM (${regular}) AS s`,
+    spelt: speltSql(regular),
   };
 }
 

@@ -478,11 +478,24 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       }
       for (let bytes = 60; bytes < whole.body.byteLength + 100; bytes += 97) {
         const { count } = (await store.read(0, { changes: 1_000, bytes })) as Segment;
-        let fitting = 0;
-        for (let room = bytes - 50; fitting < sizes.length && room >= 0; fitting++)
-          room -= (sizes[fitting] as number) + 1;
-        const last = sizes.slice(0, fitting).reduce((sum, size) => sum + size + 1, 0) > bytes - 50 ? 1 : 0;
-        expect(count).toBe(Math.max(1, fitting - last));
+        expect(count).toBe(fittingOf(sizes, bytes));
+      }
+    });
+
+    test.each([40, 400])('so is one whose rows are alike, and one of %i characters among them', async (length) => {
+      const { store } = await make();
+      const nameOfRow = (i: number): string => 'x'.repeat(i === 7 ? length : 40);
+      await receive(
+        store,
+        Array.from({ length: 10 }, (_, i) => live(`r${i}`, T + i, { name: nameOfRow(i) })),
+      );
+      const whole = (await store.read(0, ALL)) as Segment;
+      const sizes = changesOf(whole).map((change) => Buffer.byteLength(JSON.stringify(change)));
+      for (let bytes = 60; bytes < whole.body.byteLength + 100; bytes += 7) {
+        // After one that was read as a whole, since what was read last may decide how the next is read.
+        expect(((await store.read(0, ALL)) as Segment).count).toBe(10);
+        const segment = (await store.read(0, { changes: 10, bytes })) as Segment;
+        expect(changesOf(segment)).toHaveLength(fittingOf(sizes, bytes));
       }
     });
 
@@ -768,6 +781,14 @@ function live(id: string, updatedAt: number, more: Record<string, unknown> = { n
 
 function gone(id: string, updatedAt: number): WireChange {
   return { op: 'DELETE', table: 'items', row: { id, updated_at: updatedAt }, old_id: id };
+}
+
+/** How many of the first changes a batch of so many bytes has, of which the first one may be larger. */
+function fittingOf(sizes: number[], bytes: number): number {
+  let fitting = 0;
+  for (let room = bytes - 50; fitting < sizes.length && room >= 0; fitting++) room -= (sizes[fitting] as number) + 1;
+  const last = sizes.slice(0, fitting).reduce((sum, size) => sum + size + 1, 0) > bytes - 50 ? 1 : 0;
+  return Math.max(1, fitting - last);
 }
 
 function receive(store: HubStore, changes: WireChange[], sender: Sender = ROWCAST): Promise<Stored> {

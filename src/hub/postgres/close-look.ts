@@ -10,8 +10,8 @@ import type { TimeLimit } from '../../letters/time-limit.ts';
 import type { Connection } from '../../sqlite/connection.ts';
 import { featuresOf } from '../../sqlite/features.ts';
 import { fold } from '../../sqlite/sql.ts';
-import { keyListOf } from '../sqlite-merge.ts';
-import { BatchMerger, type Examined } from '../sqlite-receive.ts';
+import { BatchMerger } from '../sqlite-receive.ts';
+import type { Examined } from '../sqlite-spelt.ts';
 import { prepareHubDatabase } from '../sqlite-tables.ts';
 import type { Sender, Stored } from '../store.ts';
 import { STORED_IDS } from './driver.ts';
@@ -92,11 +92,11 @@ export class CloseLook {
 
   /** A change that advances its row gives it the place behind all rows that there were, by its index. */
   #advanced(before: number): Advanced[] {
-    const found = this.#db.all<Omit<Advanced, 'shape'> & { keys: string }>(
+    const found = this.#db.all<Omit<Advanced, 'shape'>>(
       `SELECT seq - ${before} - 1 AS idx, op, table_name AS "table", row_id AS id, updated_at AS version, origin, writer, ` +
-        `base, row_data AS row, ${keyListOf('row_data')} AS keys FROM _hub_rows WHERE seq > ${before} ORDER BY seq`,
+        `base, row_data AS row FROM _hub_rows WHERE seq > ${before} ORDER BY seq`,
     );
-    return found.map(({ keys, ...row }) => ({ ...row, shape: shapeOf(keys) }));
+    return found.map((row) => ({ ...row, shape: shapeOf(row.row) }));
   }
 }
 
@@ -113,18 +113,39 @@ export function fillScratch(scratch: Connection, rows: HubRow[]): void {
 }
 
 /** The columns of a row, in any order and in any case, as a number: rows of one shape replace each other whole. */
-export function shapeOf(keys: string): string {
-  const known = shapes.get(keys);
-  if (known !== undefined) return known;
-  const names = [...new Set((JSON.parse(keys) as string[]).map(fold))].sort();
-  const shape = createHash('sha256').update(JSON.stringify(names)).digest('hex').slice(0, 32);
+export function shapeOf(row: string): string {
+  // Mostly it has the columns of the one before, which is seen in a fifth of the time that it takes to read it.
+  if (row.length <= PATTERN_CHARS && latest.pattern.test(row)) return latest.shape;
+  const keys = Object.keys(JSON.parse(row));
+  const list = JSON.stringify(keys);
+  latest = shapes.get(list) ?? { shape: hashOf(keys), pattern: patternOf(keys) };
   if (shapes.size >= SHAPES_KEPT) shapes.clear();
-  shapes.set(keys, shape);
-  return shape;
+  shapes.set(list, latest);
+  return latest.shape;
+}
+
+interface Shape {
+  shape: string;
+  /** Rows with these very keys, in this order, whose values are none that have keys themselves. */
+  pattern: RegExp;
 }
 
 const SHAPES_KEPT = 1_000;
-const shapes = new Map<string, string>();
+/** A pattern remembers where it could have gone on otherwise, for each character. */
+const PATTERN_CHARS = 10_000;
+const shapes = new Map<string, Shape>();
+let latest: Shape = { shape: '', pattern: /(?!)/ };
+
+function hashOf(keys: string[]): string {
+  const names = [...new Set(keys.map(fold))].sort();
+  return createHash('sha256').update(JSON.stringify(names)).digest('hex').slice(0, 32);
+}
+
+function patternOf(keys: string[]): RegExp {
+  const value = '(?:"(?:[^"\\\\]|\\\\.)*"|[-+.eE0-9]+|true|false|null)';
+  const spelt = keys.map((key) => JSON.stringify(key).replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'));
+  return new RegExp(`^\\{${spelt.map((key) => `${key}:${value}`).join(',')}\\}$`);
+}
 
 /** Places of one transaction are bounded. */
 export function refuseAbove(count: number, most: number): void {

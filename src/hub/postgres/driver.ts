@@ -71,7 +71,8 @@ export function integerArray(values: readonly (number | null)[]): Uint8Array {
   let at = HEAD_BYTES;
   for (const value of values) {
     at = array.writeInt32BE(value === null ? -1 : 8, at);
-    if (value !== null) at = array.writeBigInt64BE(BigInt(value), at);
+    // In two halves, without a BigInt for each.
+    if (value !== null) at = array.writeUInt32BE(value >>> 0, array.writeInt32BE(Math.floor(value / 2 ** 32), at));
   }
   return array;
 }

@@ -7,7 +7,7 @@ import { RowcastError } from '../../errors.ts';
 import { fold } from '../../sqlite/sql.ts';
 import { readIntroduction } from '../../wire/introduction.ts';
 import { readOrigins } from '../../wire/origins.ts';
-import type { Examined, RegularChange } from '../sqlite-receive.ts';
+import type { Examined, RegularChange } from '../sqlite-spelt.ts';
 import type { Sender, Stored } from '../store.ts';
 import { type Advanced, CloseLook, type HubRow, refuseAbove, shapeOf } from './close-look.ts';
 import { fromText, integerArray, textArray, toText } from './driver.ts';
@@ -122,8 +122,7 @@ export class PostgresReceiver {
     const results: Result[] = [];
     const placed = placesOf(batches);
     const plain = batches.flatMap((batch, i) => (batch.plain ? writesOf(batch, placed[i] as number, present[i]) : []));
-    const left = new Map<number, Left>();
-    for (const { idx, left: why } of plain.length > 0 ? await replaceOlder(session, plain) : []) left.set(idx, why);
+    const left = plain.length > 0 ? await replaceOlder(session, plain) : NONE_LEFT;
     for (const [i, batch] of batches.entries()) {
       const first = placed[i] as number;
       const outcome = batch.plain && outcomeOf(batch, batch.plain, (idx) => left.get(first + idx));
@@ -138,7 +137,7 @@ export class PostgresReceiver {
     first: number,
     isPresent: boolean,
   ): Promise<Result> {
-    const present = await lockRows(session, examined.rows);
+    const present = await lockRows(session, examined.rows());
     const { stored, advanced, letters, claim } = this.#look.merge(body, sender, isPresent, present);
     if (letters.length > 0) await this.#letters.keep(session, letters);
     if (claim) await this.#letters.claim(session, claim.from, claim);
@@ -171,7 +170,7 @@ function plainOf(changes: RegularChange[]): Plain | undefined {
   const rows: Plain = new Map();
   for (const change of changes) {
     const key = keyOf(change.tbl, change.id);
-    const shape = shapeOf(change.keys);
+    const shape = shapeOf(change.row);
     const other = rows.get(key);
     const n = (other?.changes ?? 0) + 1;
     const isWhole = !other || other.shape === shape || change.op === 'DELETE' || other.change.op === 'DELETE';
@@ -220,15 +219,21 @@ function outcomeOf({ examined }: Waiting, rows: Plain, left: (idx: number) => Le
 
 const COLUMNS = 'tkey, row_id, op, updated_at, origin, writer, base, shape, table_name, row_data';
 
-/** In the order of their keys, in which all take their locks. */
+/**
+ * What many rows have in common is sent once, and each has the number of it: an array of as many equal texts would cost the
+ * server, and the hub, as much as the rows themselves.
+ */
 const SENT =
-  'sent AS (SELECT s.idx, s.tkey COLLATE "C" AS tkey, s.row_id COLLATE "C" AS row_id, s.op, s.updated_at, s.origin, ' +
-  's.writer, s.base, s.shape::uuid AS shape, s.table_name, s.row_data FROM unnest($1::bigint[], $2::text[], $3::text[], ' +
-  '$4::text[], $5::bigint[], $6::text[], $7::text[], $8::bigint[], $9::text[], $10::text[], $11::text[]) ' +
-  `AS s (idx, ${COLUMNS}))`;
+  'kinds AS MATERIALIZED (SELECT k.kind, k.tkey COLLATE "C" AS tkey, k.op, k.origin, k.writer, k.shape::uuid AS shape, ' +
+  'k.table_name FROM unnest($7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[]) ' +
+  'WITH ORDINALITY AS k (tkey, op, origin, writer, shape, table_name, kind)), ' +
+  'sent AS (SELECT s.idx, k.tkey, s.row_id COLLATE "C" AS row_id, k.op, s.updated_at, k.origin, k.writer, s.base, k.shape, ' +
+  'k.table_name, s.row_data FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[]) ' +
+  'AS s (idx, kind, row_id, updated_at, base, row_data) JOIN kinds AS k ON k.kind = s.kind)';
 
 const PLACE = `place AS MATERIALIZED (SELECT ${FIRST_PLACE} AS first)`;
 
+/** In the order of their keys, in which all take their locks. */
 function upsert(where: string): string {
   return (
     `INSERT INTO rowcast.rows AS t (seq, ${COLUMNS}) SELECT place.first + sent.idx, ${COLUMNS} FROM sent, place ` +
@@ -238,23 +243,29 @@ function upsert(where: string): string {
   );
 }
 
-/**
- * Those that it does not write are locked all the same. What it then says of them is as of the beginning of the statement:
- * a row only ever goes on, so one that was newer is, and one that may have gone on since is in doubt.
- */
+/** Those that it does not write are locked all the same. */
 const REPLACE_OLDER =
-  `WITH ${SENT}, ${PLACE}, written AS (` +
+  `WITH ${SENT}, ${PLACE} ` +
   upsert(
     'excluded.updated_at > t.updated_at AND ' +
       "(excluded.shape = t.shape OR t.op = 'DELETE' OR excluded.op = 'DELETE')",
-  ) +
-  " RETURNING t.seq) SELECT s.idx, coalesce((SELECT CASE WHEN t.updated_at > s.updated_at THEN 'stale' " +
-  "WHEN t.updated_at = s.updated_at AND (t.op = 'DELETE') = (s.op = 'DELETE') AND t.row_data = s.row_data THEN 'same' END " +
-  "FROM rowcast.rows AS t WHERE t.tkey = s.tkey AND t.row_id = s.row_id), 'doubtful') AS left " +
-  'FROM sent AS s WHERE s.idx NOT IN (SELECT w.seq - place.first FROM written AS w, place)';
+  );
 
-async function replaceOlder(session: Session, writes: Write[]): Promise<{ idx: number; left: Left }[]> {
-  return session.query(REPLACE_OLDER, ...paramsOf(writes));
+/** Those that were not written: a row that was has the place of its change. */
+const LEFT =
+  `WITH ${SENT}, ${PLACE} SELECT s.idx, CASE WHEN t.updated_at > s.updated_at THEN 'stale' ` +
+  "WHEN t.updated_at = s.updated_at AND (t.op = 'DELETE') = (s.op = 'DELETE') AND t.row_data = s.row_data THEN 'same' " +
+  "ELSE 'doubtful' END AS left FROM place, sent AS s JOIN rowcast.rows AS t ON t.tkey = s.tkey AND t.row_id = s.row_id " +
+  'WHERE t.seq <> place.first + s.idx';
+
+const NONE_LEFT: ReadonlyMap<number, Left> = new Map();
+
+/** Mostly everything is written, and the number of it is all that has to be known. */
+async function replaceOlder(session: Session, writes: Write[]): Promise<ReadonlyMap<number, Left>> {
+  const params = paramsOf(writes);
+  if ((await session.run(REPLACE_OLDER, ...params)) === writes.length) return NONE_LEFT;
+  const found = await session.query<{ idx: number; left: Left }>(LEFT, ...params);
+  return new Map(found.map(({ idx, left }) => [idx, left]));
 }
 
 /** What is known of these rows, for us alone until the end of the transaction. */
@@ -276,7 +287,7 @@ async function lockRows(
 const ADVANCE =
   `WITH ${SENT}, ${PLACE}, written AS (` +
   // One that has come meanwhile is not among those that were looked at.
-  `${upsert('t.seq = ANY ($12::bigint[])')} RETURNING 1) SELECT count(*) AS n FROM written`;
+  `${upsert('t.seq = ANY ($13::bigint[])')} RETURNING 1) SELECT count(*) AS n FROM written`;
 
 async function writeAdvanced(
   session: Session,
@@ -292,19 +303,42 @@ async function writeAdvanced(
 }
 
 function paramsOf(writes: Write[]): Uint8Array[] {
-  const texts = (of: (one: Write) => string | null): Uint8Array => textArray(writes.map(of));
-  const integers = (of: (one: Write) => number | null): Uint8Array => integerArray(writes.map(of));
+  const kinds = kindsOf(writes);
+  const texts = (of: (one: Write) => string | null): Uint8Array => textArray(kinds.all.map(of));
   return [
-    integers(({ idx }) => idx),
+    integerArray(writes.map(({ idx }) => idx)),
+    integerArray(kinds.ofEach),
+    textArray(writes.map(({ id }) => toText(id))),
+    integerArray(writes.map(({ version }) => version)),
+    integerArray(writes.map(({ base }) => base)),
+    textArray(writes.map(({ row }) => row)),
     texts(({ table }) => toText(fold(table))),
-    texts(({ id }) => toText(id)),
     texts(({ op }) => op),
-    integers(({ version }) => version),
     texts(({ origin }) => origin),
     texts(({ writer }) => writer),
-    integers(({ base }) => base),
     texts(({ shape }) => shape),
     texts(({ table }) => toText(table)),
-    texts(({ row }) => row),
   ];
+}
+
+/** One of each kind, and the number of each one's kind, counted from 1. Neighbours are mostly alike. */
+function kindsOf(writes: Write[]): { all: Write[]; ofEach: number[] } {
+  const all: Write[] = [];
+  const numbers = new Map<string, number>();
+  let last: Write | undefined;
+  let number = 0;
+  const ofEach = writes.map((one) => {
+    if (last && isAlike(one, last)) return number;
+    const { table, op, origin, writer, shape } = one;
+    const kind = JSON.stringify([table, op, origin, writer, shape]);
+    number = numbers.get(kind) ?? all.push(one);
+    numbers.set(kind, number);
+    last = one;
+    return number;
+  });
+  return { all, ofEach };
+}
+
+function isAlike(a: Write, b: Write): boolean {
+  return a.table === b.table && a.op === b.op && a.origin === b.origin && a.writer === b.writer && a.shape === b.shape;
 }
