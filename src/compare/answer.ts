@@ -71,7 +71,7 @@ export class Answers {
 
   async #compare(body: string | Uint8Array, from: string | undefined): Promise<object> {
     const asked = readQuestion(body);
-    if (asked.want === 'tables') return { tables: await this.#pace.turn(() => this.#ledger.outline()) };
+    if (asked.want === 'tables') return { tables: await this.#pace.turn(() => this.#ledger.outline()), runs: true };
     const { table, columns } = asked;
     let answer: object;
     if ('ids' in asked) {
