@@ -38,6 +38,11 @@ export function alarm(clock: Clock, ms: number, ring: () => void): () => void {
   return () => off.abort('off');
 }
 
+/** Milliseconds of which only differences say anything, with their fractions where the clock is the system's. */
+export function preciseNow(clock: Clock): number {
+  return clock === systemClock ? performance.now() : clock.now();
+}
+
 /**
  * Milliseconds since `at`. Clocks are set back, by an hour or by a year: what is then still to come is as long ago as it is
  * away, so that whoever waits for so much to pass does not wait for that time to come again.

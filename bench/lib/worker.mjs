@@ -257,7 +257,7 @@ const commands = {
   },
 
   beat: () => startHeartbeat(),
-  cpuBlock: () => heartbeat.cpu,
+  cpuBlock: () => ({ cpuBlock: heartbeat.cpu, cpuBlock99: heartbeat.percentile(0.99) }),
   blocks: () => heartbeat.stop(),
   cpu: () => cpuSince({ user: 0, system: 0 }),
 
@@ -414,7 +414,7 @@ async function measured(work) {
   const began = performance.now();
   const found = await work();
   const result = { seconds: since(began), cpu: cpuSince(cpu), ...found };
-  return { ...result, block: Math.max(...heartbeat.stop()), cpuBlock: heartbeat.cpu };
+  return { ...result, block: Math.max(...heartbeat.stop()), ...commands.cpuBlock() };
 }
 
 function receiving(target) {

@@ -71,7 +71,7 @@ export class Answers {
 
   async #compare(body: string | Uint8Array, from: string | undefined): Promise<object> {
     const asked = readQuestion(body);
-    if (asked.want === 'tables') return { tables: await this.#pace.turn(() => this.#ledger.outline()) };
+    if (asked.want === 'tables') return { tables: await this.#pace.once(() => this.#ledger.outline()), runs: true };
     const { table, columns } = asked;
     let answer: object;
     if ('ids' in asked) {
@@ -83,7 +83,7 @@ export class Answers {
       const { ranges, floor } = asked;
       answer = { hashes: await hashRanges(this.#ledger, this.#pace, table, columns, ranges, floor) };
     }
-    await this.#pace.turn(() => this.#ledger.flushed());
+    await this.#pace.once(() => this.#ledger.flushed());
     return answer;
   }
 
@@ -99,7 +99,7 @@ export class Answers {
 
   async #fetch(body: string | Uint8Array): Promise<string> {
     const { table, ids } = readFetch(body);
-    const batch = await this.#pace.turn(() => this.#ledger.changes(table, ids, 0, FETCHED));
+    const batch = await this.#pace.once(() => this.#ledger.changes(table, ids, 0, FETCHED));
     return new TextDecoder().decode(batch.body);
   }
 }

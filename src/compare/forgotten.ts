@@ -71,7 +71,7 @@ export async function deleteForgotten(
   }
   for (let i = 0; i < here.length; i += TOGETHER) {
     const body = new TextDecoder().decode(deletions(table, here.slice(i, i + TOGETHER)));
-    await pace.turn(() => exchange.take(body));
+    await pace.once(() => exchange.take(body));
   }
 }
 

@@ -1,5 +1,5 @@
 /** How much of the event loop's time a comparison may take, how much of it at once, and when it has to end. */
-import type { Clock } from '../clock.ts';
+import { type Clock, preciseNow } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Portion } from './ledger.ts';
 import { CannotCompare } from './remote.ts';
@@ -17,9 +17,13 @@ const TURNS_MAX = 64;
  */
 const WORKED_MS_MAX = 1_000;
 
-/** What is read at once: begins small, is doubled after each turn that took no time, and halved after one that did. */
-const SLOW_MS = 2;
-const ROWS = { first: 32, least: 8, most: 1_024 };
+/**
+ * What is read at once: begins small, and is then as much as would take so long by what a row took in the faster one of the
+ * last two turns, at most twice as much and no less than half. One slow turn alone says nothing: the machine did something
+ * else in the middle of it.
+ */
+const AIM_MS = 2;
+const ROWS = { first: 32, least: 8, most: REST_ROWS };
 const BYTES = 256 * 1024;
 
 /** While the application has a transaction open, what is there is not known; it is asked so often, after so long. */
@@ -36,7 +40,8 @@ export class Pace {
   #turns = 0;
   /** Read since the last rest, at the most. */
   #read = 0;
-  #rows = ROWS.first;
+  /** What is read at once, and the milliseconds that a row took in the last turn, by what a row is said to cost. */
+  readonly #learnt = new Map<number, { rows: number; rowMs: number }>();
 
   /**
    * `share` is the part of the time that is worked: 1 is without a rest, 0.1 rests nine times as long as it works. It ends
@@ -50,21 +55,40 @@ export class Pace {
   }
 
   /**
-   * Works, and lets everybody else have their turn when that has taken a while. `cost`: a row takes so many times as long as
-   * one that is hashed among others.
+   * Reads a portion, and lets everybody else have their turn when that has taken a while. `cost`: a row takes so many times as
+   * long as one that is hashed among others. What costs the same is taken for the same kind of work.
    */
   async turn<T>(work: (portion: Portion) => T | Promise<T>, cost = 1): Promise<T> {
+    const { rows, rowMs: before } = this.#learnt.get(cost) ?? { rows: ROWS.first, rowMs: 0 };
+    this.#read += rows;
+    const { result, took } = await this.#timed(() => work({ rows: Math.ceil(rows / cost), bytes: BYTES }));
+    const rowMs = took / rows;
+    const wanted = Math.min(rows * 2, Math.max(rows / 2, AIM_MS / Math.min(rowMs, before)));
+    const next = Math.floor(Math.min(ROWS.most, Math.max(ROWS.least, wanted)));
+    this.#learnt.set(cost, { rows: next, rowMs });
+    await this.#after(took, next);
+    return result;
+  }
+
+  /** The same with work that is as much as it is, from which nothing is learnt. */
+  async once<T>(work: () => T | Promise<T>): Promise<T> {
+    const { result, took } = await this.#timed(work);
+    await this.#after(took, 0);
+    return result;
+  }
+
+  async #timed<T>(work: () => T | Promise<T>): Promise<{ result: T; took: number }> {
     this.check();
-    const began = this.#clock.now();
-    this.#read += this.#rows;
-    const result = await this.#patiently(() => work({ rows: Math.ceil(this.#rows / cost), bytes: BYTES }));
-    const took = Math.max(0, this.#clock.now() - began);
-    this.#rows = took >= SLOW_MS ? Math.max(ROWS.least, this.#rows >> 1) : Math.min(ROWS.most, this.#rows * 2);
+    const began = preciseNow(this.#clock);
+    const result = await this.#patiently(work);
+    return { result, took: Math.max(0, preciseNow(this.#clock) - began) };
+  }
+
+  async #after(took: number, next: number): Promise<void> {
     this.#worked(took);
     this.#turns += 1;
-    const isEnough = this.#busyMs >= REST_MS || this.#turns >= TURNS_MAX || this.#read + this.#rows > REST_ROWS;
+    const isEnough = this.#busyMs >= REST_MS || this.#turns >= TURNS_MAX || this.#read + next > REST_ROWS;
     if (isEnough) await this.#rest();
-    return result;
   }
 
   /** The peer was kept busy for so long. */
@@ -99,7 +123,7 @@ export class Pace {
   }
 
   async #rest(): Promise<void> {
-    const ms = Math.floor(this.#busyMs * (1 / this.#share - 1));
+    const ms = Math.ceil(this.#busyMs * (1 / this.#share - 1));
     this.#busyMs = 0;
     this.#turns = 0;
     this.#read = 0;

@@ -23,12 +23,13 @@ const AFFINITIES: Affinity[] = ['TEXT', 'INTEGER', 'REAL', 'NUMERIC', 'BLOB'];
 const COLUMNS_MAX = 2_000;
 
 export function readQuestion(body: string | Uint8Array): Question {
-  const { want, table, columns, ranges, ids, floor } = objectIn(body);
+  const { want, table, columns, ranges, runs, ids, floor } = objectIn(body);
   if (want === 'tables') return { want };
   if (want !== 'hash' && want !== 'rows') throw wrong('"want" must be "tables", "hash" or "rows"');
   const common = { table: checkTable(table), columns: checkColumns(columns) };
   if (want === 'rows' && ids !== undefined) return { want, ...common, ids: checkIds(ids) };
-  return { want, ...common, ranges: checkRanges(ranges), floor: checkFloor(floor) };
+  const asked = runs === undefined ? ranges : pairsIn(runs);
+  return { want, ...common, ranges: checkRanges(asked), floor: checkFloor(floor) };
 }
 
 export function readFetch(body: string | Uint8Array): FetchQuestion {
@@ -71,6 +72,15 @@ function checkColumns(columns: unknown): Columns {
     }
   }
   return columns as Columns;
+}
+
+/** Ranges that each begin where the one before ends, told by their bounds: of a run of three ids, two ranges. */
+function pairsIn(runs: unknown): unknown[] {
+  if (!Array.isArray(runs)) throw wrong('"runs" must be an array of arrays of ids');
+  return runs.flatMap((run: unknown, i) => {
+    if (!Array.isArray(run) || run.length < 2) throw wrong(`run ${i} must be an array of two or more ids`);
+    return run.slice(1).map((upTo: unknown, j) => [run[j], upTo]);
+  });
 }
 
 /** In order and apart from each other, so that a question never costs more than one walk over the table. */

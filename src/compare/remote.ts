@@ -30,6 +30,8 @@ const NO_SUCH_PAGE = [404, 405, 501];
 export class Remote {
   readonly #ask: Ask;
   readonly #lacks: (path: string) => void;
+  /** An earlier build does not: it is told both bounds of every range. */
+  #readsRuns = false;
   /** Bytes both ways, questions, and the milliseconds that the peer says they took it: since the beginning. */
   bytes = 0;
   requests = 0;
@@ -42,13 +44,14 @@ export class Remote {
   }
 
   async outline(): Promise<Outline[]> {
-    const { tables } = await this.#compare({ want: 'tables' });
+    const { tables, runs } = await this.#compare({ want: 'tables' });
     if (!Array.isArray(tables) || !tables.every(isOutline)) throw notAnAnswer('tables');
+    this.#readsRuns = runs === true;
     return tables;
   }
 
   async hashes(table: string, columns: Columns, ranges: Range[], floor?: number): Promise<string[]> {
-    const { hashes } = await this.#compare({ table, columns, ranges: ranges.map(pair), want: 'hash', floor });
+    const { hashes } = await this.#compare({ table, columns, ...this.#told(ranges), want: 'hash', floor });
     const all =
       Array.isArray(hashes) && hashes.length === ranges.length && hashes.every((one) => typeof one === 'string');
     if (!all) throw notAnAnswer('hashes');
@@ -57,7 +60,7 @@ export class Remote {
 
   /** What is in these ranges; `upTo` where the answer breaks off before their end. */
   async list(table: string, columns: Columns, ranges: Range[]): Promise<{ entries: Entry[]; upTo: Id | null }> {
-    const { rows, upTo } = await this.#compare({ table, columns, ranges: ranges.map(pair), want: 'rows' });
+    const { rows, upTo } = await this.#compare({ table, columns, ...this.#told(ranges), want: 'rows' });
     if (upTo !== undefined && typeof upTo !== 'string') throw notAnAnswer('upTo');
     return { entries: entriesOf(rows), upTo: upTo ?? null };
   }
@@ -73,6 +76,10 @@ export class Remote {
   /** The first of these rows, as many as fit, as the body of a batch. */
   async fetch(table: string, ids: Id[]): Promise<string> {
     return (await this.#post(FETCH_PATH, { table, ids })).body;
+  }
+
+  #told(ranges: Range[]): object {
+    return this.#readsRuns ? { runs: runsOf(ranges) } : { ranges: ranges.map(({ after, upTo }) => [after, upTo]) };
   }
 
   async #compare(question: object): Promise<Record<string, unknown>> {
@@ -108,8 +115,15 @@ export class Remote {
   }
 }
 
-function pair({ after, upTo }: Range): [Id | null, Id | null] {
-  return [after, upTo];
+/** The bounds of ranges, those that follow each other in one array: where one ends and the next begins is said once. */
+export function runsOf(ranges: Range[]): (Id | null)[][] {
+  const runs: (Id | null)[][] = [];
+  for (const { after, upTo } of ranges) {
+    const run = runs.at(-1);
+    if (run && after !== null && run.at(-1) === after) run.push(upTo);
+    else runs.push([after, upTo]);
+  }
+  return runs;
 }
 
 function entriesOf(rows: unknown): Entry[] {

@@ -9,6 +9,7 @@ import { exactString, exactText } from '../wire/exact-text.ts';
 import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { idForWire } from '../wire/values.ts';
 import { earlyIn } from './early.ts';
+import { Hope } from './hope.ts';
 import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
 import type { Columns, Entry, Ledger, Listed, Nodes, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
 import { atMost, firstThatFit, fittingAmong, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
@@ -85,6 +86,7 @@ export class SqliteLedger implements Ledger {
   readonly #o: SqliteLedgerOptions;
   /** To spell a statement takes longer than to run it for a few rows. */
   readonly #statements = new WeakMap<Table, Map<string, string>>();
+  readonly #hope = new Hope();
 
   constructor(db: Connection, options: SqliteLedgerOptions) {
     this.#db = db;
@@ -301,8 +303,11 @@ export class SqliteLedger implements Ledger {
 
   /** The same where there is nothing but rows, at two thirds of the cost; undefined where one of them is large. */
   #spellRows(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Uint8Array | null> | undefined {
-    const sql = this.#lines('rows', table, part, { ...wanted, most: ORDINARY_ROW_BYTES });
-    const { rows, found } = this.#db.get<JoinedRows>(sql, ...part.params, portion.rows) as JoinedRows;
+    const read = (kind: 'plain' | 'rows'): JoinedRows => {
+      const sql = this.#lines(kind, table, part, { ...wanted, most: ORDINARY_ROW_BYTES });
+      return this.#db.get<JoinedRows>(sql, ...part.params, portion.rows) as JoinedRows;
+    };
+    const { rows, found } = this.#hope.of(table, wanted.columns, () => read('plain')) ?? read('rows');
     if (!haveLines(found)) return undefined;
     const isFull = rows >= portion.rows;
     return { found, rows, last: isFull ? this.#idOfRow(table, part, rows - 1) : null, isFull };

@@ -332,7 +332,7 @@ async function sendRows(
   const { ledger, exchange, pace } = sides;
   for (let left = ids; left.length > 0; ) {
     const rows = left;
-    const { body, count, rest } = await pace.turn(() => ledger.changes(table, rows, BATCH_ID, BATCH));
+    const { body, count, rest } = await pace.once(() => ledger.changes(table, rows, BATCH_ID, BATCH));
     const outcome = count === 0 ? 'acked' : await exchange.send(body, BATCH_ID, count);
     if (outcome === 'too-large' && rows.length > 1) {
       await sendRows(sides, table, rows.slice(0, rows.length >> 1));
@@ -356,7 +356,7 @@ export async function fetchRows(
       table,
       left.map(({ id }) => id),
     );
-    await pace.turn(() => exchange.take(body));
+    await pace.once(() => exchange.take(body));
     const ids = left.map(({ id }) => id);
     const { entries } = await lookInTurns(ledger, pace, table, null, ids, undefined);
     const here = new Map(entries.map((entry) => [entry.id, entry]));

@@ -116,7 +116,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     const state = stateOf(this.#db, this.#o.peer);
     const run = await this.#runOf(state);
     if (run.theirs === undefined) return this.#inner.next(limit, previous);
-    const own = inOrder(inScope(await this.#pace.turn(() => this.#o.sides().ledger.tables()), state.scope));
+    const own = inOrder(inScope(await this.#pace.once(() => this.#o.sides().ledger.tables()), state.scope));
     for (let position = positionOf(state, previous); ; ) {
       const place = placeIn(own, position);
       if (!place) return this.#walkFrom(limit, previous, state, { section: WALKED, after: null });
@@ -316,7 +316,7 @@ export class SeedOutbox implements Outbox<PeerPosition> {
     const room = { rows: Math.min(limit.changes, BATCH_ROWS), bytes: limit.bytes };
     for (let some = ids.slice(0, room.rows); some.length > 0; ) {
       const rows = some;
-      const { body, count, rest } = await this.#pace.turn(() => ledger.changes(table, rows, batchId, room));
+      const { body, count, rest } = await this.#pace.once(() => ledger.changes(table, rows, batchId, room));
       if (rest.length > 0) {
         some = some.slice(0, Math.max(1, some.length - rest.length));
         continue;

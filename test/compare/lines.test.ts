@@ -1,6 +1,7 @@
 /** What is hashed of a row tells contents apart exactly as the version order does, whichever way it was spelt. */
 import { expect, test } from 'vitest';
-import { jsonLines, rowLine } from '../../src/compare/lines.ts';
+import { canBePlain, jsonLines, plainLine, rowLine } from '../../src/compare/lines.ts';
+import { arePlain } from '../../src/compare/sqlite-lines.ts';
 import type { Affinity, Column } from '../../src/sqlite/schema.ts';
 import { content } from '../../src/wire/content.ts';
 import { encode } from '../../src/wire/values.ts';
@@ -71,6 +72,36 @@ test.each(AFFINITIES)('a column of affinity %s', async (affinity) => {
   const source = jsonLines({ v: affinity }, `SELECT n AS k, 0 AS version, ${json} AS r FROM t`);
   expect(hex('line', `(SELECT k AS n, line FROM (${source}))`)).toEqual(lines);
 });
+
+test.each(AFFINITIES)(
+  'what is spelt without a look, of affinity %s, is right or is seen not to be',
+  async (affinity) => {
+    const v = column('v', affinity);
+    if (!canBePlain([v])) return expect(['REAL', 'BLOB']).toContain(affinity);
+    const db = await database(`CREATE TABLE t (n INTEGER PRIMARY KEY, v ${affinity})`);
+    VALUES.forEach((value, i) => {
+      db.exec(`INSERT INTO t VALUES (${i}, ${value})`);
+    });
+    const own = ({ name }: Column): string => name;
+    const read = (sql: string, i: number): Uint8Array =>
+      rowsOf(db, `SELECT CAST(${sql} AS BLOB) AS line FROM t WHERE n = ${i}`)[0]?.line as Uint8Array;
+    const plain = VALUES.map((_, i) => {
+      const right = Buffer.from(read(rowLine([v], own), i)).toString('hex');
+      try {
+        const found = read(plainLine([v], own, 100, 'char(0)'), i);
+        if (arePlain(found)) expect([VALUES[i], Buffer.from(found).toString('hex')]).toEqual([VALUES[i], right]);
+        return arePlain(found);
+      } catch (error) {
+        expect(String(error)).toMatch(/JSON cannot hold BLOB/);
+        return false;
+      }
+    });
+    // Of fractions and blobs none, and of the others nearly all.
+    const kinds = rowsOf(db, 'SELECT typeof(v) AS kind FROM t ORDER BY n').map(({ kind }) => kind);
+    expect(kinds.filter((kind, i) => plain[i] && (kind === 'real' || kind === 'blob'))).toEqual([]);
+    expect(plain.filter(Boolean).length).toBeGreaterThan(15);
+  },
+);
 
 test('a row that is larger than is read without measuring has no line; names are in one order', async () => {
   const db = await database('CREATE TABLE t (n INTEGER PRIMARY KEY, b TEXT, A INTEGER, c BLOB)');

@@ -88,7 +88,7 @@ test('of rows that cost more, fewer are read at once, and between two turns of e
 test('a turn reads as much as takes no time: less after a slow one, more after a fast one', async () => {
   const clock = new WorkingClock(() => true);
   const pace = new Pace(clock, 1, new AbortController().signal);
-  const usPerRow = { now: 1 };
+  const usPerRow = { now: 0.5 };
   let due = 0;
   const turn = (): Promise<number> =>
     pace.turn(({ rows }) => {
@@ -99,16 +99,64 @@ test('a turn reads as much as takes no time: less after a slow one, more after a
     });
   let rows = 0;
   for (let i = 0; i < 20; i++) rows = await turn();
-  expect(rows).toBe(1_024);
-  // Rows that are a hundred times as dear: after a few turns none takes longer than four milliseconds.
+  expect(rows).toBe(REST_ROWS);
+  // Rows that are two hundred times as dear: after a few turns none takes longer than four milliseconds.
   usPerRow.now = 100;
   for (let i = 0; i < 10; i++) await turn();
   const taken: number[] = [];
   for (let i = 0; i < 50; i++) taken.push((await turn()) * usPerRow.now);
   expect(Math.max(...taken)).toBeLessThanOrEqual(4_000);
-  usPerRow.now = 1;
+  usPerRow.now = 0.5;
   for (let i = 0; i < 20; i++) rows = await turn();
-  expect(rows).toBe(1_024);
+  expect(rows).toBe(REST_ROWS);
+});
+
+/** A clock that tells parts of milliseconds, of which the work says how many it takes. */
+function preciselyTimed() {
+  let at = 0;
+  const clock = Object.assign(new VirtualClock(() => true), { now: () => at });
+  const pace = new Pace(clock, 1, new AbortController().signal);
+  const spend = (ms: number): void => {
+    at += ms;
+  };
+  const turn = (ms: (rows: number) => number, cost?: number): Promise<number> =>
+    pace.turn(({ rows }) => {
+      spend(ms(rows));
+      return rows;
+    }, cost);
+  return { pace, spend, turn };
+}
+
+test('turns come to take two milliseconds each, by a clock that tells parts of them', async () => {
+  const { turn } = preciselyTimed();
+  let rows = 0;
+  for (let i = 0; i < 20; i++) rows = await turn((n) => n * 0.0043);
+  expect(Math.abs(rows * 0.0043 - 2)).toBeLessThan(0.01);
+  for (let i = 0; i < 20; i++) rows = await turn((n) => n * 0.02);
+  expect(rows).toBe(100);
+  for (let i = 0; i < 20; i++) rows = await turn((n) => n * 0.0001);
+  expect(rows).toBe(REST_ROWS);
+});
+
+test('one turn in which the machine did something else changes nothing; two in a row do', async () => {
+  const { turn } = preciselyTimed();
+  for (let i = 0; i < 20; i++) await turn((n) => n * 0.004);
+  const late = (n: number): number => n * 0.004 + 30;
+  expect(await turn(late)).toBe(500);
+  expect(await turn((n) => n * 0.004)).toBe(500);
+  expect(await turn(late)).toBe(500);
+  expect(await turn(late)).toBe(500);
+  expect(await turn((n) => n * 0.004)).toBe(250);
+});
+
+test('what one kind of work takes says nothing of another, and work that is what it is says nothing at all', async () => {
+  const { pace, spend, turn } = preciselyTimed();
+  for (let i = 0; i < 20; i++) await turn((n) => n * 0.002);
+  for (let i = 0; i < 20; i++) await turn((n) => n * 0.5, 16);
+  expect(await turn((n) => n * 0.5, 16)).toBe(4);
+  expect(await turn((n) => n * 0.002)).toBe(1_000);
+  for (let i = 0; i < 3; i++) await pace.once(() => spend(50));
+  expect(await turn((n) => n * 0.002)).toBe(1_000);
 });
 
 test('the comparison of the day takes a tenth of the time of both sides, one that is asked for takes what it needs', async () => {

@@ -50,6 +50,22 @@ const WRONG: [string, string, unknown, number, RegExp][] = [
     400,
     /range 1 must begin/,
   ],
+  ['runs that are none', '/sync/compare', asked({ runs: 'a' }), 400, /"runs" must be/],
+  ['a run of one', '/sync/compare', asked({ runs: [['a', 'b'], ['c']] }), 400, /run 1 must be/],
+  ['a run that ends in its middle', '/sync/compare', asked({ runs: [['a', null, 'b']] }), 400, /range 1 must begin/],
+  [
+    'runs that overlap',
+    '/sync/compare',
+    asked({
+      runs: [
+        ['a', 'c'],
+        ['b', 'd'],
+      ],
+    }),
+    400,
+    /range 1 must begin/,
+  ],
+  ['too many ranges in runs', '/sync/compare', asked({ runs: [Array(258).fill('a')] }), 400, /1 to 256 pairs/],
   ['too many ids', '/sync/fetch', { table: 'items', ids: Array(1_001).fill('a') }, 400, /1 to 1000 ids/],
   ['an id that is none', '/sync/fetch', { table: 'items', ids: ['a', 1] }, 400, /id 1 is not an id as it travels: 1/],
   ['far too much', '/sync/fetch', { table: 'items', ids: ['x'.repeat(4 << 20)] }, 413, /bytes, 4194304 are allowed/],
@@ -79,6 +95,7 @@ test('the routes are beside /sync, take POST with JSON alone, and are not there 
         last: null,
       },
     ],
+    runs: true,
   });
   expect((await ask(url, { method: 'GET' })).status).toBe(405);
   expect((await ask(url, post)).status).toBe(415);
@@ -149,7 +166,7 @@ test('a hub answers as a node does, and any table', async () => {
     expect(answer.status).toBe(200);
     return JSON.parse(answer.body);
   };
-  expect(await ask({ want: 'tables' })).toEqual({ tables: [] });
+  expect(await ask({ want: 'tables' })).toEqual({ tables: [], runs: true });
   expect(await ask(asked({ table: 'unheard-of' }))).toMatchObject({ hashes: [expect.stringMatching(/^0:/)] });
 });
 
