@@ -1,7 +1,7 @@
 /** What a batch is about to replace without having seen it: the statement that notes it in the conflict journal. */
 import { NOTE_INTO, type Notes } from '../journal/journal.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
-import { BOUND_LIMIT, literal, quote, shallow } from '../sqlite/sql.ts';
+import { BOUND_NUMBER, literal, quote, shallow } from '../sqlite/sql.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { fieldIn, type Shape } from './merge.ts';
 import { type Group, STAGE } from './stage.ts';
@@ -45,7 +45,7 @@ const SEEN_IN_GROUP: Seen = {
 };
 
 /** How many rows of a tabular body are meant, and how many before them are not. */
-export const ROWS_BOUND = `${BOUND_LIMIT} OFFSET ?`;
+export const ROWS_BOUND = `${BOUND_NUMBER} OFFSET ${BOUND_NUMBER}`;
 
 /** Those of a tabular body, whose rows have what they have seen behind the columns of their table; bound, and which rows. */
 export function seenInRows(table: Table): Seen {

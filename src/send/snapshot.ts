@@ -9,7 +9,7 @@ import { hasAnyStamps } from '../capture/stamps.ts';
 import { versionOf } from '../capture/versions.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { BOUND_LIMIT, literal, quote, shallow } from '../sqlite/sql.ts';
+import { BOUND_NUMBER, literal, quote, shallow } from '../sqlite/sql.ts';
 import { type BatchLimit, type Body, type ByteBounds, batchSql, changeSql, fitting } from '../wire/body.ts';
 import { exactString } from '../wire/exact-text.ts';
 import { madeByOthers, type OriginRun } from '../wire/origins.ts';
@@ -128,7 +128,7 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
   // A row that the application does not let us write to has its version in its stamp alone.
   const row = toldJson(table, 't', anyStamps ? { column: table.updatedAt, by: versionOf(table, 't') } : undefined);
   const from = (resumed: boolean): string =>
-    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ${BOUND_ID}` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ${BOUND_LIMIT}`;
+    `FROM ${table.target} AS t WHERE ${resumed ? `${id} > ${BOUND_ID}` : `${id} IS NOT NULL`} ORDER BY ${id} LIMIT ${BOUND_NUMBER}`;
   return {
     name: `rows:${table.name}`,
     id,
@@ -143,7 +143,7 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
 function hiddenOf(table: Table): Section {
   const from = (resumed: boolean): string =>
     `FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ${resumed ? `AND h.row_id > ${BOUND_ID}` : ''} ` +
-    `ORDER BY h.row_id LIMIT ${BOUND_LIMIT}`;
+    `ORDER BY h.row_id LIMIT ${BOUND_NUMBER}`;
   const fixed = 6 * Buffer.byteLength(table.wireName) + 60;
   return {
     name: `hidden:${table.name}`,
@@ -169,9 +169,9 @@ function tombstonesOf(table: Table): Section {
     change: changeSql({ op: "'DELETE'", table: literal(table.wireName), row, oldId: `json_quote(${id})` }),
     // The id is there twice.
     bytes: { least: '2 * octet_length(g.row_id)', most: `12 * octet_length(g.row_id) + ${3 * fixed + 120}` },
-    from: (resumed) => `${among(resumed)} AND ${alone} ORDER BY g.row_id LIMIT ${BOUND_LIMIT}`,
+    from: (resumed) => `${among(resumed)} AND ${alone} ORDER BY g.row_id LIMIT ${BOUND_NUMBER}`,
     count: (resumed) =>
-      `SELECT count(*) AS n FROM (SELECT g.row_id ${among(resumed)} ORDER BY g.row_id LIMIT ${BOUND_LIMIT}) AS g WHERE ${alone}`,
+      `SELECT count(*) AS n FROM (SELECT g.row_id ${among(resumed)} ORDER BY g.row_id LIMIT ${BOUND_NUMBER}) AS g WHERE ${alone}`,
   };
 }
 

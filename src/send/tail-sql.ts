@@ -1,6 +1,6 @@
 /** How the next changes are read from `_changes`: as a body, to plain peers and to those that keep a journal of conflicts. */
 import { UNUSABLE } from '../capture/adopt.ts';
-import { BOUND_LIMIT } from '../sqlite/sql.ts';
+import { BOUND_NUMBER } from '../sqlite/sql.ts';
 import { type Body, baseSql, batchSql, changeSql, type Line, STORED_BYTES } from '../wire/body.ts';
 import { encode } from '../wire/values.ts';
 
@@ -16,7 +16,7 @@ export interface Serialised {
 }
 
 /** The next changes: after which, and how many. */
-const NEXT = `FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT ${BOUND_LIMIT}`;
+const NEXT = `FROM main._changes WHERE change_id > ? ORDER BY change_id LIMIT ${BOUND_NUMBER}`;
 
 /** One of them, as it goes onto the wire. */
 const CHANGE = {

@@ -26,10 +26,10 @@ export function pathOf(path: string, large: boolean): string {
 }
 
 /**
- * A number that is bound to LIMIT, which SQLite would otherwise look at when it prepares the statement, and prepare it anew with
- * every run: for a long statement that is most of what it costs.
+ * A number that is bound to LIMIT, or to OFFSET where rows come from a function such as json_each. SQLite looks at a bare one when
+ * it prepares the statement, and so prepares it anew with every run: for a long statement that is most of what it costs.
  */
-export const BOUND_LIMIT = 'CAST(? AS INTEGER)';
+export const BOUND_NUMBER = 'CAST(? AS INTEGER)';
 
 /** Names compare as SQLite compares them: ASCII letters without case, everything else byte for byte. */
 export function fold(name: string): string {
