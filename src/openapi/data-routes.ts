@@ -29,12 +29,14 @@ export const DATA_ROUTES: Paths = {
         'table?': text,
         'columns?': any,
         'ranges?': list(any),
+        'runs?': list(list(any)),
         'ids?': list(text),
         'floor?': whole,
       }),
       answers: {
         200: object({
           'tables?': list(any),
+          'runs?': flag,
           'hashes?': list(text),
           'rows?': list(any),
           'undelivered?': list(any),
