@@ -37,21 +37,21 @@ export function rowLine(columns: Column[], expression: (column: Column) => strin
 }
 
 /**
- * A row's line in the fewest steps, where nothing of it is odd. It is not looked for: of a blob the statement fails, and a
- * fraction, an infinite one as well, is printed with a point, so that lines without one are right. `large` is said in place
- * of a row with more than `most` bytes.
+ * A row's line in the fewest steps, where nothing of it is odd. Fractions are not looked for: each of them, an infinite one as
+ * well, is printed with a point, so that lines without one are right. Blobs are, since those that happen to be JSONB would be
+ * printed as what they mean. `unusual` is said in place of a row that has one, or more than `most` bytes.
  */
 export function plainLine(
   columns: Column[],
   expression: (column: Column) => string,
   most: number,
-  large: string,
+  unusual: string,
 ): string {
   const terms = inOrder(columns, expression);
-  // In a column of numbers text of any length may stand; it is greater than all of them, and that is the cheapest question.
-  const texts = terms.filter(({ affinity }) => affinity !== 'TEXT').map(({ x }) => `${x} > ${GREATEST - 1n}`);
-  const isUnusual = shallow([...texts, ...isLarge(terms, most)], ' OR ');
-  return `CASE WHEN ${isUnusual} THEN ${large} ELSE ${arrays(terms, array)} END`;
+  // In a column of numbers text of any length may stand, or a blob; both are greater than all of them, and to ask that costs least.
+  const strange = terms.map(({ x, affinity }) => (affinity === 'TEXT' ? `${x} >= x''` : `${x} > ${GREATEST - 1n}`));
+  const isUnusual = shallow([...strange, ...isLarge(terms, most)], ' OR ');
+  return `CASE WHEN ${isUnusual} THEN ${unusual} ELSE ${arrays(terms, array)} END`;
 }
 
 /** A column of fractions, or one that is as likely as not to hold blobs, makes every line an odd one. */

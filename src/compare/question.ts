@@ -77,10 +77,14 @@ function checkColumns(columns: unknown): Columns {
 /** Ranges that each begin where the one before ends, told by their bounds: of a run of three ids, two ranges. */
 function pairsIn(runs: unknown): unknown[] {
   if (!Array.isArray(runs)) throw wrong('"runs" must be an array of arrays of ids');
-  return runs.flatMap((run: unknown, i) => {
+  let ranges = 0;
+  for (const [i, run] of runs.entries()) {
     if (!Array.isArray(run) || run.length < 2) throw wrong(`run ${i} must be an array of two or more ids`);
-    return run.slice(1).map((upTo: unknown, j) => [run[j], upTo]);
-  });
+    ranges += run.length - 1;
+    // Before anything is made of them.
+    if (ranges > RANGES_MAX) throw wrong(`"runs" must be 1 to ${RANGES_MAX} ranges`);
+  }
+  return runs.flatMap((run: unknown[]) => run.slice(1).map((upTo, j) => [run[j], upTo]));
 }
 
 /** In order and apart from each other, so that a question never costs more than one walk over the table. */

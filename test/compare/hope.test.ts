@@ -13,12 +13,20 @@ const ODD: [number, string, string, string][] = [
   [7_777, 'value', '9e999', '-9e999'],
   [8_888, 'name', "'1.5'", "'1.50'"],
 ];
+/** Blobs that SQLite takes for JSONB: it prints them as what they mean, or fails. */
+const JSONB: [number, string, string, string][] = [
+  [100, 'name', "x'1778'", "'x'"],
+  [3_100, 'name', "x'00'", 'NULL'],
+  [6_100, 'name', "x'1331'", "'1'"],
+  [8_000, 'name', "x'1bff'", "x'1bfe'"],
+];
 const idOf = (i: number): string => `row-${String(i).padStart(5, '0')}`;
 
 test.each([
   ['none of them', []],
   ['one of them', [ODD[2]]],
   ['all of them', ODD],
+  ['those that look like JSONB', JSONB],
 ])('of rows that are odd, %s differs', async (_, differing) => {
   const the = await pair({ here: SCHEMA });
   the.link.up = true;
@@ -28,7 +36,8 @@ test.each([
         `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS}) ` +
           `INSERT INTO items SELECT printf('row-%05d', i), 'x', i, ${T} FROM n`,
       );
-      for (const [i, column, here] of ODD) db.exec(`UPDATE items SET ${column} = ${here} WHERE id = '${idOf(i)}'`);
+      for (const [i, column, here] of [...ODD, ...JSONB])
+        db.exec(`UPDATE items SET ${column} = ${here} WHERE id = '${idOf(i)}'`);
     }
     for (const one of differing) {
       const [i, column, , there] = one as (typeof ODD)[0];

@@ -65,7 +65,7 @@ const WRONG: [string, string, unknown, number, RegExp][] = [
     400,
     /range 1 must begin/,
   ],
-  ['too many ranges in runs', '/sync/compare', asked({ runs: [Array(258).fill('a')] }), 400, /1 to 256 pairs/],
+  ['too many ranges in runs', '/sync/compare', asked({ runs: [Array(258).fill('a')] }), 400, /1 to 256 ranges/],
   ['too many ids', '/sync/fetch', { table: 'items', ids: Array(1_001).fill('a') }, 400, /1 to 1000 ids/],
   ['an id that is none', '/sync/fetch', { table: 'items', ids: ['a', 1] }, 400, /id 1 is not an id as it travels: 1/],
   ['far too much', '/sync/fetch', { table: 'items', ids: ['x'.repeat(4 << 20)] }, 413, /bytes, 4194304 are allowed/],
