@@ -4,8 +4,8 @@
  * planted bug, the first of all seeds, and brief ones, which are 1,000 in all with two cores and 1,780 with eight.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, more schedules (1,180 with two cores, 1,430 with four, 20,000 with eight, and 5,000 brief
- * ones), and the planted bugs.
+ * other runtimes, a mesh of all of them, more schedules (800 with two cores, 1,430 with four, 20,000 with eight, and 2,000 brief ones,
+ * or 5,000), and the planted bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
@@ -27,9 +27,9 @@ const problems = [];
  * Seeds from 1 on, and those after them. A schedule takes a quarter of a second of a core: of the three minutes that
  * `npm test` may take, two cores have one minute left for all of them; with eight, 20,000 fit in beside the lanes.
  */
-const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [40, 1_180] : cores < 8 ? [430, 1_430] : [860, 20_000];
+const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [40, 800] : cores < 8 ? [430, 1_430] : [860, 20_000];
 /** Brief ones take a fifth of that: with those that are run for what their seeds have shown, 1,000 on two cores. */
-const [QUICK_BRIEF, DEEP_BRIEF] = [900, 5_000];
+const [QUICK_BRIEF, DEEP_BRIEF] = cores < 4 ? [900, 2_000] : [900, 5_000];
 /** The package as it would be published, for both that look at it. */
 const PACKED = join(root, 'node_modules', '.cache', 'rowcast', 'packed');
 

@@ -109,22 +109,31 @@ export class Applier {
   applyInParts(body: string | Uint8Array, delivery: Delivery, atOnce: number | undefined): AppliedInPart {
     if (atOnce === undefined || typeof body === 'string') return this.apply(body, delivery);
     const begun = this.#begun.get(body);
-    if (begun) return this.#applyPart(begun, body, delivery);
+    // A caller's right may have gone meanwhile, and its place in memory to another one.
+    if (begun?.isStill(body) && !this.#permitted(begun.document, delivery))
+      return this.#applyPart(begun, body, delivery);
     const document = this.#read(body, delivery);
     const permitted = this.#permitted(document, delivery);
-    const parted = document.tabular && !permitted ? this.#parted(document, atOnce) : undefined;
-    if (!parted) return this.#applyWhole(document, delivery, permitted);
+    const parted = permitted ? undefined : this.#parted(body, document, delivery, atOnce);
+    if (!parted) {
+      this.#begun.delete(body);
+      return this.#applyWhole(document, delivery, permitted);
+    }
     this.#begun.set(body, parted);
     return { ...parted.outcome, letters: [] };
   }
 
-  /** Undefined where it is small enough to be applied at once, or not regular. */
-  #parted(document: TabularDocument, atOnce: number): Parted | undefined {
+  /**
+   * Undefined where it is small enough to be applied at once, or not regular. Of a plain peer's changes to one row at one time the
+   * last one counts, wherever it stands: its batches are applied at once, too.
+   */
+  #parted(body: Uint8Array, document: Document, { isRowcast }: Delivery, atOnce: number): Parted | undefined {
+    if (!isRowcast || !document.tabular) return undefined;
     const parts = partsOf(document, atOnce);
     if (parts < 2) return undefined;
     const ends: number[] = [];
     const [regular] = this.#bodies.recogniseTabular(document.text, document.tabular, this.#regularBefore, ends) ?? [];
-    return regular && new Parted(document, { regular, ends }, parts);
+    return regular && new Parted(body, document, { regular, ends }, parts);
   }
 
   /** It was read already, and perhaps applied in part. */
@@ -161,7 +170,8 @@ export class Applier {
    * may be in several parts.
    */
   #countOver(begun: Parted, table: Table): void {
-    if (begun.hasLost && begun.isWhole && table.uniques.length === 0 && this.#registry.get(table.name) === table) {
+    // A row that is hidden stands as well, and not in its table.
+    if (begun.hasLost && !this.#unique.hasHidden(table) && this.#registry.get(table.name) === table) {
       begun.counted(this.#fast.tally(begun.document, table));
     }
   }

@@ -15,6 +15,11 @@ import type { RegularPart } from './regular-body.ts';
 
 /** A part has about as much as this at the most, however few rows that makes. */
 const PART_BYTES = 256 * 1024;
+/**
+ * A larger body, which nobody sends unless it is told to, is applied at once: between two parts it would be in memory several times,
+ * and others of its kind with it.
+ */
+const BODY_BYTES_MAX = 4 * 1024 * 1024;
 
 /** What a body was recognised as, and where each of its rows ends. */
 export interface Recognised {
@@ -25,6 +30,7 @@ export interface Recognised {
 /** A batch of which some parts are applied, and others are not. */
 export class Parted {
   readonly document: TabularDocument;
+  readonly #bytes: Uint8Array;
   readonly #recognised: Recognised;
   readonly #most: number;
   /** Rows that were applied so far. */
@@ -33,7 +39,9 @@ export class Parted {
   #applied = 0;
   readonly #rejected: Rejection[] = [];
 
-  constructor(document: TabularDocument, recognised: Recognised, parts: number) {
+  constructor(body: Uint8Array, document: TabularDocument, recognised: Recognised, parts: number) {
+    // A copy, which `slice` of a Buffer is not.
+    this.#bytes = new Uint8Array(body);
     this.document = document;
     this.#recognised = recognised;
     this.#most = Math.ceil(document.count / parts);
@@ -58,19 +66,19 @@ export class Parted {
     };
   }
 
-  /** Some of its changes were not applied, or not all of them were in the end: one of the same row may have beaten them. */
+  /** Somebody else's bytes may be at the same place by now. */
+  isStill(body: Uint8Array): boolean {
+    return Buffer.compare(this.#bytes, body) === 0;
+  }
+
+  /** Fewer were applied than it has, or than there would be if one of the same row had not beaten them. */
   get hasLost(): boolean {
     return this.#applied < this.document.count;
   }
 
-  /** Nothing was set aside. */
-  get isWhole(): boolean {
-    return this.#rejected.length === 0;
-  }
-
-  /** Counted over all parts. */
+  /** Counted over all parts; what was set aside is not. */
   counted(applied: number): void {
-    this.#applied = applied;
+    this.#applied = Math.min(applied, this.document.count - this.#rejected.length);
   }
 
   /** The next rows, as a batch by themselves, and what it was recognised as. */
@@ -94,6 +102,8 @@ export class Parted {
 }
 
 /** In how many parts a batch is applied; up to half as many changes again are still one. */
-export function partsOf({ count, text }: TabularDocument, atOnce: number): number {
+export function partsOf({ count, text, fitsPlain }: TabularDocument, atOnce: number): number {
+  // What could not be read in the other way is refused before any of it is applied.
+  if (!fitsPlain || text.length > BODY_BYTES_MAX) return 1;
   return Math.min(count, Math.max(Math.round(count / atOnce), Math.round(text.length / PART_BYTES)));
 }

@@ -5,7 +5,7 @@ import { isUtf8 } from 'node:buffer';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { BATCH_END } from './body.ts';
-import { plainForm, rowsBegin, type TabularHead, tabularHead } from './tabular.ts';
+import { fitsPlain, plainForm, rowsBegin, type TabularHead, tabularHead } from './tabular.ts';
 
 export interface BatchLimits {
   bodyBytes: number;
@@ -31,6 +31,8 @@ export interface TabularDocument extends AnyDocument {
   tabular: TabularHead;
   /** Of the rows in `json`, those before the first that is meant; of a whole body there are none. */
   skip: number;
+  /** It may be read in the plain form: that is not too large. */
+  fitsPlain: boolean;
   /** The same batch in the plain form; throws as `readBatch` does. */
   plain(): BatchDocument;
   /** So many of its rows, after `skip`, whose text is given: a batch of its own, for which nothing is parsed again. */
@@ -106,9 +108,12 @@ export function readEitherForm(
   const batchId = Number.isSafeInteger(Number(id)) ? Number(id) : id;
   const document = { json, text, count, isEncoded, isLarge, batchId };
   if (!tabular) return document;
-  return tabularDocument({ ...document, tabular, skip: 0 }, (of, rows) =>
-    readBatch(db, jsonb, limits, inPlainForm(tabular, of, rows, limits)),
-  );
+  const isReadable = fitsPlain(text, tabular, count, limits.bodyBytes);
+  // Of a part what counts is the whole: if that fits, none of its parts may turn out to be too large.
+  return tabularDocument({ ...document, tabular, skip: 0, fitsPlain: isReadable }, (of, rows) => {
+    const plain = plainForm(of, tabular, rows, limits.bodyBytes, text.length);
+    return readBatch(db, jsonb, limits, checkedPlain(plain));
+  });
 }
 
 function tabularDocument(
@@ -127,8 +132,7 @@ function tabularDocument(
   };
 }
 
-function inPlainForm(head: TabularHead, text: string, rows: number, { bodyBytes }: BatchLimits): Uint8Array {
-  const body = plainForm(text, head, rows, bodyBytes);
+function checkedPlain(body: ReturnType<typeof plainForm>): Uint8Array {
   if (body === undefined) throw invalid('a row of a tabular batch must be an array with a value for each column');
   if (body !== 'too-large') return body;
   throw new RowcastError('BODY_TOO_LARGE', 'the batch is too large once its columns are named with every row');

@@ -88,13 +88,23 @@ export function rowsBegin(head: TabularHead): number {
 
 /**
  * A tabular body of so many rows in the plain form; `too-large` where that has more than `max` bytes, or is out of proportion,
- * and undefined where a row is not a value for each column.
+ * and undefined where a row is not a value for each column. Of a part, the proportion is that of the `whole`.
  */
-export function plainForm(text: string, head: TabularHead, rows: number, max: number): Body | 'too-large' | undefined {
-  const [from, to] = [tabularSpelling(head), plainSpelling(head)];
-  const most = Math.min(max, Math.max(PLAIN_FREE_BYTES, text.length * PLAIN_RATIO_MAX));
-  if (text.length + lengthOf(to, rows) - lengthOf(from, rows) > most) return 'too-large';
-  return respelt(text, rows, from, to);
+export function plainForm(
+  text: string,
+  head: TabularHead,
+  rows: number,
+  max: number,
+  whole = text.length,
+): Body | 'too-large' | undefined {
+  if (!fitsPlain(text, head, rows, max, whole)) return 'too-large';
+  return respelt(text, rows, tabularSpelling(head), plainSpelling(head));
+}
+
+/** Is it neither, in the plain form? */
+export function fitsPlain(text: string, head: TabularHead, rows: number, max: number, whole = text.length): boolean {
+  const most = Math.min(max, Math.max(PLAIN_FREE_BYTES, whole * PLAIN_RATIO_MAX));
+  return text.length + lengthOf(plainSpelling(head), rows) - lengthOf(tabularSpelling(head), rows) <= most;
 }
 
 function madeTabular(body: Body, changes: number): Body | undefined {

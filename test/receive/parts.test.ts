@@ -79,6 +79,75 @@ test('the same batch gets the same answer again, though rows are in several of i
   expect(answers).toEqual(Array(3).fill({ applied: 9, ack: 7 }));
 });
 
+test.each([
+  ['a UNIQUE column', 'name TEXT UNIQUE', 9],
+  ['a row that is refused', "name TEXT CHECK (name <> 'n4')", 8],
+])('and with %s', async (_, name, applied) => {
+  const it = await node({
+    schema: `CREATE TABLE items (id TEXT PRIMARY KEY, ${name}, value INTEGER, created_at INTEGER, updated_at INTEGER)`,
+  });
+  const rowsOf9 = Array.from({ length: 9 }, (_, i) => ({
+    op: 'INSERT',
+    table: 'items',
+    row: { id: `row-${i % 8}`, name: `n${i}`, value: i, created_at: 1, updated_at: T + i },
+    old_id: null,
+  }));
+  const send = (atOnce?: number) => {
+    const body = Buffer.from(asTabular({ batch_id: 7, changes: rowsOf9 }));
+    return receivedInParts(it.manager, body, { said: SAID, ...(atOnce && { atOnce }) }).received.body;
+  };
+  for (const atOnce of [2, 2, undefined, 2]) expect(send(atOnce)).toMatchObject({ applied, ack: 7 });
+});
+
+test('bytes that are others by now are another batch', async () => {
+  const it = await node();
+  const [mine, yours] = [batch(6), Buffer.from(batch(6).toString().replaceAll('row-', 'ROW-'))];
+  const pooled = new Uint8Array(mine);
+  for (let i = 0; i < 2; i++) it.manager.receive(pooled, { from: 'a', said: SAID, atOnce: 2 });
+  expect(rows(it)).toBe(2);
+  pooled.set(yours);
+  const { received } = receivedInParts(it.manager, pooled, { from: 'b', said: SAID, atOnce: 2 });
+  expect(received.body).toEqual({ applied: 6, ack: 7 });
+  expect(rowsOf(it.db, "SELECT count(*) AS n FROM items WHERE id GLOB 'ROW-*'")).toEqual([{ n: 6 }]);
+});
+
+test('a right that is taken away counts for the parts that are left', async () => {
+  const it = await node();
+  const body = batch(6);
+  const next = (write: string[]) =>
+    it.manager.receive(body, { from: 'a', said: SAID, atOnce: 2, rights: { write: new Set(write) } as never });
+  for (let i = 0; i < 2; i++) next(['items']);
+  expect(next(['notes'])).toMatchObject({ status: 200, body: { applied: 0 } });
+  expect(rows(it)).toBe(2);
+});
+
+test('what could not be read in the plain form is refused before any of it is applied', async () => {
+  const columns = Array.from({ length: 90 }, (_, i) => `${'c'.repeat(60)}_${i}`);
+  const it = await node({
+    schema:
+      `CREATE TABLE items (id TEXT PRIMARY KEY, ${columns.map((name) => `${name} INTEGER`).join(', ')}, updated_at INTEGER);` +
+      "CREATE TRIGGER never BEFORE INSERT ON items WHEN NEW.id = 'row-1999' BEGIN SELECT RAISE(ABORT, 'never'); END",
+  });
+  const changes = Array.from({ length: 2_000 }, (_, i) => ({
+    op: 'INSERT',
+    table: 'items',
+    row: { id: `row-${i}`, ...Object.fromEntries(columns.map((name) => [name, 1])), updated_at: T },
+    old_id: null,
+  }));
+  const body = Buffer.from(asTabular({ batch_id: 7, changes }));
+  const { received } = receivedInParts(it.manager, body, { said: SAID, atOnce: 500 });
+  expect([received.status, rows(it)]).toEqual([413, 0]);
+});
+
+test.each([
+  ['of a plain peer', { from: 'a' }, batch(9)],
+  ['of more than four megabytes', { said: SAID }, batch(3_000, () => 'x'.repeat(1_500))],
+])('one %s is applied at once', async (_, options, body) => {
+  const it = await node();
+  const { received, steps } = receivedInParts(it.manager, body, { ...options, atOnce: 2 });
+  expect([received.status, steps]).toEqual([200, 1]);
+});
+
 test('texts that look like the end of a row are none', async () => {
   const it = await node();
   const { received, steps } = receivedInParts(
