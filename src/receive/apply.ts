@@ -128,7 +128,8 @@ export class Applier {
    * last one counts, wherever it stands: its batches are applied at once, too.
    */
   #parted(body: Uint8Array, document: Document, { isRowcast }: Delivery, atOnce: number): Parted | undefined {
-    if (!isRowcast || !document.tabular) return undefined;
+    // Without JSONB there is no fast way, by which parts are counted.
+    if (!isRowcast || !document.tabular || !this.#registry.features.jsonb) return undefined;
     const parts = partsOf(document, atOnce);
     if (parts < 2) return undefined;
     const ends: number[] = [];

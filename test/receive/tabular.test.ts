@@ -159,7 +159,9 @@ test.each<[string, PlainChange[][], string?]>([
   const { steps, seen, ...inParts } = await outcome(batches, 1, schema);
   expect(inParts).toEqual(inOneGo);
   expect(seen.conflicts).toEqual(whole.conflicts);
-  expect(new Set(seen.applied.map(String))).toEqual(new Set(whole.applied.map(String)));
+  expect(new Set(seen.applied.map((one) => JSON.stringify(one)))).toEqual(
+    new Set(whole.applied.map((one) => JSON.stringify(one))),
+  );
   for (const [i, changes] of batches.entries()) expect([1, changes.length + 1]).toContain(steps[i]);
 });
 
