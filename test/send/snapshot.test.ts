@@ -354,7 +354,8 @@ test('a large table and its tombstones reach a new peer over a real socket while
   const sum = 'SELECT count(*) AS n, sum(value) AS v, sum(updated_at) AS u, min(id) AS low, max(id) AS high FROM items';
   expect(rowsOf(receiver.db, sum)).toEqual(rowsOf(sender.db, sum));
   expect(exactRows(receiver.db, 'items')).toEqual(exactRows(sender.db, 'items'));
-  expect(acks).toBeGreaterThan(rows / 2_000);
+  // In many requests, so that the writes above came between them.
+  expect(acks).toBeGreaterThan(rows / 5_000);
   // A backlog of this size goes in slices, one a tick.
   await until('nothing is kept any more', () => count(sender.db, '_changes') === 0);
   expect(receiver.all("SELECT count(*) AS n FROM items WHERE id = 'row-000100'")).toEqual([{ n: 0 }]);
