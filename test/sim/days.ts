@@ -61,9 +61,11 @@ export function planDays(plan: Plan, likely: number): void {
 
 /** Some are paused, removed or stale while days pass: what they bring after that is decided as after a life. */
 function planAbsence(plan: Plan, migrates: boolean): void {
-  const random = stream(plan.seed, 'absent for days');
   const isMesh = plan.topology === 'pair' || plan.topology === 'mesh';
-  if (!random.chance(0.4) || migrates || plan.uniques || plan.foreignKeys || !isMesh) return;
+  const isPlain = !migrates && !plan.uniques && !plan.foreignKeys && isMesh;
+  // Drawn on its own, so that the schedules in which nothing else is asked are those that they were.
+  const random = stream(plan.seed, isPlain ? 'absent for days' : 'absent beside something else');
+  if (!random.chance(0.4)) return;
   plan.lives = true;
   plan.faults.roster = logUniform(random, 0.5, 4) / plan.scale;
   if (random.chance(0.8)) plan.faults.bound = 1 + random.below(3);
