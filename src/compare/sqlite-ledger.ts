@@ -34,7 +34,7 @@ import {
   threeTimes,
   type Wanted,
 } from './sqlite-lines.ts';
-import { parkedOf, undeliveredOf } from './sqlite-on-its-way.ts';
+import { namesOf, parkedOf, undeliveredOf } from './sqlite-on-its-way.ts';
 
 export interface SqliteLedgerOptions {
   /** The synced tables as they are now, with every version written into its row that can be. */
@@ -155,7 +155,7 @@ export class SqliteLedger implements Ledger {
         entries: this.#rows(table, choice, all, some.length).map(entryOf),
         undelivered: undeliveredOf(this.#db, table, some, watermark),
         parked: parkedOf(this.#db, table, some),
-        early: earlyIn(this.#db, [table.name, table.wireName, ...table.was], some),
+        early: earlyIn(this.#db, namesOf(table), some),
         rest: [...rest],
         nodes: { self, heard: watermark === undefined ? [self, ...heard] : heard, awaited },
         ...floorOf(table),

@@ -18,9 +18,9 @@ export function undeliveredOf(db: Connection, table: Table, ids: Id[], after: nu
   if ((many?.n ?? 0) > LOOKED_THROUGH) return ids;
   const rows = db.all<{ id: Uint8Array }>(
     `SELECT ${idForWire('row_id')} AS id FROM (SELECT DISTINCT row_id FROM (${pending}) ` +
-      `WHERE table_name = ? COLLATE NOCASE AND row_id IN (${LISTED}))`,
+      `WHERE table_name COLLATE NOCASE IN (SELECT value FROM json_each(?)) AND row_id IN (${LISTED}))`,
     after,
-    table.name,
+    JSON.stringify(namesOf(table)),
     JSON.stringify(ids),
   );
   return rows.map(({ id }) => exactString(id));
@@ -30,10 +30,15 @@ export function undeliveredOf(db: Connection, table: Table, ids: Id[], after: nu
 export function parkedOf(db: Connection, table: Table, ids: Id[]): Id[] {
   const rows = db.all<{ id: string }>(
     'SELECT DISTINCT d.row_id AS id FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ' +
-      "WHERE i.direction = 'in' AND i.code NOT IN ('unique', 'unknown-column', 'future-stamp') AND i.table_name = ? COLLATE NOCASE " +
-      'AND d.row_id IN (SELECT value FROM json_each(?))',
-    table.name,
+      "WHERE i.direction = 'in' AND i.code NOT IN ('unique', 'unknown-column', 'future-stamp') " +
+      'AND i.table_name COLLATE NOCASE IN (SELECT value FROM json_each(?)) AND d.row_id IN (SELECT value FROM json_each(?))',
+    JSON.stringify(namesOf(table)),
     JSON.stringify(ids),
   );
   return rows.map(({ id }) => id);
+}
+
+/** A change that is on its way has the name that it travels under, and a letter the one that it came under. */
+export function namesOf({ name, wireName, was }: Table): string[] {
+  return [name, wireName, ...was];
 }

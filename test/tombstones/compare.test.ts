@@ -122,6 +122,46 @@ describe('a row that one side was given, and has deleted and forgotten', () => {
     expect(ids(the.there)).toEqual(['kept', 'late']);
   });
 
+  test('unless it has not been delivered, also where the table has another name since and travels under the old one', async () => {
+    const the = await acquainted();
+    collect(the.here);
+    the.link.up = false;
+    the.other.migrate('ALTER TABLE items RENAME TO things', { renameTable: { items: 'things' } });
+    the.there.exec(`INSERT INTO things VALUES ('late', 'x', 1, 1, ${T + 5})`);
+    for (const manager of [the.manager, the.other]) {
+      const [result] = await manager.verify(undefined, { repair: true });
+      expect(result).toMatchObject({ differences: 0, pending: 1 });
+    }
+    the.link.up = true;
+    await the.other.flush();
+    expect(the.manager.deadLetters.list()).toMatchObject([{ code: 'below-floor', rowId: 'late' }]);
+    expect(rowsOf(the.there, 'SELECT id FROM things ORDER BY id')).toEqual([{ id: 'kept' }, { id: 'late' }]);
+  });
+
+  test.each([
+    ['before', 0],
+    ['after', 1],
+  ] as const)('unless it was set aside, also %s the table has got another name', async (_, order) => {
+    const the = await acquainted();
+    collect(the.here);
+    const steps = [
+      async () => {
+        insert(the.there, 'late', T + 5);
+        await the.other.flush();
+      },
+      async () => {
+        the.manager.migrate('ALTER TABLE items RENAME TO things', { renameTable: { items: 'things' } });
+      },
+    ];
+    for (const step of order === 0 ? steps : steps.reverse()) await step();
+    expect(the.manager.deadLetters.list()).toMatchObject([{ code: 'below-floor', rowId: 'late' }]);
+    for (const manager of [the.manager, the.other]) {
+      const [result] = await manager.verify(undefined, { repair: true });
+      expect(result).toMatchObject({ equal: false, differences: 1, repaired: 0 });
+    }
+    expect(ids(the.there)).toEqual(['kept', 'late']);
+  });
+
   test('unless it was set aside: a person decides', async () => {
     const the = await acquainted();
     collect(the.here);
