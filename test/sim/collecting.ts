@@ -8,6 +8,7 @@ import { collect } from '../support/collect.ts';
 import type { WireChange } from '../support/model.ts';
 import { tablesOf } from './disk.ts';
 import type { Machine } from './machine.ts';
+import { spelt, tableNamed, tableOn } from './migration.ts';
 import { type Key, keyOf } from './oracle.ts';
 import type { Random } from './random.ts';
 import { hiddenOn, rowsOn } from './rows.ts';
@@ -49,7 +50,9 @@ function repeated(bodies: Map<string, WireChange[]>, random: Random): string[] {
 
 function deletionsOn({ disk }: Machine): Map<Key, number> {
   const found = disk.all('SELECT table_name, row_id, version FROM _tombstones');
-  return new Map(found.map((line) => [keyOf(String(line.table_name), String(line.row_id)), Number(line.version)]));
+  return new Map(
+    found.map((line) => [keyOf(tableNamed(String(line.table_name)), String(line.row_id)), Number(line.version)]),
+  );
 }
 
 /** Visible or hidden, with their versions. */
@@ -82,7 +85,8 @@ function deleteOne(
 }
 
 function collectSome({ disk }: Machine, random: Random, toTheEnd = random.chance(0.75)): void {
-  const walk = { tables: tablesOf(disk.kind), slice: random.pick([1, 7, 1_000]), sharesStatements: true };
+  const tables = tablesOf(disk.kind).map((table) => tableOn(disk, table));
+  const walk = { tables, slice: random.pick([1, 7, 1_000]), sharesStatements: true };
   collect(disk, walk, toTheEnd ? undefined : 1 + random.below(12));
 }
 
@@ -98,7 +102,7 @@ function giveOldId(machine: Machine, random: Random, deleted: Map<Key, number>):
 /** A foreign key, or an id that is taken: then it is not done. */
 function attempt({ disk }: Machine, sql: string): void {
   try {
-    disk.exec(sql);
+    disk.exec(spelt(disk, sql));
   } catch {
     // As the application would be told.
   }

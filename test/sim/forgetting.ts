@@ -4,6 +4,7 @@
  */
 import type { Peers } from '../../src/index.ts';
 import type { Machine, Process } from './machine.ts';
+import { spelt } from './migration.ts';
 import type { Random } from './random.ts';
 
 export interface Forgetting {
@@ -34,7 +35,7 @@ export async function deletedByComparison(world: Forgetting): Promise<string | u
   if (!zombie || !bringBack(peer, zombie)) return undeliveredDeleted(world, pair);
   world.trace(`${peer.name} has ${zombie.id} again, which ${node.name} has forgotten, and is compared with`);
   if (!(await compare(world, pair))) return `${node.name} comes to no end with ${peer.name}`;
-  const has = [node, peer].find(({ disk }) => disk.all('SELECT 1 FROM items WHERE id = ?', zombie.id).length > 0);
+  const has = [node, peer].find((one) => isOn(one, zombie.id));
   if (has && !(has === peer && isLeftToAPerson(world, peer, zombie.id))) {
     return `${has.name}: ${zombie.id} was deleted, and forgotten on ${node.name}, and is back`;
   }
@@ -45,10 +46,7 @@ export async function deletedByComparison(world: Forgetting): Promise<string | u
 function isLeftToAPerson({ node, machines }: Forgetting, peer: Machine, id: string): boolean {
   const isKnown = (name: unknown): boolean =>
     machines.some((one) => one.name === name && (one === node || one === peer || node.configured.includes(one.url)));
-  const kept =
-    'SELECT 1 FROM _dead_letter AS d JOIN _dead_letter_info AS i USING (dead_id) ' +
-    "WHERE i.code = 'below-floor' AND d.row_id = ?";
-  return node.disk.all(kept, id).length > 0 && peer.disk.all('SELECT id FROM _nodes').some((one) => !isKnown(one.id));
+  return isAside(node, id) && peer.disk.all('SELECT id FROM _nodes').some((one) => !isKnown(one.id));
 }
 
 interface Pair {
@@ -71,15 +69,42 @@ async function compare({ until }: Forgetting, { node, url }: Pair): Promise<bool
 /** A row of the peer's that is as old as what the node has forgotten, and has not been told to it yet, is nobody's to delete. */
 async function undeliveredDeleted(world: Forgetting, pair: Pair): Promise<string | undefined> {
   const { node, peer } = { node: world.node, peer: pair.peer };
-  const [floor] = node.disk.all("SELECT value FROM _meta WHERE key = 'floor:items'");
-  const [own] = peer.disk.all("SELECT value FROM _meta WHERE key = 'floor:items'");
+  const [floor] = floorOn(node);
+  const [own] = floorOn(peer);
   if (!floor || own || !peer.process || !node.process) return undefined;
   await (peer.process.roster as Peers).pause(node.url);
-  peer.process.handle.prepare('INSERT INTO items (id, updated_at) VALUES (?, ?)').run('late', Number(floor.value));
+  const sql = spelt(peer.disk, 'INSERT INTO items (id, updated_at) VALUES (?, ?)');
+  peer.process.handle.prepare(sql).run('late', Number(floor.value));
   world.trace(`${peer.name} has a row that ${node.name} was not told of, and is compared with`);
   if (!(await compare(world, pair))) return `${node.name} comes to no end with ${peer.name}`;
-  const isThere = peer.disk.all("SELECT 1 FROM items WHERE id = 'late'").length > 0;
-  return isThere ? undefined : `${peer.name}: a row that ${node.name} was never told of was deleted for it`;
+  if (!isOn(peer, 'late')) return `${peer.name}: a row that ${node.name} was never told of was deleted for it`;
+  return asideDeleted(world, pair);
+}
+
+/** When it is told of it, it sets it aside; and what somebody was asked about is nobody's to delete either. */
+async function asideDeleted(world: Forgetting, pair: Pair): Promise<string | undefined> {
+  const { node, peer } = { node: world.node, peer: pair.peer };
+  const roster = peer.process?.roster as Peers | undefined;
+  await roster?.resume(node.url);
+  if (!(await world.until(() => isAside(node, 'late')))) return `${node.name} has not set aside what it was told late`;
+  world.trace(`${node.name} has set that row aside, and is compared with`);
+  if (!(await compare(world, pair))) return `${node.name} comes to no end with ${peer.name}`;
+  return isOn(peer, 'late') ? undefined : `${peer.name}: a row that ${node.name} has set aside was deleted for it`;
+}
+
+function isOn({ disk }: Machine, id: string): boolean {
+  return disk.all(spelt(disk, 'SELECT 1 FROM items WHERE id = ?'), id).length > 0;
+}
+
+function isAside({ disk }: Machine, id: string): boolean {
+  const kept =
+    'SELECT 1 FROM _dead_letter AS d JOIN _dead_letter_info AS i USING (dead_id) ' +
+    "WHERE i.code = 'below-floor' AND d.row_id = ?";
+  return disk.all(kept, id).length > 0;
+}
+
+function floorOn({ disk }: Machine): Record<string, unknown>[] {
+  return disk.all(spelt(disk, "SELECT value FROM _meta WHERE key = 'floor:items'"));
 }
 
 interface Zombie {
@@ -88,15 +113,17 @@ interface Zombie {
 }
 
 /** Deletions that the peer still knows, and of which nothing is left here but the floor. */
-function forgottenOn({ disk }: Machine, peer: Machine): Zombie[] {
-  const known = peer.disk.all("SELECT row_id AS id, version FROM _tombstones WHERE table_name = 'items'");
-  const there = new Set(peer.disk.all('SELECT id FROM items').map(({ id }) => id));
-  const left = disk.all(
+function forgottenOn(node: Machine, peer: Machine): Zombie[] {
+  const asked = (disk: Machine['disk'], sql: string): Record<string, unknown>[] => disk.all(spelt(disk, sql));
+  const known = asked(peer.disk, "SELECT row_id AS id, version FROM _tombstones WHERE table_name = 'items'");
+  const there = new Set(asked(peer.disk, 'SELECT id FROM items').map(({ id }) => id));
+  const left = asked(
+    node.disk,
     'SELECT id FROM items UNION SELECT row_id FROM _hidden UNION SELECT row_id FROM _tombstones UNION ' +
       'SELECT row_id FROM _dead_letter',
   );
   const here = new Set(left.map(({ id }) => id));
-  const [floor] = disk.all("SELECT value FROM _meta WHERE key = 'floor:items'");
+  const [floor] = floorOn(node);
   return known
     .map(({ id, version }) => ({ id: String(id), version: Number(version) }))
     .filter(({ id, version }) => version <= Number(floor?.value) && !here.has(id) && !there.has(id));
@@ -106,8 +133,8 @@ function forgottenOn({ disk }: Machine, peer: Machine): Zombie[] {
 function bringBack({ disk }: Machine, { id, version }: Zombie): boolean {
   disk.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
   try {
-    disk.prepare('INSERT INTO items (id, updated_at) VALUES (?, ?)').run(id, version);
-    disk.prepare("DELETE FROM _tombstones WHERE table_name = 'items' AND row_id = ?").run(id);
+    disk.prepare(spelt(disk, 'INSERT INTO items (id, updated_at) VALUES (?, ?)')).run(id, version);
+    disk.prepare(spelt(disk, "DELETE FROM _tombstones WHERE table_name = 'items' AND row_id = ?")).run(id);
     return true;
   } catch {
     return false;

@@ -168,6 +168,18 @@ export const MUTANTS = [
     ],
   },
   {
+    name: 'set-aside-is-forgotten',
+    focus: 'comparison',
+    what: 'a comparison deletes a row that the other side has set aside for a person to decide',
+    edits: [['compare/sqlite-ledger.js', 'parked: parkedOf(this.#db, table, some),', 'parked: [],']],
+  },
+  {
+    name: 'on-its-way-by-one-name',
+    focus: 'migration:rename-table',
+    what: 'a comparison looks for what is on its way, and for what was set aside, by the present name of a table alone',
+    edits: [['compare/sqlite-on-its-way.js', 'return [name, wireName, ...was];', 'return [name];']],
+  },
+  {
     name: 'insert-below-floor',
     focus: 'comparison',
     what: 'a row that is inserted under an old id begins below what was collected',

@@ -365,8 +365,12 @@ class World implements Surroundings {
   }
 
   get #collects(): boolean {
-    const { seed, faults, lives } = this.plan;
-    const isFit = !this.#altersSchemas && faults.rebuild === undefined && !lives && !this.plan.forgets;
+    const { seed, faults, lives, migration } = this.plan;
+    const isSettled = faults.rebuild === undefined && !lives && !this.plan.forgets;
+    // What a table was called counts long after everybody has renamed it: in letters, and in what is on its way.
+    if (this.#altersSchemas && migration === 'rename-table')
+      return isSettled && stream(seed, 'collects things').chance(0.5);
+    const isFit = !this.#altersSchemas && isSettled;
     const theme = themeOf(this.plan.focus);
     return isFit && stream(seed, 'collects').chance((isBrief(seed) ? briefTheme(theme) : theme).collects);
   }
