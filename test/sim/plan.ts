@@ -228,7 +228,7 @@ export function lengthen(plan: Plan, more: { ms?: number; writes?: number }): vo
 
 /**
  * Is a seed's schedule one of that theme? Those with keys, days, one migration or one fault are few, and are found by these;
- * those of two by `days+schema`.
+ * those of two by `days+schema`. `values`: some must be unique; `references`: by foreign keys; `relays`: with a hub or two.
  */
 export function isAbout(seed: number, theme: string): boolean {
   if (theme === 'keys') return planFor(seed).keys !== 'none';
