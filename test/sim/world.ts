@@ -19,7 +19,7 @@ import { heedTies, type Key, Versions } from './oracle.ts';
 import { commitsFailUntil, type Fault, isMixed, NOTHING_TAKEN, type Plan, planFor, type Reduction } from './plan.ts';
 import { exponential, logUniform, type Random, stream } from './random.ts';
 import { changeRoster, MINUTE_MS, rosterLeft, tellPeers } from './roster.ts';
-import { rowsOn } from './rows.ts';
+import { hiddenOn, rowsOn } from './rows.ts';
 import { Timeline } from './timeline.ts';
 import { Trace } from './trace.ts';
 import { verifyInTheEnd } from './verifying.ts';
@@ -653,8 +653,12 @@ class World implements Surroundings {
   #decide(machine: Machine): void {
     if (!machine.process || machine.held || machine.restarting) return;
     for (const { letter, key } of setAsideOn(machine)) {
-      const isWanted = this.#checks.unwanted.has(key) || stream(this.plan.seed, 'wanted', key).chance(0.5);
-      const has = this.#machines.find(({ kind, disk }) => kind === 'node' && rowsOn(disk).has(key));
+      const nodes = this.#machines.filter(({ kind }) => kind === 'node');
+      const has = nodes.find(({ disk }) => rowsOn(disk).has(key));
+      // No application can write a row anew that another one hides.
+      const isHidden = !has && nodes.some(({ disk }) => hiddenOn(disk).has(key));
+      const isWanted =
+        this.#checks.unwanted.has(key) || (!isHidden && stream(this.plan.seed, 'wanted', key).chance(0.5));
       this.trace(`${machine.name} has set ${key} aside, and it is ${isWanted ? '' : 'not '}wanted`);
       if (isWanted && has && !this.#application.renew(has, key)) continue;
       if (!isWanted) this.#checks.unwanted.add(key);
