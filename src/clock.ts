@@ -94,9 +94,15 @@ function after(ms: number, done: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-/** When everybody else has had a turn: a timer would wait for a millisecond, and waking up from that is not free. */
+/**
+ * When everybody else has had a turn: a timer would wait for a millisecond, and waking up from that is not free. What is set
+ * while a request or an answer is being read is still called in that round of the event loop, before any timer: the
+ * second of two is not.
+ */
 function next(done: () => void): () => void {
-  const turn = setImmediate(done);
+  let turn = setImmediate(() => {
+    turn = setImmediate(done);
+  });
   return () => clearImmediate(turn);
 }
 

@@ -12,6 +12,18 @@ test('while somebody pauses for no time again and again, timers and files have t
   expect([...done].sort()).toEqual(['file', 'timer']);
 });
 
+test('a pause of no time that begins while a file is being read is over when those have had their turn who wait for the next', async () => {
+  const turns: string[] = [];
+  await new Promise<void>((resolve) => {
+    readFile(new URL(import.meta.url), () => {
+      void systemClock.sleep(0).then(() => resolve(void turns.push('after the pause')));
+      // Node calls this before it looks at its timers, and would have called the other before this.
+      setImmediate(() => turns.push('somebody else'));
+    });
+  });
+  expect(turns).toEqual(['somebody else', 'after the pause']);
+});
+
 test('a pause ends when it is told to, whether it is of no time or of a long one', async () => {
   const stop = new AbortController();
   const long = systemClock.sleep(1_000_000, stop.signal);
