@@ -59,6 +59,8 @@ export class Answers {
     const refused = (status: Answered['status'], error: unknown): Answered =>
       done(status, JSON.stringify({ error: messageOf(error) }));
     try {
+      // To take a question in was a turn by itself: everybody else has theirs before anything is read for it.
+      await this.#pace.rest();
       if (path === COMPARE_PATH) return done(200, JSON.stringify(await this.#compare(body, from)));
       if (path === FETCH_PATH) return done(200, await this.#fetch(body));
       return refused(404, `there is nothing at ${path}`);

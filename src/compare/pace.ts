@@ -88,13 +88,13 @@ export class Pace {
     this.#worked(took);
     this.#turns += 1;
     const isEnough = this.#busyMs >= REST_MS || this.#turns >= TURNS_MAX || this.#read + next > REST_ROWS;
-    if (isEnough) await this.#rest();
+    if (isEnough) await this.rest();
   }
 
   /** The peer was kept busy for so long. */
   async afterPeer(busyMs: number): Promise<void> {
     this.#worked(busyMs);
-    await this.#rest();
+    await this.rest();
   }
 
   #worked(ms: number): void {
@@ -122,7 +122,8 @@ export class Pace {
     }
   }
 
-  async #rest(): Promise<void> {
+  /** Everybody else has a turn, and as much time as is theirs of what was worked. */
+  async rest(): Promise<void> {
     const ms = Math.ceil(this.#busyMs * (1 / this.#share - 1));
     this.#busyMs = 0;
     this.#turns = 0;

@@ -108,14 +108,14 @@ const BATCH_ID = 1;
 const BATCH: Portion = { rows: 100, bytes: 1024 * 1024 };
 
 export async function verify(comparison: Comparison, options: VerifyOptions = {}): Promise<VerifyResult> {
-  const { peer, remote, ledger, now } = comparison;
+  const { peer, remote, ledger, pace, now } = comparison;
   const began = now();
   const tables: VerifiedTable[] = [];
   let error: string | undefined;
   try {
     const theirs = await remote.outline();
     const wanted = options.tables?.map(fold);
-    for (const own of await ledger.outline()) {
+    for (const own of await pace.once(() => ledger.outline())) {
       if (wanted && !wanted.includes(fold(own.name))) continue;
       const table: VerifiedTable = { table: own.name, rows: 0, differences: 0, repaired: 0, pending: 0, list: [] };
       tables.push(table);

@@ -1,6 +1,9 @@
 /** How much at once, and how much of the time: with a clock that moves on by the work that is done. */
 import { expect, test } from 'vitest';
+import { Answers } from '../../src/compare/answer.ts';
+import type { Ledger } from '../../src/compare/ledger.ts';
 import { Pace, REST_ROWS } from '../../src/compare/pace.ts';
+import { COMPARE_PATH } from '../../src/wire/protocol.ts';
 import { Random } from '../support/model.ts';
 import { ITEMS, rowsOf, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
@@ -220,3 +223,35 @@ function slow(db: { prepare(sql: string): object }, onRead: (rows: number) => vo
     return statement;
   };
 }
+
+test('everybody else has a turn between a question that comes in and the first that is read for it', async () => {
+  const clock = new VirtualClock();
+  let looks = 0;
+  const ledger: Partial<Ledger> = {
+    outline: () => {
+      looks += 1;
+      return [];
+    },
+  };
+  const answers = new Answers(ledger as Ledger, clock, new AbortController().signal);
+  const answer = answers.to(COMPARE_PATH, '{"want":"tables"}');
+  await new Promise((resolve) => setImmediate(resolve));
+  expect([clock.requested, looks]).toEqual([[0], 0]);
+  await clock.advance(0);
+  expect([(await answer).status, looks]).toEqual([200, 1]);
+});
+
+test('a question that comes when all is being stopped is answered, too', async () => {
+  const answers = new Answers({} as Ledger, new VirtualClock(), AbortSignal.abort());
+  expect((await answers.to(COMPARE_PATH, '{"want":"tables"}')).status).toBe(503);
+  expect((await answers.to(COMPARE_PATH, '{"want":"tables"}')).status).toBe(503);
+});
+
+test('a comparison that begins inside a transaction of the application waits for its end', async () => {
+  const { here, manager, requests } = await pair({ here: ITEMS });
+  here.exec('BEGIN');
+  const compared = manager.verify(THERE);
+  await until('the peer was asked', () => requests.some(({ path }) => path === COMPARE_PATH));
+  here.exec('COMMIT');
+  expect((await compared)[0]).toMatchObject({ equal: true });
+});
