@@ -1,3 +1,5 @@
+import { existsSync, openSync, readSync } from 'node:fs';
+
 /** Less than that, in milliseconds, is the timer itself. */
 const BUSY_MS = 0.3;
 
@@ -9,8 +11,9 @@ const BUSY_MS = 0.3;
  * Here every batch is asked for its own longest block, so that a percentile is one over batches.
  *
  * `cpu` is the most CPU time that the process has used between two beats: where the machine is busy with something else,
- * that is what the block would have been. Never more than the time that has passed: the threads on which V8 compiles and
- * collects work beside the loop, and do not hold it. `percentile` is one over the beats in which anything was done.
+ * that is what the block would have been. Never more than the time that has passed without waiting for a core: the threads on
+ * which V8 compiles and collects work beside the loop, and do not hold it. `percentile` is one over the beats in which
+ * anything was done.
  */
 export class Heartbeat {
   #longest = 0;
@@ -23,15 +26,18 @@ export class Heartbeat {
   start() {
     let last = performance.now();
     let used = process.cpuUsage();
+    let waited = waitedMs();
     const beat = () => {
       const now = performance.now();
       const { user, system } = process.cpuUsage(used);
-      const held = Math.min((user + system) / 1_000, now - last);
+      const ran = Math.max(0, now - last - (waitedMs() - waited));
+      const held = Math.min((user + system) / 1_000, ran);
       this.cpu = Math.max(this.cpu, held);
       if (held >= BUSY_MS) this.#busy.push(held);
       this.#longest = Math.max(this.#longest, now - last - 1);
       last = now;
       used = process.cpuUsage();
+      waited = waitedMs();
       if (!this.#stopped) this.#timer = setTimeout(beat, 1);
     };
     this.#timer = setTimeout(beat, 1);
@@ -56,4 +62,15 @@ export class Heartbeat {
     this.mark();
     return this.#blocks;
   }
+}
+
+const SCHEDULED = '/proc/thread-self/schedstat';
+const scheduled = existsSync(SCHEDULED) ? openSync(SCHEDULED) : undefined;
+const line = Buffer.alloc(64);
+
+/** For how long this thread could have run and somebody else had the core; where the kernel does not say, nothing. */
+function waitedMs() {
+  if (scheduled === undefined) return 0;
+  const bytes = readSync(scheduled, line, 0, line.length, 0);
+  return Number(line.toString('latin1', 0, bytes).split(' ')[1]) / 1e6;
 }
