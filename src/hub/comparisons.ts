@@ -89,13 +89,17 @@ export class HubComparisons {
 
   /** What is after an edge's position is on its way to it; everything here was flushed before it was acknowledged. */
   #ledgerOf({ ledger }: HubStore): Ledger {
+    const self = this.#o.config.id;
     const look: Ledger['look'] = async (table, columns, ids, other, portion) => {
       const position = this.#positionOf(other);
       const { entries, rest } = await ledger.entries(table, columns, ids, portion);
       const left = new Set(rest);
       const some = ids.filter((id) => !left.has(id));
       const undelivered = position === undefined ? [] : await ledger.after(table, some, position);
-      return { entries, undelivered, parked: [], early: await ledger.early(table, some), rest };
+      const sight = { entries, undelivered, parked: [], early: await ledger.early(table, some), rest };
+      // An edge that has not said yet who it is may be the one that asks: nobody knows what it was sent, and it must not
+      // take for deleted what it was not.
+      return position === undefined ? { ...sight, nodes: { self, heard: [self], awaited: [] } } : sight;
     };
     return {
       outline: () => ledger.outline(),

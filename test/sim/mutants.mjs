@@ -180,6 +180,12 @@ export const MUTANTS = [
     edits: [['compare/sqlite-on-its-way.js', 'return [name, wireName, ...was];', 'return [name];']],
   },
   {
+    name: 'unknown-edge-has-everything',
+    focus: 'absence+relays',
+    what: 'a hub tells an edge of which it does not know how far it is that nothing is on its way to it',
+    edits: [['hub/comparisons.js', 'return position === undefined ?', 'return false ?']],
+  },
+  {
     name: 'insert-below-floor',
     focus: 'comparison',
     what: 'a row that is inserted under an old id begins below what was collected',

@@ -136,3 +136,31 @@ test.each(['removed', 'never named', 'stale'])(
     expect(ids(a)).toContain('never-deleted');
   },
 );
+
+test.each(['removed', 'added again, and not reached since', 'never named'])(
+  'nor what a hub has not sent, because its edge was %s',
+  async (how) => {
+    const cluster = new Cluster();
+    const a = await cluster.node('a', ['hub'], { verify: false });
+    const b = await cluster.node('b', ['hub'], { verify: false });
+    const { hub } = await cluster.hub('hub', how === 'never named' ? ['a'] : ['a', 'b'], { verify: false });
+    insert(b, 'first', T);
+    await settled('first', a, b);
+    insert(b, 'gone', T + 10);
+    b.db.exec("DELETE FROM items WHERE id = 'gone'");
+    await b.manager.flush();
+    if (how !== 'never named') await hub.edges.remove(cluster.url('b'));
+    cluster.cut.add(cluster.url('b'));
+    if (how.startsWith('added')) await hub.edges.add(cluster.url('b'));
+    insert(a, 'never-deleted', T + 1);
+    await a.manager.flush();
+    collect(b.db);
+    const [result] = await b.manager.verify(cluster.url('hub'), { repair: true });
+    expect(result?.error).toBeUndefined();
+    await hub.flush();
+    expect(ids(a)).toContain('never-deleted');
+    expect(b.manager.deadLetters.list().map(({ code, rowId }) => [code, rowId])).toEqual([
+      ['below-floor', 'never-deleted'],
+    ]);
+  },
+);
