@@ -5,24 +5,30 @@
 import { createHash } from 'node:crypto';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { fold } from '../sqlite/sql.ts';
+import { fold, literal } from '../sqlite/sql.ts';
 import { hasMeta } from './names.ts';
 import type { Trigger } from './triggers.ts';
 
 /**
  * `intact`: captured without a break. `new`: never captured before. `returned`: it was taken off the list, and is back.
- * `gap`: its triggers were taken away or altered by somebody else, so writes may have gone unseen.
+ * `gap`: its triggers were taken away or altered by somebody else, so writes may have gone unseen. `unwatched`: it has been
+ * written to under a UNIQUE constraint that its triggers did not know, so what a REPLACE removed by it went unseen.
  */
-export type CaptureState = 'intact' | 'new' | 'returned' | 'gap';
+export type CaptureState = 'intact' | 'new' | 'returned' | 'gap' | 'unwatched';
 
 interface CaptureRecord {
   names: string[];
   texts: string;
   columns: string[];
+  /** What a REPLACE may remove other rows by. A build that did not note it has left it out. */
+  uniques?: string[];
 }
 
-/** `there` are the triggers of ours that are on the table now; `had`, whether this process had it on its list all the time. */
-export function captureState(db: Connection, table: Table, there: Trigger[], had = false): CaptureState {
+/**
+ * `there` are the triggers of ours that are on the table now; `had`, whether this process had it on its list all the time;
+ * `since`, the change up to which the triggers are known to have been complete.
+ */
+export function captureState(db: Connection, table: Table, there: Trigger[], had = false, since = 0): CaptureState {
   const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
   // Who had it, and is told that it was taken off, was taken for dead.
   if (value === OFF) return had ? 'gap' : 'returned';
@@ -30,9 +36,26 @@ export function captureState(db: Connection, table: Table, there: Trigger[], had
   // A build that kept no record: its triggers, where there are any, are all that is known.
   if (!record) return there.length > 0 ? 'intact' : 'new';
   const now = recordOf(table, there);
-  if (now.texts === record.texts) return 'intact';
   // Renaming a column rewrites the triggers that name it, and they go on capturing.
-  return pairsOf(record, now).length > 0 ? 'intact' : 'gap';
+  const isRenamed = now.texts !== record.texts && pairsOf(record, now).length > 0;
+  if (now.texts !== record.texts && !isRenamed) return 'gap';
+  return hasNewUnique(record, now, isRenamed) && wasWritten(db, table, since) ? 'unwatched' : 'intact';
+}
+
+/** A renamed column has another name in the constraints as well: then only their number tells. */
+function hasNewUnique(
+  { uniques: before }: CaptureRecord,
+  { uniques: now = [] }: CaptureRecord,
+  isRenamed: boolean,
+): boolean {
+  if (!before) return false;
+  return isRenamed ? now.length > before.length : now.some((one) => !before.includes(one));
+}
+
+/** A REPLACE that has removed other rows has written one itself. What nobody has looked at yet has not been sent, and is there. */
+function wasWritten(db: Connection, table: Table, since: number): boolean {
+  const written = `table_name = ${literal(table.wireName)} AND op <> 'DELETE'`;
+  return db.get(`SELECT 1 AS n FROM main._changes WHERE change_id > ? AND ${written} LIMIT 1`, since) !== undefined;
 }
 
 /**
@@ -115,6 +138,7 @@ function recordOf(table: Table, triggers: Trigger[]): CaptureRecord {
     names: sorted.map(({ name }) => name),
     texts: hash.digest('hex'),
     columns: table.columns.map((column) => column.name),
+    uniques: table.uniques.map((unique) => JSON.stringify(unique)),
   };
 }
 
@@ -122,7 +146,9 @@ function recordOf(table: Table, triggers: Trigger[]): CaptureRecord {
 function parsed(value: string): CaptureRecord | undefined {
   try {
     const record = JSON.parse(value) as Partial<CaptureRecord> | null;
-    const whole = typeof record?.texts === 'string' && Array.isArray(record.names) && Array.isArray(record.columns);
+    const whole =
+      typeof record?.texts === 'string' &&
+      [record.names, record.columns, record.uniques ?? []].every((list) => Array.isArray(list));
     return whole ? (record as CaptureRecord) : undefined;
   } catch {
     return undefined;

@@ -56,7 +56,10 @@ export function isOn(table: Table): (trigger: OwnTrigger) => boolean {
   return (trigger) => fold(trigger.tbl_name) === fold(table.name);
 }
 
-export function gapIn(table: Table, { lost, got }: { lost: string[]; got: string[] }): string {
+/** Without `replaced`, it had its triggers, and a UNIQUE constraint that they did not know. */
+export function gapIn(table: Table, replaced: { lost: string[]; got: string[] } | undefined): string {
+  if (!replaced) return unwatchedIn(table);
+  const { lost, got } = replaced;
   const [from, to] = [lost[0], got[0]];
   const renamed =
     from === undefined || to === undefined
@@ -67,6 +70,14 @@ export function gapIn(table: Table, { lost, got }: { lost: string[]; got: string
     `table "${table.name}" was without its capture triggers for a while (it was rebuilt, or somebody dropped or changed ` +
     'them): they are in place again, all its rows are sent to every peer, and the peers are asked for theirs. A row that ' +
     `was deleted meanwhile comes back; a peer that is not Rowcast cannot be asked, so compare with it${renamed}`
+  );
+}
+
+function unwatchedIn(table: Table): string {
+  return (
+    `table "${table.name}" was written to under a UNIQUE constraint that its capture triggers did not know yet: rows that a ` +
+    'REPLACE has removed by it went unseen. They know it now, all its rows are sent to every peer, and the peers are asked ' +
+    'for theirs. A row that was removed so comes back; let migrate() make the next one, and none is'
   );
 }
 

@@ -279,10 +279,10 @@ export class Registry {
     for (const table of tables) {
       const own = there.filter(isOn(table));
       const had = this.#tables.has(fold(table.name));
-      states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own, had));
+      states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own, had, this.#verifiedUpTo));
       if (!intact.has(table)) followRenames(this.#db, table, own, warnings);
       const replaced = states.get(table) === 'gap' ? replacedColumns(this.#db, table) : undefined;
-      if (replaced) warnings.push(['capture-gap', gapIn(table, replaced)]);
+      if (replaced || states.get(table) === 'unwatched') warnings.push(['capture-gap', gapIn(table, replaced)]);
       if (followLosses(this.#db, table, replaced?.lost ?? [], warnings)) back.push(table);
     }
     dropUnwanted(this.#db, { tables, there, lost, told: this.#lost }, warnings);
@@ -293,10 +293,9 @@ export class Registry {
       stampInvalid(this.#db, table);
       liftAboveTombstones(this.#db, table);
     }
-    const those = (...which: CaptureState[]): Table[] =>
-      unseen.filter(([, state]) => which.includes(state)).map(([table]) => table);
-    if (those('new').length > 0) this.#options.onUnseen(those('new'), false);
-    if (those('returned', 'gap').length > 0) this.#options.onUnseen(those('returned', 'gap'), true);
+    const those = (isNew: boolean): Table[] =>
+      unseen.filter(([, state]) => (state === 'new') === isNew).map(([table]) => table);
+    for (const isNew of [true, false]) if (those(isNew).length > 0) this.#options.onUnseen(those(isNew), !isNew);
     if (back.length > 0) this.#options.onBack?.(back);
     return new Set(unseen.map(([table]) => table));
   }

@@ -227,6 +227,55 @@ describe('triggers that somebody has touched', () => {
   });
 });
 
+describe('a UNIQUE constraint that the triggers did not know yet', () => {
+  const INDEX = 'CREATE UNIQUE INDEX names ON items (name)';
+  const replace = (db: TestDatabase): unknown => db.exec("REPLACE INTO items VALUES ('winner', 'n', 1, 1, 2000)");
+
+  test.each([
+    ['while attached', false],
+    ['with nobody attached', true],
+  ])('what a REPLACE removes by it, %s, is not missing here alone', async (_when, isAway) => {
+    const { one, other, converge } = await mesh();
+    write(one.db, 'removed');
+    await converge();
+    other.db.exec(INDEX);
+    const walks = (): number => Number(other.all('SELECT snapshot_run FROM _peer_state')[0]?.snapshot_run);
+    const walked = walks();
+    const { peers } = one.manager.health();
+    if (isAway) await one.manager.stop();
+    one.db.exec(INDEX);
+    replace(one.db);
+    expect(rowsOf(one.db, 'SELECT id FROM items')).toEqual([{ id: 'winner' }]);
+    const then = isAway ? attached(one.db, { id: 'one', peers }) : one;
+    await then.manager.flush();
+    await until('the gap is told', () => gaps(then).length > 0);
+    expect(gaps(then)).toEqual([expect.stringContaining('a UNIQUE constraint that its capture triggers did not know')]);
+    if (isAway) return;
+    await until('what was asked for is on its way', () => walks() > walked);
+    await converge();
+    await converge();
+    expect(exactRows(one.db, 'items')).toEqual(exactRows(other.db, 'items'));
+    const hidden = 'SELECT row_id, version FROM _hidden';
+    expect(rowsOf(one.db, hidden)).toEqual([{ row_id: 'removed', version: 1000 }]);
+    expect(other.all(hidden)).toEqual(rowsOf(one.db, hidden));
+  });
+
+  test('is no gap where nothing was written under it, nor where one of its columns is renamed', async () => {
+    const receiver = await node({ id: 'receiver' });
+    const it = attached(await database(), { peers: [await serveManager(receiver.manager)] });
+    write(it.db, 'before');
+    await it.manager.flush();
+    it.db.exec(INDEX);
+    await it.manager.flush();
+    // Now they know it, and what is removed by it is recorded.
+    replace(it.db);
+    expect(rowsOf(it.db, "SELECT row_id FROM _changes WHERE op = 'DELETE'")).toEqual([{ row_id: 'before' }]);
+    it.db.exec("ALTER TABLE items RENAME COLUMN name TO title; UPDATE items SET title = 'other'");
+    await it.manager.flush();
+    expect(gaps(it)).toEqual([]);
+  });
+});
+
 describe('a table that goes away', () => {
   test('renamed while attached: one warning, which says what to do', async () => {
     const it = attached(await database());
