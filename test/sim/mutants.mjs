@@ -482,19 +482,13 @@ export const MUTANTS = [
     name: 'gap-not-noticed',
     focus: 'gaps',
     what: 'a table that was without its triggers gets them back, and that is all',
-    edits: [['capture/capture-record.js', "length > 0 ? 'intact' : 'gap'", "length >= 0 ? 'intact' : 'gap'"]],
+    edits: [['capture/capture-record.js', "!isRenamed)\n        return 'gap';", "!isRenamed)\n        return 'intact';"]],
   },
   {
     name: 'gap-not-asked-for',
     focus: 'gaps',
     what: 'after a gap in the capture all rows are sent, but no peer is asked for its own',
-    edits: [
-      [
-        'capture/registry.js',
-        "this.#options.onUnseen(those('returned', 'gap'), true)",
-        "this.#options.onUnseen(those('returned', 'gap'), false)",
-      ],
-    ],
+    edits: [['capture/registry.js', 'onUnseen(those(isNew), !isNew)', 'onUnseen(those(isNew), false)']],
   },
   {
     name: 'foreign-changes-dropped',
