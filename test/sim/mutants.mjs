@@ -482,7 +482,9 @@ export const MUTANTS = [
     name: 'gap-not-noticed',
     focus: 'gaps',
     what: 'a table that was without its triggers gets them back, and that is all',
-    edits: [['capture/capture-record.js', "!isRenamed)\n        return 'gap';", "!isRenamed)\n        return 'intact';"]],
+    edits: [
+      ['capture/capture-record.js', "!isRenamed)\n        return 'gap';", "!isRenamed)\n        return 'intact';"],
+    ],
   },
   {
     name: 'gap-not-asked-for',

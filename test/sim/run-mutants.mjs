@@ -10,7 +10,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { MUTANTS, NOTICED_BY_A_TEST } from './mutants.mjs';
-import { compile, startWorker } from './workers.mjs';
+import { compile, placeOf, startWorker } from './workers.mjs';
 
 // A wrong flag or a worker that has ended is a message, not a stack.
 process.on('uncaughtException', ({ message }) => {
@@ -75,14 +75,12 @@ async function search(worker, name, focus) {
   return failure;
 }
 
-function plant(folder, name, [file, text, replacement]) {
-  const path = join(folder, 'src', file);
-  const before = readFileSync(path, 'utf8');
-  const places = before.split(text).length - 1;
-  if (places !== 1) throw new Error(`mutant ${name}: ${JSON.stringify(text)} is ${places} times in ${file}, not once`);
+function plant(folder, name, edit) {
+  const { path, content } = placeOf(folder, name, edit);
+  const [, text, replacement] = edit;
   writeFileSync(
     path,
-    before.replace(text, () => replacement),
+    content.replace(text, () => replacement),
   );
 }
 

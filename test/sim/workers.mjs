@@ -1,6 +1,6 @@
 /** Compiling the simulation, and processes that run it on one runtime or the other. */
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, rmSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -21,6 +21,15 @@ export function compile(user = 'sim') {
   const result = spawnSync(bin('tsc'), args, { stdio: 'inherit' });
   if (result.status !== 0) throw new Error('the simulation does not compile');
   return folder;
+}
+
+/** The compiled file in which a planted bug has its place, and what is in it; it must have that place once. */
+export function placeOf(folder, name, [file, text]) {
+  const path = join(folder, 'src', file);
+  const content = readFileSync(path, 'utf8');
+  const places = content.split(text).length - 1;
+  if (places !== 1) throw new Error(`mutant ${name}: ${JSON.stringify(text)} is ${places} times in ${file}, not once`);
+  return { path, content };
 }
 
 /** A worker that answers one task after the other. */
