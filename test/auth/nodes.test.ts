@@ -5,7 +5,6 @@ import type { Config } from '../../src/index.ts';
 import type { FetchResponse } from '../../src/send/transport.ts';
 import { silently } from '../compare/pairs.ts';
 import { Cluster, hurried, ids, type Member, settled, write } from '../support/cluster.ts';
-import { shared } from '../support/draws.ts';
 import { rowsOf, until } from '../support/nodes.ts';
 import { OTHER_SECRET, SECRET } from './messages.ts';
 
@@ -133,7 +132,7 @@ function without(headers: Record<string, string>, name: string): Record<string, 
 const FORGED = FORGERIES.flatMap(([what, tamper]) =>
   (['require', 'accept'] as const).map((mode) => ({ what, tamper, mode })),
 );
-test.each(shared(FORGED))(
+test.each(FORGED)(
   'somebody on the way who $what prunes nothing and buries nothing; in mode $mode',
   async ({ tamper, mode }) => {
     const cluster = new Cluster();

@@ -24,20 +24,29 @@ const DRAWN = testFiles().filter(isDrawn).map(asFilter);
 /**
  * What is about rows, batches, answers and peers, whatever binding is below. Of these tests each runtime of `npm test` takes
  * every other one, and `npm run test:deep` has the others: see test/support/deal.ts. What touches the runtime itself (values,
- * SQLite's settings, HTTP, keys) is not among them.
+ * SQLite's settings, HTTP, signatures) is not among them.
  */
 const DEALT_ROOMS = [
   ...['admin', 'capture', 'cli', 'compare', 'feed', 'hub', 'identity', 'journal', 'letters', 'migrate', 'observe'],
   ...['receive', 'send', 'tombstones', 'health.test.ts', 'tick.test.ts'],
 ];
+/** Of keys, what whole nodes do with them. */
+const WITH_KEYS = ['auth/hub', 'auth/man-in-the-middle', 'auth/nodes'].map((name) => `${name}.test.ts`);
 /** Sockets, compression and bindings are the runtime's. */
 const ON_BOTH = ['receive/connection', 'send/compression', 'send/verdict'].map((name) => `${name}.test.ts`);
 export const DEALT = testFiles()
-  .filter((name) => DEALT_ROOMS.includes(name.split('/')[0]) && !name.includes('.deep.') && !ON_BOTH.includes(name))
+  .filter((name) => DEALT_ROOMS.includes(name.split('/')[0]) || WITH_KEYS.includes(name))
+  .filter((name) => !name.includes('.deep.') && !ON_BOTH.includes(name))
   // What has all of its draws is not dealt.
   .filter((name) => process.env.ROWCAST_DRAWS !== 'all' || !isDrawn(name));
 /** About how much there is, or in which order things are done, and not about a runtime; each takes half a minute. */
 const LONG = ['send/backlog.deep', 'compare/large.deep', 'migrate/order.deep', 'migrate/power-cut.deep'];
+/**
+ * Programs that take long, all of which the present Node has: those that are about sockets on Bun as well, which has its own,
+ * and those that are about the life of a database on Node 26 with its binding.
+ */
+const OF_SOCKETS = ['attacks', 'listen', 'slow', 'tls'].map((name) => `cli/${name}.deep`);
+const OF_LIVES = ['cli/operate.deep', 'demo/demo.deep', 'identity/processes.deep', 'migrate/crash.deep'];
 /** About PostgreSQL and processes, and not about a runtime. What rows and databases are told by is tried on Bun as well. */
 const POSTGRES = 'hub-postgres/*';
 const POSTGRES_ONCE = [
@@ -78,7 +87,7 @@ export const lanes = [
     deep: {
       files: 'deep',
       also: [...DRAWN, ...DEALT.map(asFilter)],
-      without: [...HOUSE, 'house/bench', ...LONG, ...POSTGRES_ONCE],
+      without: [...HOUSE, 'house/bench', ...LONG, ...OF_LIVES, ...POSTGRES_ONCE],
       hand: '1/2',
       inFull: true,
     },
@@ -88,7 +97,12 @@ export const lanes = [
     what: 'Node 26 with node:sqlite',
     command: node(26),
     binding: 'node-sqlite',
-    deep: { files: 'all', without: [...HOUSE, 'house/bench', ...LONG, POSTGRES], hand: '1/2', inFull: true },
+    deep: {
+      files: 'all',
+      without: [...HOUSE, 'house/bench', ...LONG, ...OF_SOCKETS, POSTGRES],
+      hand: '1/2',
+      inFull: true,
+    },
   },
   {
     name: 'node-26-better',

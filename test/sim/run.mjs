@@ -1,6 +1,5 @@
 /**
- * `npm run sim`: compiles the simulation, starts a worker per core, half of them on Node and half on Bun, and hands
- * out seeds to them.
+ * `npm run sim`: compiles the simulation, starts a worker per core on Bun, and some on Node, and hands out seeds to them.
  *
  *   npm run sim                              2,000 schedules
  *   npm run sim -- --seeds 100000 --from 5   as many as you like, from there
@@ -9,11 +8,13 @@
  *   npm run sim -- --seed 17 --without drop,crash --skip 3,4    the same without some of the trouble and some of the writes
  *   npm run sim -- --focus lives             of these seeds, those of one theme only (focus.ts has them; see isAbout in plan.ts)
  *   npm run sim -- --runtime bun             on one runtime only
- *   npm run sim -- --telling                 the seeds that have noticed a planted bug (caught-at.json) before all others
+ *   npm run sim -- --telling                 the seeds that have noticed a planted bug (caught-at.json) before all others, and
+ *                                            those that have failed once (failing-seeds.json) on both runtimes
+ *   npm run sim -- --minutes 30              hand out none of the brief ones after that time
  *   npm run sim -- --low-priority            leave the processor to others
  *
- * A part of the seeds runs on both runtimes, and the hashes of their traces are compared. The rest of the brief ones are run
- * by Bun alone, where it is one of them: it takes half the time for them.
+ * A part of the seeds runs on both runtimes, and the hashes of their traces are compared. The rest is run by Bun alone, where
+ * it is one of them: it takes little more than half the time for them.
  */
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism, constants, setPriority } from 'node:os';
@@ -28,8 +29,11 @@ process.on('uncaughtException', ({ message }) => {
 });
 
 const SEEDS = 2_000;
-/** Every n-th chunk runs on both runtimes. */
+/** Every n-th chunk runs on both runtimes; of the brief ones, of which there are more, every n-th. */
 const COMPARED = 10;
+const COMPARED_BRIEF = 25;
+/** So many workers on Node for each that is on Bun: a tenth of the seeds takes it a sixth of the time. */
+const ON_NODE = 1 / 6;
 /** Few, so that in the end no worker waits long for another. */
 const CHUNK = 10;
 /** The seeds of the brief ones are those above; brief.ts says so, too. */
@@ -49,13 +53,12 @@ const { values } = parseArgs({
     focus: { type: 'string' },
     runtime: { type: 'string' },
     telling: { type: 'boolean' },
+    minutes: { type: 'string' },
     'low-priority': { type: 'boolean' },
   },
 });
 if (values['low-priority']) setPriority(constants.priority.PRIORITY_LOW);
 const built = compile();
-// They are hunted by `npm run test:deep` alone; that the source has moved away from one of them is said here.
-if (values.telling) for (const { name, edits } of MUTANTS) for (const edit of edits) placeOf(built, name, edit);
 process.exitCode = values.seed === undefined ? await many() : await one(count('seed'));
 
 async function one(seed) {
@@ -68,33 +71,36 @@ async function one(seed) {
 }
 
 async function many() {
+  // They are hunted by `npm run test:deep` alone; that the source has moved away from one of them is said here.
+  for (const { name, edits } of MUTANTS) for (const edit of edits) placeOf(built, name, edit);
   const runtimes = values.runtime === undefined ? RUNTIMES : [values.runtime];
+  const usual = runtimes.at(-1);
   const brief = values.brief === undefined ? 0 : count('brief');
   const total = values.seeds === undefined ? (brief > 0 ? 0 : SEEDS) : count('seeds');
   const first = values.from === undefined ? 1 : count('from');
+  const minutes = values.minutes === undefined ? Number.POSITIVE_INFINITY : count('minutes');
   const kept = read(failingFile);
   const telling = values.telling
     ? [...new Set(Object.values(read(caughtFile)))].filter((seed) => !kept.includes(seed))
     : [];
   const early = [...kept, ...telling].sort((a, b) => a - b);
   const started = Date.now();
-  const state = { schedules: 0, events: 0, virtualMs: 0, compared: 0, failures: [], differing: [] };
+  const state = { schedules: 0, left: 0, events: 0, virtualMs: 0, compared: 0, failures: [], differing: [] };
   const hashes = new Map();
-  // Failing seeds of the past first, on every runtime; then the telling ones, and the chunks, some on every runtime as well.
-  const queues = new Map(runtimes.map((runtime) => [runtime, kept.map(alone)]));
-  const shared = telling.map(alone);
-  deal(shared, first, total);
-  const briefOnes = [];
-  deal(briefOnes, BRIEF_FROM + (values['brief-from'] === undefined ? 1 : count('brief-from')), brief);
-  const workers = Math.max(runtimes.length, availableParallelism());
+  // Failing seeds of the past first, then the telling ones, and the others.
+  const queues = new Map(runtimes.map((runtime) => [runtime, []]));
+  for (const runtime of values.telling ? runtimes : [usual]) queues.get(runtime).push(...kept.map(alone));
+  queues.get(usual).push(...telling.map(alone));
+  deal(first, total, COMPARED);
+  deal(BRIEF_FROM + (values['brief-from'] === undefined ? 1 : count('brief-from')), brief, COMPARED_BRIEF);
+  const cores = availableParallelism();
+  const workers = runtimes.flatMap((runtime) =>
+    Array.from({ length: runtime === usual ? cores : Math.ceil(ON_NODE * cores) }, () => runtime),
+  );
   await Promise.all(
-    Array.from({ length: workers }, async (_, i) => {
-      const runtime = runtimes[i % runtimes.length];
+    workers.map(async (runtime) => {
       const worker = startWorker(runtime, built);
-      const isForBrief = runtime === 'bun' || runtimes.length === 1;
-      const order = [queues.get(runtime), ...(isForBrief ? [briefOnes] : []), shared];
-      const next = () => order.find((queue) => queue.length > 0)?.shift();
-      for (let chunk = next(); chunk; chunk = next()) {
+      for (let chunk = next(runtime); chunk; chunk = next(runtime)) {
         const [from, to] = chunk;
         take(runtime, from, await worker.ask({ kind: 'run', from, to, focus: values.focus }));
         if (state.failures.length >= 5) break;
@@ -104,13 +110,20 @@ async function many() {
   );
   return report();
 
-  /** So many seeds, in chunks: every n-th one to every runtime, and the others to a queue that is for any. */
-  function deal(queue, first, seeds) {
+  /** So many seeds, in chunks: all to one runtime, and every n-th one to the others as well. */
+  function deal(first, seeds, nth) {
     for (let from = first, i = 0; from < first + seeds; from += CHUNK, i++) {
       const chunk = without(early, from, Math.min(from + CHUNK, first + seeds));
-      if (runtimes.length > 1 && i % COMPARED === 0) for (const own of queues.values()) own.push(...chunk);
-      else queue.push(...chunk);
+      for (const [runtime, queue] of queues) if (runtime === usual || i % nth === 0) queue.push(...chunk);
     }
+  }
+
+  function next(runtime) {
+    const chunk = queues.get(runtime).shift();
+    const isTooLate = chunk?.[0] > BRIEF_FROM && Date.now() - started > 60_000 * minutes;
+    if (!isTooLate) return chunk;
+    for (const [from, to] of [chunk, ...queues.get(runtime).splice(0)]) if (runtime === usual) state.left += to - from;
+    return undefined;
   }
 
   function take(runtime, from, result) {
@@ -138,6 +151,7 @@ async function many() {
       `\n${state.schedules} schedules on ${runtimes.join(' and ')} in ${seconds} s: ${state.events} events, ${hours} hours of virtual time, ` +
         `${state.failures.length} failed`,
     );
+    if (state.left > 0) console.log(`${state.left} brief ones were left out after ${minutes} minutes`);
     if (runtimes.length > 1) {
       console.log(
         `${state.compared} schedules ran on both, ${state.differing.length} traces differ ${state.differing.slice(0, 10)}`,
