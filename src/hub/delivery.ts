@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts';
 import type { Emitter } from '../events.ts';
 import type { Faults } from '../observe/faults.ts';
-import { firstBatchSize } from '../send/batch-size.ts';
+import { sharedBatchSizes } from '../send/batch-size.ts';
 import type { Bond } from '../send/bond.ts';
 import { Places } from '../send/places.ts';
 import type { Company } from '../send/shipment.ts';
@@ -49,7 +49,7 @@ export class Delivery {
     const { events, pace, clock, stopped } = options;
     this.#store = store;
     this.#o = options;
-    this.fanOut = new FanOut(store, () => ({ changes: firstBatchSize(pace.batchSize), bytes: pace.maxBatchBytes }));
+    this.fanOut = new FanOut(store, () => ({ sizes: sharedBatchSizes(pace.batchSize), bytes: pace.maxBatchBytes }));
     const restMs = (): number => Math.max(pace.batchMs, Math.min(REST_MS_MAX, REST_MS_AN_EDGE * this.#down.size));
     this.#told = { places: new Places(PLACES, clock, stopped), restMs };
     events.on('peer-down', ({ peer }) => this.#down.add(peer));

@@ -4,6 +4,7 @@
  */
 import { type Page, Pages } from '../send/pages.ts';
 import { BATCH_END, type BatchLimit, type Body } from '../wire/body.ts';
+import { tabularForm } from '../wire/tabular.ts';
 import type { HubStore, Run, Segment, Seq } from './store.ts';
 
 /** Edges that keep up are no further apart than a few batches; a crowd of new ones goes through them together. */
@@ -19,13 +20,26 @@ interface Kept extends Segment, Page {
   asked?: { at: number; isCurrent: Promise<boolean> };
 }
 
+/** The limits that edges normally have, of the sizes the least first; only such batches are worth keeping. */
+interface Common {
+  sizes: readonly [number, ...number[]];
+  bytes: number;
+}
+
+/** Of at most so many changes. */
+interface Reading {
+  changes: number;
+  segment: Promise<Kept | undefined>;
+}
+
 export class FanOut {
   readonly #store: HubStore;
-  /** The limits all edges normally have; only such batches are worth keeping. */
-  readonly #common: () => BatchLimit;
+  readonly #common: () => Common;
   #pages = new Pages<Kept>(KEPT);
   /** What is being read, by the place after which it begins: whoever asks meanwhile waits for it. */
-  readonly #reading = new Map<Seq, Promise<Kept | undefined>>();
+  readonly #reading = new Map<Seq, Reading>();
+  /** The batch before had a tabular form: the next one will mostly have one, too. */
+  #areAlike = true;
   /** How often the store has told that rows may have advanced: without that, what was found still holds. */
   #advances = 0;
   /** Nothing comes after this place, as of that advance. */
@@ -34,7 +48,7 @@ export class FanOut {
   reads = 0;
   served = 0;
 
-  constructor(store: HubStore, common: () => BatchLimit) {
+  constructor(store: HubStore, common: () => Common) {
     this.#store = store;
     this.#common = common;
     store.onAdvance(() => {
@@ -67,9 +81,10 @@ export class FanOut {
     if (this.#isEnd(position)) return position;
     // What was read for another one who is there says whose the next ones are, without a question to the store.
     const reading = this.#reading.get(position);
-    const next = (await this.#kept(position, this.#common())) ?? (reading && (await reading));
+    const { sizes, bytes } = this.#common();
+    const next = (await this.#kept(position, { changes: Math.max(...sizes), bytes })) ?? (await reading?.segment);
     if (next?.runs.some(({ origin }) => origin !== except)) return position;
-    return this.#store.skipOwn(position, except, this.#common().changes);
+    return this.#store.skipOwn(position, except, sizes[0]);
   }
 
   /** The places have other rows by now: what is being read for one of them is not kept either. */
@@ -86,19 +101,18 @@ export class FanOut {
   async #segment(from: Seq, limit: BatchLimit): Promise<Segment | undefined | 'for itself'> {
     const kept = await this.#kept(from, limit);
     if (kept) return kept;
-    const common = this.#common();
-    if (limit.changes !== common.changes || limit.bytes !== common.bytes) return 'for itself';
-    let reading = this.#reading.get(from);
-    if (!reading) {
-      const begun = this.#readForAll(from, common);
-      this.#reading.set(from, begun);
-      const over = (): void => {
-        if (this.#reading.get(from) === begun) this.#reading.delete(from);
-      };
-      begun.then(over, over);
-      reading = begun;
-    }
-    return reading;
+    const { sizes, bytes } = this.#common();
+    const changes = sizes.findLast((size) => size <= limit.changes);
+    if (changes === undefined || limit.bytes !== bytes) return 'for itself';
+    const known = this.#reading.get(from);
+    if (known && known.changes <= changes) return known.segment;
+    const reading: Reading = { changes, segment: this.#readForAll(from, { changes, bytes }) };
+    this.#reading.set(from, reading);
+    const over = (): void => {
+      if (this.#reading.get(from) === reading) this.#reading.delete(from);
+    };
+    reading.segment.then(over, over);
+    return reading.segment;
   }
 
   /** What was read for somebody else, where it is still what comes after that place. */
@@ -114,7 +128,7 @@ export class FanOut {
 
   async #readForAll(from: Seq, limit: BatchLimit): Promise<Kept | undefined> {
     const [pages, at] = [this.#pages, this.#advances];
-    const segment = await this.#read(from, limit, undefined);
+    const segment = await this.#readAlike(from, limit);
     if (segment) {
       const kept = { ...segment, after: from, currentAt: at };
       pages.keep(kept);
@@ -122,6 +136,16 @@ export class FanOut {
     }
     this.#end = { seq: from, at };
     return undefined;
+  }
+
+  /** More than the least only where they are alike: what has no tabular form is applied in one go, whoever receives it. */
+  async #readAlike(from: Seq, limit: BatchLimit): Promise<Segment | undefined> {
+    const least = { ...limit, changes: this.#common().sizes[0] };
+    const isMore = limit.changes > least.changes;
+    const segment = await this.#read(from, isMore && !this.#areAlike ? least : limit, undefined);
+    if (!segment || !isMore) return segment;
+    this.#areAlike = tabularForm(segment.body, segment.count) !== undefined;
+    return this.#areAlike || segment.count <= least.changes ? segment : this.#read(from, least, undefined);
   }
 
   /**

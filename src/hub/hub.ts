@@ -14,7 +14,6 @@ import type { Why } from '../journal/why.ts';
 import type { Facts } from '../observe/facts.ts';
 import { Faults } from '../observe/faults.ts';
 import { present, type ReceiveOptions, receiving } from '../receive/answer.ts';
-import { firstBatchSize } from '../send/batch-size.ts';
 import { type BondHealth, Bonds } from '../send/bonds.ts';
 import { flushAll } from '../send/loop.ts';
 import type { Pace, Shipper } from '../send/shipper.ts';
@@ -119,8 +118,7 @@ class Relay implements Hub {
       onError: (error) => this.#events.emit('error', asFailure('rows could not be sent again', error)),
     });
     const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = config;
-    // All edges are sent the same segments (fan-out.ts), whose size does not follow the answers of one.
-    const pace: Pace = { batchMs, batchSize: firstBatchSize(batchSize), maxBatchBytes, requestTimeoutMs };
+    const pace: Pace = { batchMs, batchSize, maxBatchBytes, requestTimeoutMs };
     this.#pace = pace;
     const sending = transportFor(config);
     const answers: Answers = new Together(sending.untilSent, (all) => store.answered(all));
@@ -315,8 +313,7 @@ class Relay implements Hub {
     this.#refuseIfStopped();
     const checked = checkSettings(settings, 'hub');
     const changed = replaceTrust(checked, this.#bonds?.keyring, { secure: this.#secure });
-    const { batchSize } = changed;
-    Object.assign(this.#pace, changed, batchSize !== undefined && { batchSize: firstBatchSize(batchSize) });
+    Object.assign(this.#pace, changed);
     this.#roster.nudge();
   }
 

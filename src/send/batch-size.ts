@@ -25,6 +25,14 @@ export function largestBatchSize(set: BatchSize): number {
   return set === 'auto' ? MOST : set;
 }
 
+/**
+ * Where thousands share what was read for one of them, there are two sizes, and each is sent the larger one that it bears. That
+ * is twice the other: a batch says no more of what a peer bears than that.
+ */
+export function sharedBatchSizes(set: BatchSize): [number, ...number[]] {
+  return set === 'auto' ? [FIRST, 2 * FIRST] : [set];
+}
+
 /** Batches grow while an apply takes less than SHORT_MS, and shrink when one takes more than LONG_MS. */
 const SHORT_MS = 10;
 const LONG_MS = 15;

@@ -116,7 +116,7 @@ describe('shipping', () => {
     const store = new SqliteHubStore(db, { clock: systemClock, maxBodyBytes, ...SELF });
     await store.open();
     const limit = { changes: 10, bytes: 100_000 };
-    const fanOut = new FanOut(store, () => limit);
+    const fanOut = new FanOut(store, () => ({ sizes: [limit.changes], bytes: limit.bytes }));
     const send = (...changes: object[]): unknown =>
       store.receive(JSON.stringify({ batch_id: 1, changes }), { from: undefined, plain: true });
     const ids = async (from: number): Promise<string[]> => {
@@ -136,6 +136,36 @@ describe('shipping', () => {
     expect([await ids(0), fanOut.reads]).toEqual([['y', 'z', 'x'], 2]);
   });
 
+  test('edges that bear more are sent more, in batches that they share, as long as what comes is alike', async () => {
+    const store = new SqliteHubStore(new Connection(await database('SELECT 1')), {
+      ...{ clock: systemClock, maxBodyBytes: 100_000 },
+      ...SELF,
+    });
+    await store.open();
+    const fanOut = new FanOut(store, () => ({ sizes: [10, 20], bytes: 100_000 }));
+    const send = (changes: object[]): unknown =>
+      store.receive(JSON.stringify({ batch_id: 1, changes }), { from: undefined, plain: true });
+    const counts = async (from: number, ...limits: number[]): Promise<(number | undefined)[]> => {
+      const portions = await Promise.all(
+        limits.map((changes) => fanOut.next(from, { changes, bytes: 100_000 }, undefined)),
+      );
+      return portions.map((portion) => portion?.count);
+    };
+    await send(Array.from({ length: 30 }, (_, i) => live(`x${i}`, T)));
+    expect([await counts(0, 25, 20, 19, 10, 15, 9), fanOut.reads]).toEqual([[20, 20, 10, 10, 10, 9], 3]);
+    // They are there already, and one that bears more takes what there is.
+    expect([await counts(0, 25, 19, 10), fanOut.reads]).toEqual([[10, 10, 10], 3]);
+    await send(Array.from({ length: 60 }, (_, i) => (i % 2 ? live(`y${i}`, T) : gone(`y${i}`, T))));
+    expect([await counts(20, 20), await counts(30, 20), await counts(40, 20), fanOut.reads]).toEqual([
+      [10],
+      [10],
+      [10],
+      7,
+    ]);
+    await send(Array.from({ length: 50 }, (_, i) => live(`z${i}`, T)));
+    expect([await counts(90, 20), await counts(100, 20)]).toEqual([[10], [20]]);
+  });
+
   test('an edge goes past what it has brought itself, though others were sent something else from there before', async () => {
     const store = new SqliteHubStore(new Connection(await database('SELECT 1')), {
       ...{ clock: systemClock, maxBodyBytes: 100_000 },
@@ -143,7 +173,7 @@ describe('shipping', () => {
     });
     await store.open();
     const limit = { changes: 10, bytes: 100_000 };
-    const fanOut = new FanOut(store, () => limit);
+    const fanOut = new FanOut(store, () => ({ sizes: [limit.changes], bytes: limit.bytes }));
     const send = (from: string, change: object): unknown =>
       store.receive(JSON.stringify({ batch_id: 1, changes: [change] }), { from, plain: true });
     await send('a', live('x', T));
