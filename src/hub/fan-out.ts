@@ -65,6 +65,7 @@ export class FanOut {
       if (segment === 'for itself') return this.#read(from, limit, except);
       if (!segment) return undefined;
       this.served += 1;
+      if (this.#store.group) this.#readAhead(segment, limit);
       const own = except !== undefined && segment.runs.some(({ origin }) => origin === except);
       const rest = own ? without(segment, except) : segment;
       if (rest) return rest;
@@ -94,6 +95,15 @@ export class FanOut {
     this.#advances += 1;
   }
 
+  /** A server reads what comes after a full batch while this process spells and sends that: neither waits for the other. */
+  #readAhead({ end, count }: Segment, limit: BatchLimit): void {
+    const changes = this.#sizeFor(limit);
+    if (changes === undefined || count < changes) return;
+    if (this.#isEnd(end) || this.#reading.has(end) || this.#pages.find(end, limit)) return;
+    // Where that fails, whoever comes there reads it, and hears of it.
+    void this.#begin(end, { changes, bytes: limit.bytes });
+  }
+
   #isEnd(seq: Seq): boolean {
     return this.#end.at === this.#advances && seq >= this.#end.seq;
   }
@@ -101,12 +111,20 @@ export class FanOut {
   async #segment(from: Seq, limit: BatchLimit): Promise<Segment | undefined | 'for itself'> {
     const kept = await this.#kept(from, limit);
     if (kept) return kept;
-    const { sizes, bytes } = this.#common();
-    const changes = sizes.findLast((size) => size <= limit.changes);
-    if (changes === undefined || limit.bytes !== bytes) return 'for itself';
+    const changes = this.#sizeFor(limit);
+    if (changes === undefined) return 'for itself';
     const known = this.#reading.get(from);
-    if (known && known.changes <= changes) return known.segment;
-    const reading: Reading = { changes, segment: this.#readForAll(from, { changes, bytes }) };
+    return known && known.changes <= changes ? known.segment : this.#begin(from, { changes, bytes: limit.bytes });
+  }
+
+  /** How many changes a batch has that an edge of this limit shares with others; undefined where it shares none. */
+  #sizeFor(limit: BatchLimit): number | undefined {
+    const { sizes, bytes } = this.#common();
+    return limit.bytes === bytes ? sizes.findLast((size) => size <= limit.changes) : undefined;
+  }
+
+  #begin(from: Seq, limit: BatchLimit): Promise<Kept | undefined> {
+    const reading: Reading = { changes: limit.changes, segment: this.#readForAll(from, limit) };
     this.#reading.set(from, reading);
     const over = (): void => {
       if (this.#reading.get(from) === reading) this.#reading.delete(from);

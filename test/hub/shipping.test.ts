@@ -4,7 +4,9 @@ import { describe, expect, test } from 'vitest';
 import { systemClock } from '../../src/clock.ts';
 import { FanOut } from '../../src/hub/fan-out.ts';
 import { SqliteHubStore } from '../../src/hub/sqlite-store.ts';
+import type { HubStore } from '../../src/hub/store.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
+import type { BatchLimit } from '../../src/wire/body.ts';
 import { deliver, gone, hub, live, plainAck, T } from '../support/hubs.ts';
 import { database, scratchFolder, serve, until } from '../support/nodes.ts';
 
@@ -164,6 +166,38 @@ describe('shipping', () => {
     ]);
     await send(Array.from({ length: 50 }, (_, i) => live(`z${i}`, T)));
     expect([await counts(90, 20), await counts(100, 20)]).toEqual([[10], [20]]);
+  });
+
+  test('a server reads what comes after a full batch before it is asked for, and no further', async () => {
+    const store = new SqliteHubStore(new Connection(await database('SELECT 1')), {
+      ...{ clock: systemClock, maxBodyBytes: 100_000 },
+      ...SELF,
+    });
+    await store.open();
+    const read: number[] = [];
+    const server = {
+      group: {},
+      onAdvance: () => {},
+      read: (after: number, limit: BatchLimit, except?: string) => {
+        read.push(after);
+        return store.read(after, limit, except);
+      },
+    } as unknown as HubStore;
+    const fanOut = new FanOut(server, () => ({ sizes: [10], bytes: 100_000 }));
+    const rows = Array.from({ length: 35 }, (_, i) => live(`x${i}`, T));
+    await store.receive(JSON.stringify({ batch_id: 1, changes: rows }), { from: undefined, plain: true });
+    const limit = { changes: 10, bytes: 100_000 };
+    const next = async (from: number): Promise<[number | undefined, number[]]> => {
+      const portions = await Promise.all([0, 1].map(() => fanOut.next(from, limit, undefined)));
+      return [portions[1]?.count, read.splice(0)];
+    };
+    expect([await next(0), await next(10), await next(20), await next(30), await next(35)]).toEqual([
+      [10, [0, 10]],
+      [10, [20]],
+      [10, [30]],
+      [5, []],
+      [undefined, [35]],
+    ]);
   });
 
   test('an edge goes past what it has brought itself, though others were sent something else from there before', async () => {
