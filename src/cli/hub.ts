@@ -139,7 +139,8 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     early.over();
     server.cut();
     await created?.stop();
-    opened?.close();
+    if (created) opened?.close();
+    else opened?.giveBack();
     if (store !== undefined || !(error instanceof RowcastError) || error.code !== 'INVALID_DATABASE') throw error;
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }

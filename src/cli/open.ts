@@ -28,12 +28,15 @@ export interface Opened {
   db: Database;
   binding: Binding;
   close(): void;
+  /** Closes what could not be used after all: its journal is what it was before. */
+  giveBack(): void;
 }
 
 /** The database cannot be opened; the message says why in the words of whoever chose the file. */
 export class OpenError extends Error {}
 
-type Open = (path: string, how?: { readOnly: boolean }) => Omit<Opened, 'binding'>;
+type Handle = Pick<Opened, 'db' | 'close'>;
+type Open = (path: string, how?: { readOnly: boolean }) => Handle;
 
 /** The WAL file is cut back to this after a burst. */
 const WAL_BYTES_KEPT = 64 * 1024 * 1024;
@@ -47,16 +50,17 @@ export function openDatabase(path: string, options: OpenOptions = {}): Opened {
     if (closed !== undefined) throw new OpenError(closed);
   }
   if (options.existing && !statSync(path, { throwIfNoEntry: false })) throw new OpenError(`there is no file ${path}`);
-  let opened: Omit<Opened, 'binding'> | undefined;
+  let opened: Handle | undefined;
   try {
     opened = open(path);
     opened.db.exec(`PRAGMA busy_timeout = ${options.busyMs ?? 5_000}`);
+    const journal = journalOf(opened.db);
     if (!options.existing) switchToWal(opened.db);
     opened.db.exec(`PRAGMA synchronous = ${options.synchronous ?? 'full'}`);
     opened.db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_KEPT}`);
     opened.db.exec('BEGIN IMMEDIATE');
     opened.db.exec('ROLLBACK');
-    return { ...opened, binding };
+    return { ...opened, binding, giveBack: givingBack(opened, journal) };
   } catch (error) {
     opened?.close();
     throw new OpenError(explain(path, error), { cause: error });
@@ -66,12 +70,12 @@ export function openDatabase(path: string, options: OpenOptions = {}): Opened {
 /** Opens what is there and cannot be written. Where SQLite has to write beside it to read it, it says that it cannot. */
 export function openReadOnly(path: string, options: Pick<OpenOptions, 'binding' | 'busyMs'>): Opened {
   const { binding, open } = findBinding(options.binding);
-  let opened: Omit<Opened, 'binding'> | undefined;
+  let opened: Handle | undefined;
   try {
     opened = open(path, { readOnly: true });
     opened.db.exec(`PRAGMA busy_timeout = ${options.busyMs ?? 5_000}`);
     opened.db.prepare('SELECT 1 FROM sqlite_schema').all();
-    return { ...opened, binding };
+    return { ...opened, binding, giveBack: opened.close };
   } catch (error) {
     opened?.close();
     throw new OpenError(explain(path, error), { cause: error });
@@ -96,6 +100,23 @@ function switchToWal(db: Database): void {
 }
 
 const WAL_ATTEMPTS = 5;
+
+function journalOf(db: Database): string {
+  const [row] = db.prepare('PRAGMA main.journal_mode').all() as { journal_mode: string }[];
+  return String(row?.journal_mode);
+}
+
+/** A wrong -db must not change the file of somebody who never meant it for us. */
+function givingBack({ db, close }: Handle, journal: string): () => void {
+  return () => {
+    try {
+      if (journalOf(db) !== journal) db.exec(`PRAGMA main.journal_mode = ${journal}`);
+    } catch {
+      // Somebody else has it open by now, and goes on with the WAL as well as without.
+    }
+    close();
+  };
+}
 
 /** The whole of it: a native module built for another Node says which on its second line, and what to do on its third. */
 function inOneLine(message: string): string {

@@ -16,7 +16,7 @@ import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, inde
 import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
 import { logConflicts, logEvents } from './log.ts';
-import { type Opened, openDatabase } from './open.ts';
+import { isMissing, type Opened, openDatabase } from './open.ts';
 import {
   begin,
   endWhenUnread,
@@ -127,6 +127,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   let store: ItemStore | undefined;
   let door: AdminDoor;
   try {
+    if (flags.table.length > 0) refuseIfMissing(flags.db);
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
     const routed = preparedItems(opened.db, flags.table);
     const { tombstonesKeep: keep } = flags;
@@ -140,7 +141,8 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   } catch (error) {
     server.cut();
     await manager?.stop();
-    opened?.close();
+    if (manager) opened?.close();
+    else opened?.giveBack();
     throw error;
   }
   const metrics = flags.metrics === 'on' ? collectMetrics(manager) : undefined;
@@ -270,6 +272,12 @@ function preparedItems(db: Database, tables: string[]): boolean {
   if (hasItemColumns(db)) return true;
   if (tables.length === 0) throw new StartError(`${NOT_ITEMS}; name the tables to sync with -table`);
   return false;
+}
+
+/** A new file has no tables: the path is wrong, or what creates them has not run yet. */
+function refuseIfMissing(path: string): void {
+  if (path === ':memory:' || !isMissing(path)) return;
+  throw new StartError(`there is no file ${path}, and -table names tables that exist: check -db, or create them first`);
 }
 
 const NOT_ITEMS = `the table items lacks one of the columns ${ITEM_COLUMNS.join(', ')}`;

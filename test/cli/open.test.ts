@@ -55,3 +55,15 @@ test.skipIf(!isOneLibrary)('and no longer than that', async () => {
   holder.exec('CREATE TABLE t (a); BEGIN IMMEDIATE; INSERT INTO t VALUES (1)');
   expect(() => openForProgram(path, { busyMs: 10 })).toThrow(/is locked/);
 });
+
+test('what is given back has the journal that it had, and what was in it', async () => {
+  const path = join(scratchFolder(), 'yours.db');
+  const made = await openDatabase(path);
+  made.exec('CREATE TABLE t (a); INSERT INTO t VALUES (7)');
+  made.close();
+  openForProgram(path).giveBack();
+  const yours = await openDatabase(path);
+  cleanUp(() => yours.close());
+  expect(Object.values(yours.prepare('PRAGMA journal_mode').get() as object)).toEqual(['delete']);
+  expect(Object.values(yours.prepare('SELECT a FROM t').get() as object).map(Number)).toEqual([7]);
+});

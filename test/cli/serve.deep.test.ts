@@ -318,6 +318,26 @@ describe('an ordinary mistake is told in a line, without a stack', () => {
     expect(rowsOf(db, "SELECT name FROM sqlite_schema WHERE name LIKE '\\_%' ESCAPE '\\'")).toEqual([]);
   });
 
+  test('and then the file is as it was, and none is made where there was none', async () => {
+    const folder = scratchFolder();
+    const path = join(folder, 'a.db');
+    const nowhere = await fails(node(folder, '-table', 'notes'));
+    expect(nowhere).toEqual({
+      code: 1,
+      said: expect.stringMatching(/there is no file .*a\.db, and -table names tables/),
+    });
+    expect(existsSync(path)).toBe(false);
+    const yours = await openDatabase(path);
+    yours.exec('CREATE TABLE items (n INTEGER PRIMARY KEY)');
+    yours.close();
+    await fails(node(folder, '-table', 'notes'));
+    await fails(node(folder));
+    await fails(['hub', ...node(folder).slice(1)]);
+    const after = await openDatabase(path);
+    cleanUp(() => after.close());
+    expect(Object.values(after.prepare('PRAGMA journal_mode').get() as object)).toEqual(['delete']);
+  });
+
   test('an items table of other columns, or a view of that name, when no table is named', async () => {
     const folder = scratchFolder();
     const db = await database('CREATE TABLE items (id TEXT PRIMARY KEY, updated_at INTEGER)', join(folder, 'a.db'));
