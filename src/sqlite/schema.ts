@@ -2,7 +2,7 @@
 
 import { RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
-import { fold, quote } from './sql.ts';
+import { fold, literal, quote } from './sql.ts';
 
 /** SQLite's five column affinities; BLOB is the one that converts nothing. */
 export type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | 'BLOB';
@@ -117,7 +117,7 @@ export function describeTable(db: Connection, requested: string): Table {
       wireName: column.name,
       affinity: affinityOf(column.type, listed.strict === 1),
       required: column.nn === 1 && column.dflt === null,
-      fallback: column.dflt ?? 'NULL',
+      fallback: fallbackOf(column.dflt),
     }));
 
   const key = info.filter((column) => column.pk > 0);
@@ -177,6 +177,21 @@ export function describeTable(db: Connection, requested: string): Table {
   }
   return table;
 }
+
+/**
+ * What stands behind DEFAULT, as an expression for our own statements. A name alone, quoted or not, is text there, and would be
+ * a column here; and a comment must not take our bracket with it.
+ */
+function fallbackOf(dflt: string | null): string {
+  const told = dflt?.trim() ?? 'NULL';
+  const [, double, grave, square, bare] = LONE_NAME.exec(told) ?? [];
+  const name = double?.replaceAll('""', '"') ?? grave?.replaceAll('``', '`') ?? square ?? bare;
+  if (name !== undefined) return literal(name);
+  return told.includes('--') ? `${told}\n` : told;
+}
+
+const LONE_NAME =
+  /^(?:"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|\[([^\]]*)\]|(?!(?:null|true|false|current_(?:time|date|timestamp))$)([a-z_\u0080-\uffff][\w$\u0080-\uffff]*))$/i;
 
 /** SQLite's rules for the declared type; in a STRICT table ANY converts nothing. */
 function affinityOf(declared: string, strict: boolean): Affinity {

@@ -105,6 +105,29 @@ describe('rows with missing columns', () => {
     expect(exactRows(db, 'items')).toEqual(["text:'a'|null:NULL|integer:1|integer:77|integer:5"]);
   });
 
+  test.each([
+    ['name', 'name'],
+    ['"open"', 'open'],
+    ['"a ""b"" c"', 'a "b" c'],
+    ["[it's]", "it's"],
+    ['`name`', 'name'],
+    ['"true"', 'true'],
+    ['true', '1'],
+    ['NULL', null],
+    ["'open'", 'open'],
+    ["('o' || 'pen' -- as SQLite keeps it\n)", 'open'],
+  ])('get the default that SQLite makes of DEFAULT %s, and are told to nobody for that', async (spelt, value) => {
+    const { db, manager } = await node({
+      schema: `CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, state TEXT DEFAULT ${spelt}, updated_at INTEGER)`,
+    });
+    expect(accepted(manager, batch(partial('a', 5)))).toEqual({ applied: 1, ack: 7 });
+    expect(rowsOf(db, 'SELECT state FROM items')).toEqual([{ state: value }]);
+    expect(captured(db)).toEqual([]);
+    db.exec("UPDATE items SET state = 'new', updated_at = 6; DELETE FROM _changes");
+    accepted(manager, batch(partial('a', 7)));
+    expect(captured(db)).toMatchObject([{ row: { state: 'new', updated_at: 7 } }]);
+  });
+
   test('find the row that the same batch has inserted before them', async () => {
     const { db, manager } = await node({ schema });
     accepted(manager, batch(put('a', 5, { value: 1 })));
