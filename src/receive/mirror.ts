@@ -6,7 +6,8 @@
  */
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
-import { fold, literal, quote } from '../sqlite/sql.ts';
+import { literal, quote } from '../sqlite/sql.ts';
+import { GAP, QUOTED, TEXT, unqualified } from '../sqlite/unqualified.ts';
 import { exactJson, exactString } from '../wire/exact-text.ts';
 import { toldJson } from '../wire/told-json.ts';
 import { BOUND_ID, decode, idForWire } from '../wire/values.ts';
@@ -129,31 +130,13 @@ function columnsOf(db: Connection, table: Table): string {
   );
   const found = DECLARATION.exec(declared?.sql ?? '');
   if (!found) throw new Error(`the declaration of table ${JSON.stringify(table.name)} cannot be read`);
-  return (found[1] as string).replace(PART, (part, name?: string) =>
-    name !== undefined && fold(unquoted(name)) === fold(table.name) ? '' : part,
-  );
+  return unqualified(found[1] as string, table.name);
 }
 
-const COMMENT = String.raw`--[^\n]*(?:\n|$)|/\*[\s\S]*?\*/`;
-const GAP = String.raw`(?:\s|${COMMENT})*`;
-const QUOTED = String.raw`"(?:[^"]|"")*"|\x60(?:[^\x60]|\x60\x60)*\x60|\[[^\]]*\]`;
-const TEXT = `'(?:[^']|'')*'`;
 const DECLARATION = new RegExp(
   String.raw`^\s*CREATE\s+TABLE${GAP}(?:${QUOTED}|${TEXT}|[^\s("\[\x60'/-]+)${GAP}(\([\s\S]*)$`,
   'i',
 );
-/** A comment, a text, or a name; the group is a name that a dot follows. */
-const PART = new RegExp(
-  String.raw`${COMMENT}|${TEXT}|((?:${QUOTED}|[A-Za-z_\x80-\u{10ffff}][\w$\x80-\u{10ffff}]*))${GAP}\.(?!\d)|${QUOTED}|[\w$\x80-\u{10ffff}]+`,
-  'gu',
-);
-
-function unquoted(name: string): string {
-  const [first] = name;
-  if (first === '[') return name.slice(1, -1);
-  return first === '"' || first === '`' ? name.slice(1, -1).replaceAll(first + first, first) : name;
-}
-
 /** One look-up per constraint, each by its own index: joined by OR, SQLite would walk the whole table. */
 function rivalsSql(table: Table, mirror: string): string {
   const id = quote(table.id);

@@ -3,6 +3,7 @@
 import { RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
 import { fold, literal, quote } from './sql.ts';
+import { unqualified } from './unqualified.ts';
 
 /** SQLite's five column affinities; BLOB is the one that converts nothing. */
 export type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | 'BLOB';
@@ -227,7 +228,8 @@ function uniqueIndexes(db: Connection, table: string): UniqueIndex[] {
           ? { name: 'an expression', expression: terms[i] ?? 'NULL', collation: part.coll }
           : { name: part.name, collation: part.coll },
       ),
-      ...(where !== undefined && { where }),
+      // It may say whose column it means, and no statement of ours calls the table so. A term may not.
+      ...(where !== undefined && { where: unqualified(where, table) }),
     };
   });
 }

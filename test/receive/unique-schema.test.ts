@@ -130,6 +130,22 @@ describe('declarations as people write them', () => {
     expect([visible(a), hidden(a)]).toEqual([['bob'], ['ann']]);
   });
 
+  test.each([
+    'users.dead = 0',
+    'main.users.dead = 0 -- of users.dead',
+    '"Users" . dead = 0 AND \'users.x\' <> [users]/* . */."email"',
+  ])('a partial index that names the table: WHERE %s', async (condition) => {
+    const a = await users(
+      'CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT, dead INTEGER, updated_at INTEGER); ' +
+        `CREATE UNIQUE INDEX live ON users (email) WHERE ${condition}`,
+    );
+    a.db.exec("INSERT INTO users VALUES ('old', 'x', 1, 1), ('ann', 'x', 0, 1); UPDATE users SET email = 'x'");
+    give(a, put('bob', 2, 'x', { dead: 0 }));
+    expect([visible(a), hidden(a)]).toEqual([['ann', 'old'], ['bob']]);
+    a.db.exec("REPLACE INTO users VALUES ('cid', 'x', 0, 1)");
+    expect(rowsOf(a.db, "SELECT row_id FROM _changes WHERE op = 'DELETE'")).toEqual([{ row_id: 'ann' }]);
+  });
+
   test('a comment before the condition of a partial index', async () => {
     const a = await users(
       'CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT, dead INTEGER, updated_at INTEGER); ' +
