@@ -7,7 +7,7 @@ import { messageOf, RowcastError } from '../errors.ts';
 import { APPLY_MS_HEADER, COMPARE_PATH, FETCH_PATH } from '../wire/protocol.ts';
 import { hashRanges } from './hashing.ts';
 import type { Id, Range } from './ids.ts';
-import type { Columns, Entry, Ledger, Portion } from './ledger.ts';
+import type { Columns, Counterpart, Entry, Ledger, Portion } from './ledger.ts';
 import { Pace } from './pace.ts';
 import { readFetch, readQuestion } from './question.ts';
 import { listInTurns, lookInTurns } from './reading.ts';
@@ -44,13 +44,14 @@ export class Answers {
     this.#pace = new Pace(clock, 1, stopped);
   }
 
-  to(path: string, body: string | Uint8Array, { from }: AnswerOptions = {}): Promise<Answered> {
-    const answer = this.#last.then(() => this.#answer(path, body, from ?? undefined));
+  to(path: string, body: string | Uint8Array, { from, said }: AnswerOptions = {}): Promise<Answered> {
+    const asker = from == null ? undefined : { name: from, said: said ?? undefined };
+    const answer = this.#last.then(() => this.#answer(path, body, asker));
     this.#last = answer;
     return answer;
   }
 
-  async #answer(path: string, body: string | Uint8Array, from: string | undefined): Promise<Answered> {
+  async #answer(path: string, body: string | Uint8Array, asker: Counterpart | undefined): Promise<Answered> {
     const began = this.#clock.now();
     const done = (status: Answered['status'], text: string): Answered => {
       const ms = Math.max(0, this.#clock.now() - began);
@@ -61,7 +62,7 @@ export class Answers {
     try {
       // To take a question in was a turn by itself: everybody else has theirs before anything is read for it.
       await this.#pace.rest();
-      if (path === COMPARE_PATH) return done(200, JSON.stringify(await this.#compare(body, from)));
+      if (path === COMPARE_PATH) return done(200, JSON.stringify(await this.#compare(body, asker)));
       if (path === FETCH_PATH) return done(200, await this.#fetch(body));
       return refused(404, `there is nothing at ${path}`);
     } catch (error) {
@@ -71,13 +72,13 @@ export class Answers {
     }
   }
 
-  async #compare(body: string | Uint8Array, from: string | undefined): Promise<object> {
+  async #compare(body: string | Uint8Array, asker: Counterpart | undefined): Promise<object> {
     const asked = readQuestion(body);
     if (asked.want === 'tables') return { tables: await this.#pace.once(() => this.#ledger.outline()), runs: true };
     const { table, columns } = asked;
     let answer: object;
     if ('ids' in asked) {
-      const { entries, early, ...more } = await lookInTurns(this.#ledger, this.#pace, table, columns, asked.ids, from);
+      const { entries, early, ...more } = await lookInTurns(this.#ledger, this.#pace, table, columns, asked.ids, asker);
       answer = { rows: entries.map(tuple), ...more, early: early.map(({ id, version }) => [id, version]) };
     } else if (asked.want === 'rows') {
       answer = await this.#rows(table, columns, asked.ranges);

@@ -60,6 +60,17 @@ export interface Nodes {
   awaited: string[];
 }
 
+/**
+ * The other side. What was delivered was delivered to a database, and not to whoever has its name: one that was put back to a
+ * backup has lost what it got since, and what it had set aside of that.
+ */
+export interface Counterpart {
+  /** The peer's address; of one that asks, its node id. */
+  name: string;
+  /** How one that asks introduces itself. */
+  said?: string | undefined;
+}
+
 /** A change that is too far ahead of the clock where it is kept. */
 export interface Early {
   id: Id;
@@ -111,8 +122,8 @@ export interface Ledger {
   ): Eventually<Spelt[]>;
   /** The same as what there is, in the order of the ids. */
   list(table: string, columns: Columns, ranges: Range[], portion: Portion): Eventually<Listed[]>;
-  /** What is known of the first of these ids. `other` is the node, or the peer's address, that asks or is asked. */
-  look(table: string, columns: Columns, ids: Id[], other: string | undefined, portion: Portion): Eventually<Sight>;
+  /** What is known of the first of these ids. `other` asks, or is asked. */
+  look(table: string, columns: Columns, ids: Id[], other: Counterpart | undefined, portion: Portion): Eventually<Sight>;
   /** The first of these rows that fit into one batch, as its body; what is returned is on disk. */
   changes(table: string, ids: Id[], batchId: number, portion: Portion): Eventually<Parcel>;
   /** Resolves when everything that was read so far would survive a power cut. */

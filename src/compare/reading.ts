@@ -1,6 +1,6 @@
 /** A ledger read in turns: whoever else has something to do is never kept waiting for long. */
 import type { Id, Range } from './ids.ts';
-import type { Columns, Entry, Ledger, Sight } from './ledger.ts';
+import type { Columns, Counterpart, Entry, Ledger, Sight } from './ledger.ts';
 import type { Pace } from './pace.ts';
 
 /** Ranges given to a ledger at once. */
@@ -38,7 +38,7 @@ export async function lookInTurns(
   table: string,
   columns: Columns,
   ids: Id[],
-  other: string | undefined,
+  other: Counterpart | undefined,
 ): Promise<Omit<Sight, 'rest'>> {
   const all: Omit<Sight, 'rest'> = { entries: [], undelivered: [], parked: [], early: [] };
   for (let left = ids; left.length > 0; ) {

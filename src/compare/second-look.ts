@@ -22,7 +22,7 @@ export async function lookAt(
 ): Promise<{ here: Looked; there: Looked; floors: Floors; deciding: Floors }> {
   // First there: what has come from there meanwhile is then seen here, and not the other way round.
   const there = await remote.look(table, columns, ids);
-  const here = await lookInTurns(ledger, pace, table, columns, ids, peer);
+  const here = await lookInTurns(ledger, pace, table, columns, ids, { name: peer });
   const floors = { here: here.floor, there: there.floor };
   return { here: looked(here), there: looked(there), floors, deciding: decidingOf(floors, here.nodes, there.nodes) };
 }

@@ -11,7 +11,20 @@ import { idForWire } from '../wire/values.ts';
 import { earlyIn } from './early.ts';
 import { Hope } from './hope.ts';
 import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
-import type { Columns, Entry, Ledger, Listed, Nodes, Outline, Parcel, Piece, Portion, Sight, Spelt } from './ledger.ts';
+import type {
+  Columns,
+  Counterpart,
+  Entry,
+  Ledger,
+  Listed,
+  Nodes,
+  Outline,
+  Parcel,
+  Piece,
+  Portion,
+  Sight,
+  Spelt,
+} from './ledger.ts';
 import { atMost, firstThatFit, fittingAmong, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
 import {
   type Besides,
@@ -45,7 +58,7 @@ export interface SqliteLedgerOptions {
    * How far the other side is in `_changes`: what is after that is on its way. Undefined where nothing is sent there,
    * -1 where it is being given everything.
    */
-  watermark(other: string | undefined): number | undefined;
+  watermark(other: Counterpart | undefined): number | undefined;
   /** As in a sight. */
   nodes(): Nodes;
 }
@@ -141,7 +154,7 @@ export class SqliteLedger implements Ledger {
     return { ids: found.flat().map(({ id }) => exactString(id)), end };
   }
 
-  look(name: string, columns: Columns, ids: Id[], other: string | undefined, portion: Portion): Sight {
+  look(name: string, columns: Columns, ids: Id[], other: Counterpart | undefined, portion: Portion): Sight {
     const table = this.#table(name);
     return this.#reading(() => {
       const rest = new Set(firstThatFit(this.#sizes(table, ids.slice(0, portion.rows)), portion).rest);

@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts';
 import { type Answered, type AnswerOptions, Answers } from '../compare/answer.ts';
 import { EVERYTHING } from '../compare/ids.ts';
-import { type Ledger, smaller } from '../compare/ledger.ts';
+import { type Counterpart, type Ledger, smaller } from '../compare/ledger.ts';
 import { noteIn, type VerifyNote, type VerifyNotes, type VerifySummary } from '../compare/notes.ts';
 import { checkVerifyCall } from '../compare/options.ts';
 import { eventOf, Verifier } from '../compare/verifier.ts';
@@ -38,6 +38,8 @@ export interface HubComparisonsOptions {
 /** How often it is looked which edge is due. That takes a look at what is noted of each. */
 const LOOK_MS = 1_000;
 const LOOK_MS_AN_EDGE = 1;
+/** Before the first. */
+const NOTHING_SENT: Seq = 0;
 
 export class HubComparisons {
   readonly #store: HubStore;
@@ -91,7 +93,7 @@ export class HubComparisons {
   #ledgerOf({ ledger }: HubStore): Ledger {
     const self = this.#o.config.id;
     const look: Ledger['look'] = async (table, columns, ids, other, portion) => {
-      const position = this.#positionOf(other);
+      const position = await this.#positionOf(other);
       const { entries, rest } = await ledger.entries(table, columns, ids, portion);
       const left = new Set(rest);
       const some = ids.filter((id) => !left.has(id));
@@ -116,12 +118,19 @@ export class HubComparisons {
   }
 
   /** By its address, or by the node id that it has told; of several with one id, of the last of them. */
-  #positionOf(other: string | undefined): Seq | undefined {
+  async #positionOf(other: Counterpart | undefined): Promise<Seq | undefined> {
     const edges = this.#o
       .links()
       .map(({ edge }) => edge)
-      .filter(({ url, nodeId }) => url === other || nodeId === other);
-    return edges.length === 0 ? undefined : Math.min(...edges.map(({ position }) => position));
+      .filter(({ url, nodeId }) => other !== undefined && (url === other.name || nodeId === other.name));
+    if (edges.length === 0) return undefined;
+    const positions: Seq[] = [];
+    for (const { url, position } of edges) {
+      const isAnother = other?.said ? await this.#store.company.another(url, other.said) : undefined;
+      if (isAnother === undefined) positions.push(position);
+    }
+    // To another database than has acknowledged there everything is still on its way.
+    return positions.length === 0 ? NOTHING_SENT : Math.min(...positions);
   }
 
   #urls(): string[] {

@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import { type Finding, Identity, type IdentityOptions, isNews } from '../identity/identity.ts';
-import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
+import { ANOTHER_DATABASE, EARLIER_STATE, isEarlierState, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { yielding } from '../sqlite/yielding.ts';
 import { readIntroduction } from '../wire/introduction.ts';
@@ -104,7 +104,8 @@ export class SqliteHubCompany implements HubCompany {
   }
 
   async another(url: string, said: string): Promise<string | undefined> {
-    return this.#isOther(url, said) ? ANOTHER_DATABASE : undefined;
+    if (this.#isOther(url, said)) return ANOTHER_DATABASE;
+    return isEarlierState(this.#identity.look(said)) ? EARLIER_STATE : undefined;
   }
 
   async objection(url: string, said: string): Promise<string | undefined> {

@@ -9,6 +9,16 @@ export const TWO_DATABASES = 'two databases answer at this URL in turn: give eac
 /** Said of an answer that is about rows. */
 export const ANOTHER_DATABASE = 'another database has answered than the one that acknowledges';
 
+/**
+ * The same of a backup that was put back, before it is known to be one: what it acknowledged, and what it had set aside, it
+ * may not have any more. One that has been started again is no such state.
+ */
+export const EARLIER_STATE = 'the database has answered as it was before: it was put back, or has ended since';
+
+export function isEarlierState(finding: Pick<Finding, 'kind'> | undefined): boolean {
+  return finding?.kind === 'went-back' || finding?.kind === 'late';
+}
+
 export class Turns {
   /** By URL: those that others have replaced there, and when. */
   readonly #replaced = new Map<string, Map<string, number>>();

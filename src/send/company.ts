@@ -7,7 +7,7 @@ import type { Nodes } from '../compare/ledger.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import { type Finding, Identity, isNews, LATE_MS, type Other } from '../identity/identity.ts';
 import { note, noted } from '../identity/last-heard.ts';
-import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../identity/turns.ts';
+import { ANOTHER_DATABASE, EARLIER_STATE, isEarlierState, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { yielding } from '../sqlite/yielding.ts';
 import { readIntroduction } from '../wire/introduction.ts';
@@ -312,9 +312,10 @@ export class NodeCompany {
     return finding && this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now()) ? TWO_DATABASES : undefined;
   }
 
-  /** What another database than that of the peer says of its rows is nothing to go by. */
+  /** What another database than that of the peer says of its rows is nothing to go by, nor what an earlier state of it says. */
   another(peer: string, said: string): string | undefined {
-    return this.#isAnother(peer, said) ? ANOTHER_DATABASE : undefined;
+    if (this.#isAnother(peer, said)) return ANOTHER_DATABASE;
+    return isEarlierState(this.#identity.look(said)) ? EARLIER_STATE : undefined;
   }
 
   #isAnother(peer: string, said: string): boolean {

@@ -5,6 +5,7 @@ import { noteCompared } from '../capture/unsaid.ts';
 import { versionOf } from '../capture/versions.ts';
 import type { Clock } from '../clock.ts';
 import { type Answered, type AnswerOptions, Answers } from '../compare/answer.ts';
+import type { Counterpart } from '../compare/ledger.ts';
 import { NodeNotes, type VerifySummary } from '../compare/notes.ts';
 import { checkVerifyCall } from '../compare/options.ts';
 import { SqliteLedger } from '../compare/sqlite-ledger.ts';
@@ -167,14 +168,17 @@ export class Comparisons {
   }
 
   /** How far a peer is, by its address or by its node id; of one that has not told its id yet, how far the last one is. */
-  #deliveredTo(other: string | undefined): number | undefined {
+  #deliveredTo(other: Counterpart | undefined): number | undefined {
     const peers = this.#o.peers();
-    const named = this.#peerOf.get(other ?? '');
+    const named = this.#peerOf.get(other?.name ?? '');
     // One that was taken out is sent nothing, however far it was.
-    const known = peers.find((peer) => peer === other || peer === named);
-    if (known !== undefined) return deliveredUpTo(this.#db, known);
+    const known = peers.find((peer) => peer === other?.name || peer === named);
     const told = new Set(this.#peerOf.values());
-    const untold = peers.filter((peer) => !told.has(peer)).map((peer) => deliveredUpTo(this.#db, peer) ?? -1);
-    return untold.length === 0 ? undefined : Math.min(...untold);
+    const candidates = known === undefined ? peers.filter((peer) => !told.has(peer)) : [known];
+    if (candidates.length === 0) return undefined;
+    // To another database than has acknowledged there, under whatever name, everything is still on its way.
+    const isItself = (peer: string): boolean => !other?.said || this.#o.company.another(peer, other.said) === undefined;
+    const delivered = candidates.filter(isItself).map((peer) => deliveredUpTo(this.#db, peer) ?? -1);
+    return delivered.length === 0 ? -1 : Math.min(...delivered);
   }
 }

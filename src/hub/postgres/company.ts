@@ -7,7 +7,7 @@
  */
 import { type Finding, Identity, isNews } from '../../identity/identity.ts';
 import type { Known } from '../../identity/nodes.ts';
-import { ANOTHER_DATABASE, Turns, TWO_DATABASES } from '../../identity/turns.ts';
+import { ANOTHER_DATABASE, EARLIER_STATE, isEarlierState, Turns, TWO_DATABASES } from '../../identity/turns.ts';
 import { type Introduction, readIntroduction } from '../../wire/introduction.ts';
 import type { EdgeAnswer, EdgeRow, Found, HubCompany } from '../store.ts';
 import type { PostgresEdges } from './edges.ts';
@@ -104,8 +104,10 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   }
 
   async another(url: string, said: string): Promise<string | undefined> {
-    const finding = await this.#seenAt(url, said);
-    return finding && ANOTHER_DATABASE;
+    if (await this.#seenAt(url, said)) return ANOTHER_DATABASE;
+    const intro = readIntroduction(said);
+    const finding = intro && (await this.#memories.look(this.#base.sessions, intro, () => this.#identity.look(said)));
+    return isEarlierState(finding) ? EARLIER_STATE : undefined;
   }
 
   async objection(url: string, said: string): Promise<string | undefined> {
