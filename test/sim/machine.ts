@@ -98,6 +98,8 @@ export class Machine {
   cuts = 0;
   /** Rowcast has been installed on its disk. */
   ready = false;
+  /** Edges that it was asked to give everything once more, and whose position has not gone back yet. */
+  readonly reseeds = new Set<string>();
   /** How often it may find that it is not what it was: put back from a backup, copied, or a copy. */
   pasts = 0;
   /** When its loops look at the database. */

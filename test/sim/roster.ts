@@ -43,9 +43,9 @@ export function changeRoster(world: Surroundings, machine: Machine, random: Rand
   const url = random.pick(machine.peers);
   const verb = random.pick(['remove', 'pause', 'pause', 'pause', 'reseed'] as const);
   const undo = (): void => restore(world, machine, url);
-  // The position of an edge that is given everything once more goes back, which is otherwise a fault.
-  if (verb === 'reseed' && machine.kind === 'hub') return undo;
   world.trace(`${machine.name}: ${verb} ${url}`);
+  // The position of an edge that is given everything once more goes back, when that is its turn; which is otherwise a fault.
+  if (verb === 'reseed' && machine.kind === 'hub') machine.reseeds.add(url);
   attempt(machine, (roster) => roster[verb](url));
   world.timeline.in(world.plan.scale * logUniform(random, 50, 3_000), undo);
   return undo;
