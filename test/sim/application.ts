@@ -21,7 +21,16 @@ import { covers, isLetter } from './mixed.ts';
 import { POISON } from './network.ts';
 import { canonical, idIn, isAbove, isAtLeast, type Key, keyOf, tableIn, type Version } from './oracle.ts';
 import { type Random, stream } from './random.ts';
-import { columnsOf, isCaptured, knowsNewColumn, rowsOf, rowsOn, versionOn, withoutNewColumn } from './rows.ts';
+import {
+  columnsOf,
+  hiddenOn,
+  isCaptured,
+  knowsNewColumn,
+  rowsOf,
+  rowsOn,
+  versionOn,
+  withoutNewColumn,
+} from './rows.ts';
 
 type Param = string | number | bigint | null | Uint8Array;
 
@@ -127,7 +136,10 @@ export class Application {
   renew(machine: Machine, key: Key): boolean {
     if (!machine.process || machine.held || machine.disk.inTransaction) return false;
     const random = stream(this.#world.plan.seed, 'renew', key);
-    const sql = `UPDATE ${tableIn(key)} SET updated_at = ? WHERE id = ?`;
+    // One that another one hides is inserted with its id and without the value of which there can be one only.
+    const sql = hiddenOn(machine.disk).has(key)
+      ? 'INSERT OR IGNORE INTO people (updated_at, id) VALUES (?, ?)'
+      : `UPDATE ${tableIn(key)} SET updated_at = ? WHERE id = ?`;
     const statement = (): Statement => ({ what: `renew ${key}`, sql, params: [BigInt(machine.now()), idIn(key)] });
     this.#transaction(machine, 3_000, random, machine.process.handle, 'commit', () => [statement()]);
     return true;

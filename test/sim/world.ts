@@ -655,12 +655,12 @@ class World implements Surroundings {
     for (const { letter, key } of setAsideOn(machine)) {
       const nodes = this.#machines.filter(({ kind }) => kind === 'node');
       const has = nodes.find(({ disk }) => rowsOn(disk).has(key));
-      // No application can write a row anew that another one hides.
-      const isHidden = !has && nodes.some(({ disk }) => hiddenOn(disk).has(key));
-      const isWanted =
-        this.#checks.unwanted.has(key) || (!isHidden && stream(this.plan.seed, 'wanted', key).chance(0.5));
+      // One that another one hides is not wanted, unless it comes once more.
+      const hides = has ? undefined : nodes.find(({ disk }) => hiddenOn(disk).has(key));
+      const isWanted = this.#checks.unwanted.has(key) || (!hides && stream(this.plan.seed, 'wanted', key).chance(0.5));
       this.trace(`${machine.name} has set ${key} aside, and it is ${isWanted ? '' : 'not '}wanted`);
-      if (isWanted && has && !this.#application.renew(has, key)) continue;
+      const at = has ?? hides;
+      if (isWanted && at && !this.#application.renew(at, key)) continue;
       if (!isWanted) this.#checks.unwanted.add(key);
       void machine.process.letters?.discard(letter);
     }
