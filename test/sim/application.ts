@@ -145,6 +145,18 @@ export class Application {
     return true;
   }
 
+  /** Some row goes, in a transaction of its own. */
+  remove(machine: Machine, index: number): void {
+    if (this.#skip.has(index) || !machine.process || machine.held) return;
+    const random = stream(this.#world.plan.seed, 'remove', index);
+    this.#transaction(machine, index, random, machine.process.handle, 'commit', () => {
+      const keys = [...rowsOn(machine.disk).keys()];
+      if (keys.length === 0) return [];
+      const key = random.pick(keys);
+      return [{ what: `delete ${key}`, sql: `DELETE FROM ${tableIn(key)} WHERE id = ?`, params: [idIn(key)] }];
+    });
+  }
+
   /** Transaction number `index`, on one of the machines. */
   write(machine: Machine, index: number): void {
     if (this.#skip.has(index) || !machine.process || machine.held) return;
@@ -295,6 +307,7 @@ export class Application {
   #count(machine: Machine, write: Omit<Write, 'lost'>): void {
     const record = { ...write, lost: false };
     this.writes.push(record);
+    this.#checks.counted(write.key, write.version);
     machine.notDurable.push(record);
   }
 

@@ -19,7 +19,16 @@ import {
 } from './oracle.ts';
 import { isMixed, leavesTies, type Plan } from './plan.ts';
 import { isInSeed } from './roster.ts';
-import { exactRowsOn, hiddenOn, hubRow, rowsOn, tableOfRow, unstampedOn, withoutNewColumn } from './rows.ts';
+import {
+  deletionsOn,
+  exactRowsOn,
+  hiddenOn,
+  hubRow,
+  rowsOn,
+  tableOfRow,
+  unstampedOn,
+  withoutNewColumn,
+} from './rows.ts';
 
 /** A captured change that is still there. */
 interface Pending {
@@ -66,6 +75,8 @@ export class Checks {
   readonly #seen = new Map<Machine, Seen>();
   /** Rows of which more than one outcome is right, because somebody has written to them where no trigger was. */
   readonly #loose = new Map<Key, 'deleted' | 'lowered'>();
+  /** Where deletions are forgotten: up to which version each row was ever deleted by an application, whatever became of its disk. */
+  readonly #deleted = new Map<Key, number>();
   /** Rows that somebody was sent by a request which its sender had given up. */
   readonly #broughtLate = new Set<Key>();
 
@@ -119,11 +130,25 @@ export class Checks {
    * version that is not above the one that it has replaced loses to it wherever they meet.
    */
   unseen(machine: Machine, key: Key, version: Version): void {
+    // What was taken away unseen counts as deleted where it is below a floor; its time may be none, and then it is what others have.
+    const { updatedAt = Number.NaN } = machine.versions.get(key) ?? {};
+    for (const one of [version, { ...version, updatedAt }]) this.counted(key, one);
     const deleted = version.isDelete || this.#loose.get(key) === 'deleted';
     if (deleted) this.#loose.set(key, 'deleted');
     else if (!isAbove(version, machine.versions.get(key)) || Number.isNaN(version.updatedAt)) {
       this.#loose.set(key, 'lowered');
     }
+  }
+
+  /** An application has committed this. */
+  counted(key: Key, { isDelete, updatedAt }: Version): void {
+    if (isDelete && !Number.isNaN(updatedAt))
+      this.#deleted.set(key, Math.max(updatedAt, this.#deleted.get(key) ?? updatedAt));
+  }
+
+  /** Has an application deleted that version, or a newer one, seen or unseen, or has somebody said that it is not wanted? */
+  protected isDeletedRightly(key: Key, version: number): boolean {
+    return version <= (this.#deleted.get(key) ?? Number.NEGATIVE_INFINITY) || this.unwanted.has(key);
   }
 
   /** Is there a row that was written to unseen, came late to somebody, and is not the same everywhere? */
@@ -223,6 +248,7 @@ export class Checks {
       const state = machine.disk.all(machine.kind === 'hub' ? HUB_STATE : NODE_STATE)[0] ?? {};
       this.#neverBack(machine, seen, state);
       if (Number(state.letters) > 0) this.#letters(machine);
+      this.neverDeletedForNothing(machine);
       if (machine.kind === 'hub') continue;
       this.neverBack(machine);
       if (state.syncing === 1) this.fail(`${machine.name}: syncing is set outside of an apply`);
@@ -239,6 +265,15 @@ export class Checks {
       const known = machine.versions.get(key);
       if (known?.isDelete && Number(time) <= known.updatedAt)
         this.fail(`${machine.name}: ${key} was ${describe(known)}, and is back at ${time}`);
+    }
+  }
+
+  /** What one has forgotten another one deletes when they are compared: only what somebody has deleted, or does not want. */
+  protected neverDeletedForNothing(machine: Machine): void {
+    if (!this.#world.plan.forgets) return;
+    for (const { key, version } of deletionsOn(machine)) {
+      if (!this.isDeletedRightly(key, version))
+        this.fail(`${machine.name}: ${key} is deleted at ${version}, and nobody has deleted it`);
     }
   }
 

@@ -6,6 +6,7 @@
  * it may be, and somebody has to decide: the row is written anew where it is, or is not wanted.
  */
 import { DAY_MS } from './futures.ts';
+import type { Losses } from './losses.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { tableNamed, tableOn } from './migration.ts';
 import { type Key, keyOf } from './oracle.ts';
@@ -57,6 +58,8 @@ export function planDays(plan: Plan, likely: number): void {
   }
   planAbsence(plan, migrates);
   lengthen(plan, { ms: 7_000, writes: 30 });
+  // Who was put back is compared, which takes seconds.
+  if (losesBesides(plan)) lengthen(plan, { ms: 6_000 });
 }
 
 /** Some are paused, removed or stale while days pass: what they bring after that is decided as after a life. */
@@ -69,11 +72,18 @@ function planAbsence(plan: Plan, migrates: boolean): void {
   plan.lives = true;
   plan.faults.roster = logUniform(random, 0.5, 4) / plan.scale;
   if (random.chance(0.8)) plan.faults.bound = 1 + random.below(3);
+  const rebuilding = stream(plan.seed, 'rebuilt beside absence');
+  if (!migrates && rebuilding.chance(0.25)) plan.faults.rebuild = logUniform(rebuilding, 1, 3) / plan.scale;
 }
 
-/** Nobody loses a database there: who is where is what the roster says. */
+/** Somebody is away for days, and others may forget meanwhile. */
 export function isAboutAbsence({ forgets, faults }: Plan): boolean {
   return forgets && faults.roster !== undefined;
+}
+
+/** Whether databases are lost, put back and copied besides. Drawn on its own: the others are the schedules that they were. */
+export function losesBesides(plan: Plan): boolean {
+  return isAboutAbsence(plan) && stream(plan.seed, 'losses beside absence').chance(0.4);
 }
 
 /** With time for everybody to be asked how he is, and for a collection. */
@@ -91,10 +101,13 @@ export class Days {
   readonly #world: Surroundings;
   readonly #machines: Machine[];
   readonly #random: Random;
+  /** What is lost while one is away. */
+  readonly #losses: (away: Machine) => Losses | undefined;
   #over = false;
 
-  constructor(world: Surroundings, machines: Machine[]) {
+  constructor(world: Surroundings, machines: Machine[], losses: (away: Machine) => Losses | undefined) {
     this.#world = world;
+    this.#losses = losses;
     this.#machines = machines;
     this.#random = stream(world.plan.seed, 'day');
   }
@@ -120,11 +133,17 @@ export class Days {
     const links = others.flatMap(({ name }) => [`${away.name} ${name}`, `${name} ${away.name}`]);
     this.#world.trace(`${away.name} is away`);
     for (const link of links) network.cut.add(link);
+    const losses = this.#losses(away);
     const days = plan.scale * AWAY_MS * (0.3 + random.next());
-    timeline.in(days, () => this.#pass());
+    timeline.in(days, () => {
+      losses?.at('left');
+      this.#pass();
+    });
+    if (losses) timeline.in(days + MINUTES * (LOOKED_MS + plan.batchMs), () => losses.at('days'));
     timeline.in(days + MINUTES * (LOOKED_MS + plan.batchMs) + BETWEEN_MS * random.next(), () => {
       this.#world.trace(`${away.name} is back`);
       for (const link of links) network.cut.delete(link);
+      losses?.at('back');
     });
   }
 

@@ -5,9 +5,9 @@
  * nothing is less than what some disk held when the trouble was over: what one has reaches all.
  */
 import type { WireRow } from '../support/model.ts';
-import { TIE, type Write } from './application.ts';
+import { TIE } from './application.ts';
 import { Checks, differenceOf } from './checks.ts';
-import { floorOn, isAboutAbsence } from './days.ts';
+import { floorOn, isAboutAbsence, losesBesides } from './days.ts';
 import { tablesOf } from './disk.ts';
 import type { Machine, Surroundings } from './machine.ts';
 import { NEW_COLUMN, tableNamed, unsaidIn } from './migration.ts';
@@ -91,7 +91,7 @@ export class Lives {
 
   /** Before anything runs. */
   plan(): void {
-    if (isAboutAbsence(this.#world.plan)) return;
+    if (isAboutAbsence(this.#world.plan) && !losesBesides(this.#world.plan)) return;
     for (const machine of this.#machines) this.#pristine.set(machine, machine.disk.image());
     const nodes = this.#nodes;
     if (nodes.length > 2 && this.#random.chance(0.3)) this.#spare = nodes.at(-1);
@@ -108,6 +108,13 @@ export class Lives {
 
   runs(machine: Machine): boolean {
     return machine !== this.#spare;
+  }
+
+  /** One is put back to this, or begins with an empty disk. */
+  lose(machine: Machine, image: Uint8Array | undefined): void {
+    if (!this.runs(machine) || !this.#world.network.troubled) return;
+    if (image) machine.pasts += 1;
+    this.#putBack(machine, image ?? this.#pristine.get(machine), image ? 'what it had then' : 'an empty disk');
   }
 
   /** The trouble is over: what is on the disks now must reach all. */
@@ -311,8 +318,10 @@ export class LifeChecks extends Checks {
   /** What putting triggers back may write is told from what was there before that. */
   override afterEvent(machines: Machine[]): void {
     for (const machine of machines) {
-      if (!machine.touched || machine.kind === 'hub' || !machine.ready || machine.disk.inTransaction) continue;
+      if (!machine.touched || !machine.ready || machine.disk.inTransaction) continue;
       machine.touched = false;
+      this.neverDeletedForNothing(machine);
+      if (machine.kind === 'hub') continue;
       this.neverBack(machine);
       this.passOver(machine);
     }
@@ -326,7 +335,13 @@ export class LifeChecks extends Checks {
     if (difference) this.fail(`${machine.name}: a transaction that was rolled back has left something: ${difference}`);
   }
 
-  override final(machines: Machine[], writes: Write[]): void {
+  /** It was deleted, or somebody has said that it is not wanted; and of that nothing is left but a floor, or nothing at all. */
+  #isForgotten(key: Key, { updatedAt }: Version, nodes: Machine[]): boolean {
+    const floor = Math.max(...nodes.map((node) => floorOn(node, tableIn(key))));
+    return this.isDeletedRightly(key, updatedAt) && updatedAt <= floor;
+  }
+
+  override final(machines: Machine[]): void {
     const nodes = machines.filter(({ kind }) => kind === 'node');
     const [first, ...others] = nodes as [Machine, ...Machine[]];
     for (const [key, version] of this.union?.entries() ?? []) {
@@ -336,7 +351,7 @@ export class LifeChecks extends Checks {
         if (has && this.leavesTies && has.updatedAt === version.updatedAt) continue;
         // A deletion from before says as little about the one that was forgotten as nothing does: the row is not here either way.
         const isGone = !has || has.isDelete;
-        if (isGone && isForgotten(key, version, nodes, writes, this.unwanted)) continue;
+        if (isGone && this.#isForgotten(key, version, nodes)) continue;
         this.fail(`${node.name} has ${describe(has)} of ${key}, and somebody had ${describe(version)}`);
       }
     }
@@ -361,15 +376,6 @@ export class LifeChecks extends Checks {
 /** Visible or hidden. */
 function livingOn({ disk }: Machine): Map<Key, WireRow> {
   return new Map([...rowsOn(disk), ...hiddenOn(disk)]);
-}
-
-/** It was deleted, or somebody has said that it is not wanted; and of that nothing is left but a floor, or nothing at all. */
-function isForgotten(key: Key, version: Version, nodes: Machine[], writes: Write[], unwanted: Set<Key>): boolean {
-  const isDeleted = writes.some(
-    (write) => write.key === key && write.version.isDelete && write.version.updatedAt >= version.updatedAt,
-  );
-  const floor = Math.max(...nodes.map((node) => floorOn(node, tableIn(key))));
-  return (isDeleted || unwanted.has(key)) && version.updatedAt <= floor;
 }
 
 /** A hub that was never told of a column has nothing in it, which on a node is the default. */

@@ -5,7 +5,7 @@
  * the time explores less than many schedules which each lack something.
  */
 import { BRIEF_SCALE, briefNodes, briefTheme, briefTopologies, isBrief, keepBrief, leaveFewFaults } from './brief.ts';
-import { isAboutAbsence, planDays } from './days.ts';
+import { isAboutAbsence, losesBesides, planDays } from './days.ts';
 import { type Focus, focusOf, sharpen, themeOf } from './focus.ts';
 import { planFutures } from './futures.ts';
 import { type KeysPlan, planKeys } from './keys.ts';
@@ -234,11 +234,12 @@ export function isAbout(seed: number, theme: string): boolean {
   if (theme === 'keys') return planFor(seed).keys !== 'none';
   if (theme === 'days') return planFor(seed).forgets;
   if (theme === 'absence') return isAboutAbsence(planFor(seed));
+  if (theme === 'losses') return losesBesides(planFor(seed));
   if (theme === 'values') return planFor(seed).uniques;
   if (theme === 'references') return planFor(seed).foreignKeys;
   if (theme === 'relays') return ['star', 'hubs'].includes(planFor(seed).topology);
   if (theme.includes('+')) return theme.split('+').every((one) => isAbout(seed, one));
-  if (theme === 'halfway' || theme === 'bound' || theme === 'schema' || theme === 'roster')
+  if (theme === 'halfway' || theme === 'bound' || theme === 'schema' || theme === 'roster' || theme === 'rebuild')
     return planFor(seed).faults[theme] !== undefined;
   if (!theme.startsWith('migration:')) return focusOf(seed) === theme;
   const { faults, migration } = planFor(seed);

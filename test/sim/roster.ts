@@ -51,8 +51,17 @@ export function changeRoster(world: Surroundings, machine: Machine, random: Rand
   return undo;
 }
 
+/** A peer is taken out, and is one again when that is undone. */
+export function takeOut(world: Surroundings, machine: Machine, url: string): () => void {
+  world.trace(`${machine.name}: remove ${url}`);
+  attempt(machine, (roster) => roster.remove(url));
+  return () => restore(world, machine, url);
+}
+
 /** Until it is a peer, and is sent to. */
 function restore(world: Surroundings, machine: Machine, url: string): void {
+  // The peer has moved since: its machine was given the other URL, and is a peer there.
+  if (!machine.peers.includes(url)) return;
   const act = async (roster: Peers | Edges): Promise<void> => {
     await roster.add(url);
     await roster.resume(url);

@@ -1,7 +1,16 @@
 /** Reads what is on a disk, past Rowcast and by plain SQL alone. */
 import { versionOf, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
-import { addsColumn, columnOn, dropsColumn, NEW_COLUMN, OLD_COLUMN, tableOn, withOldNames } from './migration.ts';
+import {
+  addsColumn,
+  columnOn,
+  dropsColumn,
+  NEW_COLUMN,
+  OLD_COLUMN,
+  tableNamed,
+  tableOn,
+  withOldNames,
+} from './migration.ts';
 import { type Key, keyOf, type Version, wireValue } from './oracle.ts';
 
 const COLUMNS: Record<TableName, string[]> = {
@@ -145,6 +154,18 @@ export function versionOnHub(disk: Disk, table: string, id: string): Version | u
   const found = disk.all('SELECT op, row_data FROM _hub_rows WHERE table_name = ? AND row_id = ?', table, id)[0];
   if (!found) return undefined;
   return versionOf({ op: found.op as 'DELETE', table, row: hubRow(disk, found.row_data), old_id: id });
+}
+
+/** What it knows to have been deleted, and at which version. */
+export function deletionsOn({ kind, disk }: { kind: 'node' | 'hub'; disk: Disk }): { key: Key; version: number }[] {
+  const sql =
+    kind === 'hub'
+      ? "SELECT table_name, row_id, updated_at AS version FROM _hub_rows WHERE op = 'DELETE'"
+      : 'SELECT table_name, row_id, version FROM _tombstones';
+  return disk.all(sql).map((line) => ({
+    key: keyOf(tableNamed(String(line.table_name)), String(line.row_id)),
+    version: Number(line.version),
+  }));
 }
 
 /** A row as a hub keeps it. */

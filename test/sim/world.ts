@@ -12,6 +12,7 @@ import { DAY_MS, FutureChecks, Futures } from './futures.ts';
 import { hasLineage } from './journal.ts';
 import { Enemy, Keys } from './keys.ts';
 import { LifeChecks, Lives } from './lives.ts';
+import { Losses } from './losses.ts';
 import { type Alarm, EPOCH, isDiskTrouble, Machine, ProcessGone, type Surroundings } from './machine.ts';
 import { dropsColumn } from './migration.ts';
 import { type Committed, Network } from './network.ts';
@@ -139,7 +140,12 @@ class World implements Surroundings {
     const lifeChecks = plan.lives ? new LifeChecks(this) : undefined;
     this.#checks = lifeChecks ?? (plan.futures ? new FutureChecks(this) : new Checks(this));
     this.#lives = plan.lives ? new Lives(this, this.#machines, (node) => this.#writeMore(node)) : undefined;
-    this.#days = plan.forgets ? new Days(this, this.#machines) : undefined;
+    const doing = {
+      write: (node: Machine) => this.#writeMore(node),
+      remove: (node: Machine) => this.#removeMore(node),
+    };
+    const losses = (away: Machine): Losses | undefined => Losses.beside(this, this.#lives, away, this.#machines, doing);
+    this.#days = plan.forgets ? new Days(this, this.#machines, losses) : undefined;
     const tellAll = (machine: Machine, peers: string[]): void => this.#givePeers(machine, peers);
     this.#futures = plan.futures ? new Futures(this, this.#machines, tellAll) : undefined;
     if (lifeChecks) Object.assign(lifeChecks, { union: this.#lives?.union, hasTie: this.#hasTie });
@@ -400,6 +406,11 @@ class World implements Surroundings {
   #writeMore(node: Machine): void {
     this.#moreWrites += 1;
     this.#application.write(node, this.plan.writes + 30 + this.#moreWrites);
+  }
+
+  #removeMore(node: Machine): void {
+    this.#moreWrites += 1;
+    this.#application.remove(node, this.plan.writes + 30 + this.#moreWrites);
   }
 
   /** All write one row at one time, those that have the column and those that do not, and nobody writes to it any more. */
