@@ -46,12 +46,15 @@ function clash(table: Table, unique: UniqueConstraint): string {
   // An expression is asked of the new row by way of a subquery that has its columns under their own names.
   const names = [...table.columns.map(({ name }) => name), ...table.generated].map(quote);
   const fresh = `(SELECT ${names.map((name) => `NEW.${name} AS ${name}`).join(', ')})`;
+  // A row that the index does not have is not asked: the expression may fail for it, and with it the application's write.
+  const condition = unique.where === undefined ? [] : [`(${unique.where}\n)`];
+  const indexed = condition.map((holds) => ` WHERE ${holds}`).join('');
   const terms = unique.columns.map(({ name, expression, collation }) =>
     expression === undefined
       ? `t.${quote(name)} = NEW.${quote(name)} COLLATE ${quote(collation)}`
-      : `(${expression}\n) = (SELECT ${expression}\n FROM ${fresh}) COLLATE ${quote(collation)}`,
+      : `(${expression}\n) = (SELECT ${expression}\n FROM ${fresh}${indexed}) COLLATE ${quote(collation)}`,
   );
-  return [...terms, ...(unique.where === undefined ? [] : [`(${unique.where}\n)`])].join(' AND ');
+  return [...condition, ...terms].join(' AND ');
 }
 
 function note(table: Table, own: 'NEW' | 'OLD'): string {

@@ -141,7 +141,8 @@ const DECLARATION = new RegExp(
 function rivalsSql(table: Table, mirror: string): string {
   const id = quote(table.id);
   const version = quote(table.updatedAt);
-  const ofMirror = (expression: string): string => `(SELECT ${expression}\n FROM ${mirror})`;
+  const ofMirror = (expression: string, where?: string): string =>
+    `(SELECT ${expression}\n FROM ${mirror}${where === undefined ? '' : ` WHERE ${where}\n`})`;
   const found = table.uniques.map(
     (unique) => `SELECT t.${id} AS id FROM ${table.target} AS t WHERE ${clashes(unique, ofMirror)}`,
   );
@@ -153,13 +154,17 @@ function rivalsSql(table: Table, mirror: string): string {
 }
 
 /** True of a row `t` that shares the values of the constraint. NULL is equal to nothing, as SQLite's own check has it. */
-function clashes({ columns, where }: UniqueConstraint, ofMirror: (expression: string) => string): string {
+function clashes(
+  { columns, where }: UniqueConstraint,
+  ofMirror: (expression: string, where?: string) => string,
+): string {
   const terms = columns.map(({ name, expression, collation }) => {
     const collate = `COLLATE ${quote(collation)}`;
     // The bracket on a line of its own: an expression may end in a comment.
-    if (expression !== undefined) return `(${expression}\n) = ${ofMirror(expression)} ${collate}`;
+    // And a row that the index does not have is not asked: the expression may fail for it.
+    if (expression !== undefined) return `(${expression}\n) = ${ofMirror(expression, where)} ${collate}`;
     return `t.${quote(name)} = ${ofMirror(quote(name))} ${collate}`;
   });
-  if (where !== undefined) terms.push(`(${where}\n)`, ofMirror(`(${where}\n)`));
+  if (where !== undefined) terms.unshift(`(${where}\n)`, ofMirror(`(${where}\n)`));
   return terms.join(' AND ');
 }

@@ -146,6 +146,24 @@ describe('declarations as people write them', () => {
     expect(rowsOf(a.db, "SELECT row_id FROM _changes WHERE op = 'DELETE'")).toEqual([{ row_id: 'ann' }]);
   });
 
+  test('an expression that fails for rows that its partial index does not have', async () => {
+    const a = await users(
+      'CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT, updated_at INTEGER); ' +
+        "CREATE UNIQUE INDEX kept ON users (json_extract(email, '$.at')) WHERE json_valid(email)",
+    );
+    a.db.exec(`INSERT INTO users VALUES ('ann', 'no JSON', 1), ('bob', '{"at":"x"}', 1), ('cid', '{"at":"y"}', 1)`);
+    a.db.exec("UPDATE users SET email = 'none either' WHERE id = 'cid'");
+    give(a, put('dan', 2, '{"at":"x"}'), put('eve', 2, 'no JSON'));
+    give(a, put('dan', 3, 'no JSON'), put('fay', 3, '{"at":"x"}'));
+    expect([visible(a), hidden(a), letters(a)]).toEqual([
+      ['ann', 'cid', 'dan', 'eve', 'fay'],
+      ['bob'],
+      [['unique', 'bob']],
+    ]);
+    a.db.exec(`REPLACE INTO users VALUES ('gus', '{"at":"x"}', 9)`);
+    expect(rowsOf(a.db, "SELECT row_id FROM _changes WHERE op = 'DELETE'")).toEqual([{ row_id: 'fay' }]);
+  });
+
   test('a comment before the condition of a partial index', async () => {
     const a = await users(
       'CREATE TABLE users (id TEXT PRIMARY KEY, email TEXT, dead INTEGER, updated_at INTEGER); ' +
