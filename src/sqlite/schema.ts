@@ -276,14 +276,15 @@ function mayIgnore(sql: string): boolean {
 }
 
 function unguardedTriggers(db: Connection, table: string): { name: string; sql: string }[] {
-  return triggersOn(db, table).filter(({ sql, isTemporary }) => isTemporary === 0 && !/\bsyncing\b/i.test(sql));
+  return triggersOn(db, table).filter(({ sql }) => !/\bsyncing\b/i.test(sql));
 }
 
-function triggersOn(db: Connection, table: string): { name: string; sql: string; isTemporary: number }[] {
-  const of = (schema: string, isTemporary: number): string =>
-    `SELECT name, sql, tbl_name, ${isTemporary} AS isTemporary FROM ${schema}.sqlite_schema WHERE ${OTHERS_TRIGGER}`;
-  const all = `${of('main', 0)} UNION ALL ${of('temp', 1)}`;
-  return db.all(`SELECT name, sql, isTemporary FROM (${all}) WHERE tbl_name = ? COLLATE NOCASE`, table);
+/** Temporary ones included: received changes are applied by the connection that has them. */
+function triggersOn(db: Connection, table: string): { name: string; sql: string }[] {
+  const of = (schema: string): string =>
+    `SELECT name, sql, tbl_name FROM ${schema}.sqlite_schema WHERE ${OTHERS_TRIGGER}`;
+  const all = `${of('main')} UNION ALL ${of('temp')}`;
+  return db.all(`SELECT name, sql FROM (${all}) WHERE tbl_name = ? COLLATE NOCASE`, table);
 }
 
 /** Does any table of the database have one? */

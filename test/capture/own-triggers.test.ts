@@ -88,6 +88,15 @@ test.each([
   expect(/another version on every node/.test(warnings[0] as string)).toBe(told);
 });
 
+test('a temporary trigger is warned of, too: received changes are applied by the connection that has it', async () => {
+  const db = await database(`${ITEMS}; CREATE TEMP TRIGGER touch AFTER INSERT ON main.items BEGIN SELECT 1; END`);
+  const manager = attached(db);
+  const warnings: string[] = [];
+  manager.on('warning', ({ message }) => warnings.push(message));
+  await manager.flush();
+  expect(warnings).toEqual([expect.stringMatching(/trigger "touch" on "items" also fires while received changes/)]);
+});
+
 test('of a trigger that is made while the node runs, the warning comes with the next look, once', async () => {
   const warnings: string[] = [];
   const db = await database(`${ITEMS}; CREATE TRIGGER first AFTER INSERT ON items BEGIN SELECT 1; END`);
