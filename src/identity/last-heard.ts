@@ -21,3 +21,34 @@ export function note(db: Connection, what: What, name: Name, at: number): void {
     at,
   );
 }
+
+/**
+ * Tombstones are collected without the database that has this name: what it had by then is known again when that database, and
+ * no other under its name, has delivered it. In a transaction.
+ */
+export function noteUnawaited(db: Connection, name: Name, inc: string | undefined, at: number): void {
+  const before = unawaitedInc(db, name);
+  note(db, 'unawaited', name, at);
+  db.run(
+    'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value',
+    incKey(name),
+    before === undefined || before === inc ? (inc ?? NOBODY) : NOBODY,
+  );
+}
+
+/** Is this the database without which tombstones were collected? One that has its name since says nothing of what that one had. */
+export function isUnawaitedOne(db: Connection, name: Name, inc: string): boolean {
+  return (unawaitedInc(db, name) ?? inc) === inc;
+}
+
+/** There were several one after the other: none of them speaks for the others. */
+const NOBODY = '';
+
+function unawaitedInc(db: Connection, name: Name): string | undefined {
+  const value = db.get('SELECT value FROM main._meta WHERE key = ?', incKey(name))?.value;
+  return typeof value === 'string' ? value : undefined;
+}
+
+function incKey(name: Name): string {
+  return `unawaited inc:${name}`;
+}

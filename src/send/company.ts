@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 import type { Nodes } from '../compare/ledger.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import { type Finding, Identity, isNews, LATE_MS, type Other } from '../identity/identity.ts';
-import { note, noted } from '../identity/last-heard.ts';
+import { isUnawaitedOne, note, noted } from '../identity/last-heard.ts';
 import { ANOTHER_DATABASE, EARLIER_STATE, isEarlierState, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { yielding } from '../sqlite/yielding.ts';
@@ -89,7 +89,8 @@ export class NodeCompany {
 
   /**
    * Whoever may have brought something here. Nobody waits for one that was forgotten, or for which nothing is kept; and of what
-   * was forgotten without it, it is known again when all that it had by then has been delivered.
+   * was forgotten without it, it is known again when all that it had by then has been delivered, by itself: another database
+   * under its name never had that.
    */
   nodes(): Nodes {
     const others = this.others();
@@ -97,7 +98,8 @@ export class NodeCompany {
     const isAwaited = ({ id, inc, heardAt = -Infinity, low = -Infinity }: Other): boolean => {
       const times = (['forgotten', 'unawaited'] as const).map((what) => noted(this.#db, what, id) ?? -Infinity);
       const since = Math.max(...times);
-      return !left.has(inc) && (since === -Infinity || (heardAt >= since && low > since));
+      const isDelivered = heardAt >= since && low > since && isUnawaitedOne(this.#db, id, inc);
+      return !left.has(inc) && (since === -Infinity || isDelivered);
     };
     const idsOf = (some: Other[]): string[] => some.map(({ id }) => id);
     return { self: this.#o.id, heard: idsOf(others), awaited: idsOf(others.filter(isAwaited)) };

@@ -6,7 +6,7 @@
 import type { Clock } from '../clock.ts';
 import { named, RowcastError } from '../errors.ts';
 import type { Other } from '../identity/identity.ts';
-import { note, noted, type What } from '../identity/last-heard.ts';
+import { note, noted, noteUnawaited, type What } from '../identity/last-heard.ts';
 import { leftDatabases } from '../send/company.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Member } from './horizon.ts';
@@ -73,8 +73,9 @@ export class Members {
   noteUnawaited(ids: string[]): void {
     const now = this.#o.clock.now();
     if (ids.length === 0) return;
+    const incs = new Map(this.#o.company.others().map(({ id, inc }) => [id, inc]));
     this.#db.transaction(() => {
-      for (const id of ids) note(this.#db, 'unawaited', id, now);
+      for (const id of ids) noteUnawaited(this.#db, id, incs.get(id), now);
     });
   }
 
