@@ -823,4 +823,33 @@ export const NOTICED_BY_A_TEST = [
       ],
     ],
   },
+  // A node must be put back between two letters while nobody gets to it, and be compared before it has sent anything.
+  {
+    name: 'delivered-to-a-name',
+    focus: 'losses',
+    what: 'what was delivered to a database counts for an earlier state of it, or for another one of its name',
+    by: 'test/tombstones/put-back.test.ts',
+    edits: [
+      ['send/comparisons.js', 'this.#o.company.another(peer, other.said) === undefined', 'true'],
+      ['hub/comparisons.js', 'await this.#store.company.another(url, other.said)', 'undefined'],
+    ],
+  },
+  {
+    name: 'earlier-state-believed',
+    focus: 'losses',
+    what: 'what a backup that was put back says of its rows is believed before it is known to be one',
+    by: 'test/tombstones/put-back.test.ts',
+    edits: [
+      ['send/company.js', 'isEarlierState(this.#identity.look(said))', 'false'],
+      ['hub/sqlite-company.js', 'isEarlierState(this.#identity.look(said))', 'false'],
+    ],
+  },
+  // It takes three nodes, one that is away and tells one of the others alone, and a disk that is lost before that one notices.
+  {
+    name: 'delivered-by-a-name',
+    focus: 'losses',
+    what: 'a node that was set up again under its name is taken to have delivered what the one before it had',
+    by: 'test/tombstones/set-up-again.test.ts',
+    edits: [['send/company.js', ' && isUnawaitedOne(this.#db, id, inc)', '']],
+  },
 ];
