@@ -104,10 +104,8 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   }
 
   async another(url: string, said: string): Promise<string | undefined> {
-    if (await this.#seenAt(url, said)) return ANOTHER_DATABASE;
-    const intro = readIntroduction(said);
-    const finding = intro && (await this.#memories.look(this.#base.sessions, intro, () => this.#identity.look(said)));
-    return isEarlierState(finding) ? EARLIER_STATE : undefined;
+    const finding = await this.#seenAt(url, said);
+    return finding && (isEarlierState(finding) ? EARLIER_STATE : ANOTHER_DATABASE);
   }
 
   async objection(url: string, said: string): Promise<string | undefined> {
@@ -285,13 +283,13 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
     }
   }
 
-  /** Who answers, where it is another one than is known to be at that URL. */
+  /** Who answers, where it is another one than is known to be at that URL, or an earlier state of it. */
   async #seenAt(url: string, said: string): Promise<Pick<Finding, 'inc' | 'kind'> | undefined> {
     const intro = readIntroduction(said);
     const inc = (await this.#edges.find(url))?.inc;
-    if (!intro || inc === undefined || inc === intro.inc) return undefined;
+    if (!intro || inc === undefined) return undefined;
     const finding = await this.#memories.look(this.#base.sessions, intro, () => this.#identity.look(said));
-    return finding && finding.inc !== inc ? finding : undefined;
+    return finding && (finding.inc !== inc || isEarlierState(finding)) ? finding : undefined;
   }
 
   /** False where it is one of two that answer there by turns. */
