@@ -673,7 +673,16 @@ class World implements Surroundings {
       const at = has ?? hides;
       if (isWanted && at && !this.#application.renew(at, key)) continue;
       if (!isWanted) this.#checks.unwanted.add(key);
-      void machine.process.letters?.discard(letter);
+      void this.#discard(machine, letter);
+    }
+  }
+
+  /** A commit that fails is told to whoever asked for it; the letter is where it was. */
+  async #discard({ process }: Machine, letter: number): Promise<void> {
+    try {
+      await process?.letters?.discard(letter);
+    } catch (error) {
+      if (!isDiskTrouble(error)) throw error;
     }
   }
 
