@@ -160,7 +160,7 @@ export class Checks {
 
   #isApart(key: Key, machines: Machine[]): boolean {
     const found = machines.map((machine) => versionOnMachine(machine, tableIn(key), idIn(key)));
-    return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.#whole(one).row) : 'nothing'))).size > 1;
+    return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.whole(one).row) : 'nothing'))).size > 1;
   }
 
   /** Where nodes may choose differently of two versions of one time: have they, and were they not compared since? */
@@ -170,7 +170,7 @@ export class Checks {
     const keys = new Set(taking.flatMap(({ kind, disk }) => (kind === 'hub' ? [] : [...rowsOn(disk).keys()])));
     return [...keys].some((key) => {
       const found = taking.map((machine) => versionOnMachine(machine, tableIn(key), idIn(key)));
-      return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.#whole(one).row) : 'nothing'))).size > 1;
+      return new Set(found.map((one) => (one && !one.isDelete ? canonical(this.whole(one).row) : 'nothing'))).size > 1;
     });
   }
 
@@ -423,10 +423,10 @@ export class Checks {
   /** In the end: every machine has exactly what the version order says, in the same storage classes. */
   final(machines: Machine[], writes: Write[]): void {
     const expected = new Versions();
-    for (const { key, version, lost } of writes) if (!lost) expected.merge(key, this.#whole(version));
+    for (const { key, version, lost } of writes) if (!lost) expected.merge(key, this.whole(version));
     for (const told of this.#told.values()) {
       this.#putTogether(told, writes);
-      expected.merge(told.key, this.#whole(told.version));
+      expected.merge(told.key, this.whole(told.version));
     }
     const nodes = machines.filter(({ kind, counts }) => kind === 'node' && counts);
     const [first, ...others] = nodes as [Machine, ...Machine[]];
@@ -450,7 +450,7 @@ export class Checks {
       const live = hub.disk.all("SELECT table_name, row_id, row_data FROM _hub_rows WHERE op <> 'DELETE'");
       const rows = live.map((line): [Key, WireRow] => [
         keyOf(line.table_name as string, line.row_id as string),
-        this.#whole(versionOf({ op: 'UPDATE', table: '', row: hubRow(hub.disk, line.row_data), old_id: null })).row,
+        this.whole(versionOf({ op: 'UPDATE', table: '', row: hubRow(hub.disk, line.row_data), old_id: null })).row,
       ]);
       const difference = differenceOf(expected.rows(), new Map(rows));
       if (difference) this.fail(`${hub.name} is not what was written: ${difference}`);
@@ -520,7 +520,7 @@ export class Checks {
   }
 
   /** A row of a node whose schema is behind: the default in the column that it does not have, mostly below everything. */
-  #whole(version: Version): Version {
+  protected whole(version: Version): Version {
     if (!this.#mixedSchemas || version.isDelete || tableOfRow(version.row) !== 'items') return version;
     if (!addsColumn(this.#world.plan.migration)) return version;
     return { ...version, row: { [NEW_COLUMN]: this.#unsaid, ...version.row } };

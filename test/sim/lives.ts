@@ -348,6 +348,8 @@ export class LifeChecks extends Checks {
       for (const node of nodes) {
         const has = versionOn(node.disk, tableIn(key), idIn(key));
         if (has && isAtLeast(has, version)) continue;
+        // Where a column has come meanwhile, whoever says something there is above one that could not speak of it yet.
+        if (has && isAtLeast(this.whole(has), this.whole(version))) continue;
         if (has && this.leavesTies && has.updatedAt === version.updatedAt) continue;
         // A deletion from before says as little about the one that was forgotten as nothing does: the row is not here either way.
         const isGone = !has || has.isDelete;

@@ -280,9 +280,10 @@ export class Machine {
 
   /** The other process that is attached to the same file, where there is one. */
   startSecond(): void {
-    if (!this.secondPeers || !this.process || (this.second && !this.second.dead)) return;
-    // It would find the database locked.
-    if (this.disk.inTransaction) {
+    const before = this.second?.dead ? undefined : this.second;
+    if (!this.secondPeers || !this.process || (before && !before.ending)) return;
+    // It would find the database locked, or the one before it still there.
+    if (this.disk.inTransaction || before) {
       this.#world.timeline.in(100, () => this.startSecond());
       return;
     }
@@ -304,6 +305,7 @@ export class Machine {
     const process = this.second;
     if (!process || process.dead) return;
     if (orderly) {
+      process.ending = true;
       await process.stop();
       if (process.dead) return;
       this.secondLeft = true;
@@ -384,6 +386,8 @@ export class Machine {
 /** One run of the program on a machine. */
 export class Process {
   dead = false;
+  /** It was told to end in order, and has not yet. */
+  ending = false;
   readonly machine: Machine;
   readonly handle: Handle;
   /** With which it is configured. */
