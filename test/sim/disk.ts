@@ -195,6 +195,8 @@ export class Disk {
     for (const { key, value } of this.#pristine) {
       this.prepare('INSERT INTO _meta (key, value) VALUES (?, CAST(? AS INTEGER))').run(key, value);
     }
+    // Whose time it was: a schedule must not depend on the one that had the disk before.
+    if (this.kind !== 'hub') this.prepare(`UPDATE ${CLOCK} SET days = 0`).run();
     this.#raw.exec('COMMIT');
     this.#image = undefined;
     this.#keepsImages = false;

@@ -96,8 +96,10 @@ function unsaidOn(peer: Machine | undefined, { disk }: Machine): Set<string> {
 }
 
 /** Two rows that are never at rest. */
-function writeTo({ disk, process }: Machine, random: Random): void {
+function writeTo(machine: Machine, random: Random): void {
+  const { disk, process } = machine;
   if (!process || process.dead || disk.inTransaction) return;
+  disk.setClock(machine.now());
   const id = random.pick(['hot', 'warm']);
   const sql =
     'INSERT INTO items (id, value, updated_at) VALUES (?, ?, NULL) ON CONFLICT DO UPDATE SET value = value + 1';
