@@ -4,8 +4,8 @@
  * all seeds, and brief ones, which are 1,000 in all with two cores and 1,820 with eight.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, more schedules, which make it 20,000 (25,000 with eight cores), and the
- * planted bugs.
+ * other runtimes, a mesh of all of them, more schedules (of 20,000, or 25,000 with eight cores, as many as half an hour
+ * is enough for), and the planted bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
@@ -28,11 +28,11 @@ const problems = [];
  * `npm test` may take, two cores have one minute left for all of them; with eight, 20,000 fit in beside the lanes.
  */
 const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [40, 800] : cores < 8 ? [430, 1_430] : [860, 20_000];
-/** Brief ones take a third of that: with those that have failed once `npm test` has 1,000, and both together have 20,000. */
+/** Brief ones take a third of that: with those that have failed once `npm test` has 1,000, and both together are handed 20,000. */
 const [QUICK_BRIEF, DEEP_BRIEF] = [935, cores < 8 ? 20_000 - DEEP_SCHEDULES - 1_000 : 5_000];
 /**
- * What is left then of the brief ones is left out, and said: two cores that nobody else uses get through, and `.ci/run` ends
- * within forty minutes on those that somebody does.
+ * What is left of the brief ones after that time is left out, and said: `.ci/run` has to end within forty minutes. Two cores get
+ * through some 1,600 beside the lanes; all of them alone take two cores a quarter of an hour to half of one.
  */
 const DEEP_MINUTES = 30;
 /** The package as it would be published, for both that look at it. */
