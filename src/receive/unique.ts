@@ -338,7 +338,9 @@ export class UniqueRows {
 }
 
 function hiddenReason(table: Table, blocker: string | null): string {
-  const columns = table.uniques.map(({ columns: parts }) => parts.map(({ name }) => name).join(', ')).join(' or ');
+  const columns = table.uniques
+    .map(({ columns: parts }) => parts.map(({ name, expression }) => expression?.trim() ?? name).join(', '))
+    .join(' or ');
   const rival = blocker === null ? 'another row' : `the row ${JSON.stringify(blocker)}`;
   return `hidden: ${rival} has the same ${columns} and is the stronger; change one of the two`;
 }

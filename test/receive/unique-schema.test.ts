@@ -160,6 +160,9 @@ describe('declarations as people write them', () => {
       ['bob'],
       [['unique', 'bob']],
     ]);
+    const reason =
+      'hidden: the row "fay" has the same json_extract(email, \'$.at\') and is the stronger; change one of the two';
+    expect(a.manager.deadLetters.list()[0]?.reason).toBe(reason);
     a.db.exec(`REPLACE INTO users VALUES ('gus', '{"at":"x"}', 9)`);
     expect(rowsOf(a.db, "SELECT row_id FROM _changes WHERE op = 'DELETE'")).toEqual([{ row_id: 'fay' }]);
   });
