@@ -37,17 +37,15 @@ import { Applier } from './receive/apply.ts';
 import { NodeClockFloor } from './receive/clock-floor.ts';
 import { lettersFor, Retry } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
-import type { Attachment } from './send/attachment.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
 import { NodeCompany } from './send/company.ts';
 import { Comparisons } from './send/comparisons.ts';
-import type { Convoy } from './send/convoy.ts';
 import { Lines } from './send/lines.ts';
 import { OneWay } from './send/one-way.ts';
 import { PeerOutbox } from './send/outbox.ts';
 import { askedFor, askForTables, Requests, resendTables } from './send/resend.ts';
-import { forCallers, type Peers, Roster } from './send/roster.ts';
+import { forCallers, type LoopParts, type Peers, Roster } from './send/roster.ts';
 import { Shipper } from './send/shipper.ts';
 import { Connection, type Database } from './sqlite/connection.ts';
 import { Stillness } from './sqlite/look.ts';
@@ -178,7 +176,7 @@ class Attached implements Manager {
       stopped: this.#stopped.signal,
       fetch: (peer, ...request) => this.#lines.fetch(peer, ...request),
       peers,
-      shippers: () => this.#roster.shippers,
+      shipper: (peer) => this.#roster.shipperOf(peer),
       company: this.#company,
       bond: (peer) => this.#lines.bonds?.of(peer),
       take: (peer, body) => void this.#apply(body, { rights: this.#lines.bonds?.rightsAt(peer) }, true),
@@ -329,7 +327,7 @@ class Attached implements Manager {
     this.nudge();
   }
 
-  #shipper(peer: string, attachment: Attachment, convoy: Convoy): Shipper {
+  #shipper(peer: string, { attachment, convoy, crowd }: LoopParts): Shipper {
     const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company, convoy);
     return new Shipper({
       nodeId: this.id,
@@ -345,6 +343,7 @@ class Attached implements Manager {
       faults: this.#faults,
       pace: this.#settings,
       bond: this.#lines.bonds?.of(peer),
+      crowd,
     });
   }
 

@@ -42,7 +42,7 @@ export interface ComparisonsOptions {
   bond(peer: string): Bond | undefined;
   /** Those that are configured at the moment. */
   peers(): string[];
-  shippers(): Shipper[];
+  shipper(peer: string): Shipper | undefined;
   /** Applies a batch that a peer was asked for. */
   take(peer: string, body: string): void;
 }
@@ -132,12 +132,12 @@ export class Comparisons {
   }
 
   #verifying(): Verifier {
-    const { config, clock, events, stopped, shippers } = this.#o;
+    const { config, clock, events, stopped } = this.#o;
     const notes = new NodeNotes(this.#db);
     return new Verifier({
       peers: () => this.#o.peers(),
       isReady: (peer) => {
-        const shipper = shippers().find((one) => one.peer === peer);
+        const shipper = this.#o.shipper(peer);
         return shipper?.isRowcast === true && shipper.condition === 'up' && deliveredUpTo(this.#db, peer) !== -1;
       },
       with: (peer, signal) => this.with(peer, signal),
@@ -158,7 +158,7 @@ export class Comparisons {
 
   /** It has shown so by its latest answer. */
   #isRowcast(peer: string): boolean {
-    return this.#o.shippers().some((shipper) => shipper.peer === peer && shipper.isRowcast);
+    return this.#o.shipper(peer)?.isRowcast === true;
   }
 
   /** The tables as they are, every version in its row that can be. */

@@ -1,9 +1,15 @@
-/** The pauses of a loop between two passes, and who may end them early. */
+/** The pauses of a loop, between two passes and after an attempt that has failed, and who may end them early. */
 import { alarm, type Clock } from '../clock.ts';
+import type { Crowd } from './crowd.ts';
+
+/** The delays after the first to the fifth failure; the sixth attempt belongs to the next tick. */
+export const BACKOFF_MS = [50, 100, 200, 400, 800];
+export const ATTEMPTS = BACKOFF_MS.length;
 
 export class Rest {
   readonly #clock: Clock;
   readonly #stopped: AbortSignal;
+  readonly #crowd: Crowd | undefined;
   /** Called since the latest pass began: that pass may have looked before. */
   #nudged = false;
   #woken = false;
@@ -11,9 +17,21 @@ export class Rest {
   #end: (() => void) | undefined;
   #heedsWake = true;
 
-  constructor(clock: Clock, stopped: AbortSignal) {
+  constructor(clock: Clock, stopped: AbortSignal, crowd?: Crowd) {
     this.#clock = clock;
     this.#stopped = stopped;
+    this.#crowd = crowd;
+  }
+
+  /** Where many loops want to go on at once: resolves when this one may. */
+  async turn(): Promise<void> {
+    await this.#crowd?.enter();
+  }
+
+  /** After so many failures in a row. Nobody ends it early. */
+  async backOff(failures: number): Promise<void> {
+    await this.#clock.sleep(BACKOFF_MS[Math.min(failures, ATTEMPTS) - 1] as number, this.#stopped);
+    await this.turn();
   }
 
   /** A pass begins: what it has not seen yet it will see. Before it looks, never after. */

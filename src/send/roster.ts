@@ -7,6 +7,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import { Attachment } from './attachment.ts';
 import type { BacklogBound } from './backlog.ts';
 import { Convoy, type ConvoyOptions } from './convoy.ts';
+import { Crowd } from './crowd.ts';
 import { flushAll, Loop } from './loop.ts';
 import { beginSeed, enrolPeers, noteRemoved, pausedPeers, setPaused, stateOf } from './peers.ts';
 import { canPrune, pruneChanges } from './prune.ts';
@@ -37,6 +38,13 @@ export interface Peers {
   list(): PeerStatus[];
 }
 
+/** What the loops of all peers share. */
+export interface LoopParts {
+  attachment: Attachment;
+  convoy: Convoy;
+  crowd: Crowd;
+}
+
 export interface RosterOptions extends Omit<ConvoyOptions, 'prune'> {
   /** The node id. */
   id: string;
@@ -49,7 +57,7 @@ export interface RosterOptions extends Omit<ConvoyOptions, 'prune'> {
   seenUpTo(): number;
   warn(code: string, message: string): void;
   /** The loop of a peer, not yet started. */
-  shipper(url: string, attachment: Attachment, convoy: Convoy): Shipper;
+  shipper(url: string, parts: LoopParts): Shipper;
   /** It is none of the peers any more. */
   onRemoved(url: string): void;
 }
@@ -58,6 +66,7 @@ export class Roster implements Peers {
   readonly #o: RosterOptions;
   readonly #attachment: Attachment;
   readonly #convoy: Convoy;
+  readonly #crowd = new Crowd(() => this.#loops.length);
   #urls: string[];
   #loops: Loop[] = [];
   /** The loops of peers that were removed, until they have ended. */
@@ -78,6 +87,10 @@ export class Roster implements Peers {
 
   get shippers(): Shipper[] {
     return this.#loops.map(({ shipper }) => shipper);
+  }
+
+  shipperOf(url: string): Shipper | undefined {
+    return this.#loops.find((loop) => loop.url === url)?.shipper;
   }
 
   /** Makes room for the peers in the database. */
@@ -210,7 +223,8 @@ export class Roster implements Peers {
   }
 
   #loop(url: string): Loop {
-    return new Loop(url, () => this.#o.shipper(url, this.#attachment, this.#convoy), this.#leaving.get(url));
+    const parts = { attachment: this.#attachment, convoy: this.#convoy, crowd: this.#crowd };
+    return new Loop(url, () => this.#o.shipper(url, parts), this.#leaving.get(url));
   }
 
   #find(peer: string): Loop {

@@ -4,6 +4,7 @@ import type { Emitter } from '../events.ts';
 import type { Faults } from '../observe/faults.ts';
 import type { BatchSize } from './batch-size.ts';
 import type { Bond } from './bond.ts';
+import type { Crowd } from './crowd.ts';
 import type { Places } from './places.ts';
 import type { Company, Outbox } from './shipment.ts';
 import type { Ask, Post } from './transport.ts';
@@ -25,6 +26,8 @@ export interface ShipperOptions<P> {
   pace: Pace;
   /** Where there are keys. */
   bond?: Bond | undefined;
+  /** The loops of all peers, where they are not told. */
+  crowd?: Crowd | undefined;
   /** Where the loop is told of what there is to send: it sleeps meanwhile, and does not look by itself. */
   told?: Told | undefined;
 }

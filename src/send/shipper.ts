@@ -11,16 +11,12 @@ import { firstBatchSize, largestBatchSize, nextBatchSize } from './batch-size.ts
 import { Checkup } from './checkup.ts';
 import { Courier, type Sent } from './courier.ts';
 import { bareIfTooLarge, isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
-import { Rest } from './rest.ts';
+import { ATTEMPTS, Rest } from './rest.ts';
 import type { Shipment } from './shipment.ts';
 import type { Pace, ShipperOptions, Told } from './shipper-options.ts';
 import { type Acked, type Early, earlyAt, isTooLarge, type Verdict } from './verdict.ts';
 
 export type { Pace, ShipperOptions, Told };
-
-/** The delays after the first to the fifth failure; the sixth attempt belongs to the next tick. */
-export const BACKOFF_MS = [50, 100, 200, 400, 800];
-export const ATTEMPTS = BACKOFF_MS.length;
 
 /**
  * A peer from which nothing was heard for so long is asked how it is. With five questions that nobody answers (courier.ts)
@@ -61,7 +57,7 @@ export class Shipper<P = unknown> {
     this.#o = options;
     this.peer = peer;
     this.#changesMax = firstBatchSize(options.pace.batchSize);
-    this.#rest = new Rest(options.clock, this.#stop.signal);
+    this.#rest = new Rest(options.clock, this.#stop.signal, options.crowd);
     this.#courier = new Courier({
       ...options,
       places: options.told?.places,
@@ -77,7 +73,7 @@ export class Shipper<P = unknown> {
       clock: options.clock,
       stopped: this.#stop.signal,
       attempts: ATTEMPTS,
-      backOff: (failures) => this.#backOff(failures),
+      backOff: (failures) => this.#rest.backOff(failures),
       onAlive: (said) => {
         if (this.condition !== 'up') this.#up();
         return this.#heard(said);
@@ -157,6 +153,7 @@ export class Shipper<P = unknown> {
     // Loops of several peers, or of many nodes started together, do not tick in step.
     await this.#rest.pause(this.#o.random() * this.#o.pace.batchMs);
     while (!this.#stop.signal.aborted) {
+      await this.#rest.turn();
       this.#rest.begin();
       const waiting = this.#waiting;
       this.#waiting = [];
@@ -214,7 +211,7 @@ export class Shipper<P = unknown> {
         if (ahead) delivered = acked;
         else await this.#acked(acked);
         // The same comes again: not at once, whoever it is that keeps acknowledging what he should not.
-        if (acked.counts === false) await this.#backOff(1);
+        if (acked.counts === false) await this.#rest.backOff(1);
         current = ahead ?? (await this.#next());
         continue;
       }
@@ -252,7 +249,7 @@ export class Shipper<P = unknown> {
         current = await this.#next();
         continue;
       }
-      await this.#backOff(failures.unreachable + failures.refused);
+      await this.#rest.backOff(failures.unreachable + failures.refused);
       if (failures.unreachable < (this.#o.told && this.condition === 'down' ? 1 : ATTEMPTS)) continue;
       this.#down(reason);
       return 'unreachable';
@@ -290,10 +287,6 @@ export class Shipper<P = unknown> {
     }
   }
 
-  async #backOff(failures: number): Promise<void> {
-    await this.#o.clock.sleep(BACKOFF_MS[Math.min(failures, ATTEMPTS) - 1] as number, this.#stop.signal);
-  }
-
   /** A connection error in the middle of a search must not throw away what is known of the refused changes. */
   async #sendPatiently(shipment: Shipment<P>): Promise<Verdict> {
     for (let failures = 1; ; failures++) {
@@ -301,7 +294,7 @@ export class Shipper<P = unknown> {
       const bare = await bareIfTooLarge(this.#o.outbox, shipment, verdict);
       if (bare) return this.#sendPatiently(bare);
       if (verdict.kind !== 'unreachable' || failures === ATTEMPTS || this.#stop.signal.aborted) return verdict;
-      await this.#backOff(failures);
+      await this.#rest.backOff(failures);
     }
   }
 

@@ -80,7 +80,8 @@ function givenTransport(fetch: Fetch, get: Get | undefined): Transport {
   };
 }
 
-const untilSent = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+/** Resolves when the event loop has come round: what was begun in this turn is on its way by then. */
+export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** Bun keeps connections for itself, apart for each set of certificates. */
 function bunTransport(first: TlsOptions | undefined): Transport {
@@ -90,7 +91,7 @@ function bunTransport(first: TlsOptions | undefined): Transport {
   return {
     fetch: ask,
     get: (url, { headers, signal }) => ask(url, { headers, signal, redirect: 'manual' }),
-    untilSent,
+    untilSent: nextTurn,
     secure: (next) => {
       tls = { ...next, rejectUnauthorized: true };
     },
@@ -104,7 +105,7 @@ function nodeTransport(tls: TlsOptions | undefined): Transport {
   return {
     fetch: (url, init) => request(targetOf(url, targets), init, agents),
     get: (url, { headers, signal }) => request(targetOf(url, targets), { method: 'GET', headers, signal }, agents),
-    untilSent,
+    untilSent: nextTurn,
     secure: (next) => {
       const before = agents['https:'];
       agents['https:'] = secureAgent(next);

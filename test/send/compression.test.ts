@@ -7,7 +7,7 @@ import { createHandler, createListener, type HttpOptions, type Replica } from '.
 import { createHub } from '../../src/hub/hub.ts';
 import type { Fetch } from '../../src/index.ts';
 import { Link, type Packed, plain } from '../../src/send/link.ts';
-import { BACKOFF_MS } from '../../src/send/shipper.ts';
+import { BACKOFF_MS } from '../../src/send/rest.ts';
 import { type Bytes, unpack } from '../../src/wire/gzip.ts';
 import { lane } from '../support/lane.ts';
 import { cleanUp, database, exactRows, type NodeOptions, node, serve, type TestNode } from '../support/nodes.ts';

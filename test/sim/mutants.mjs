@@ -473,8 +473,8 @@ export const MUTANTS = [
     edits: [
       [
         'send/shipper.js',
-        'await this.#backOff(failures.unreachable + failures.refused);',
-        'await this.#backOff(failures.unreachable + failures.refused);\n            if (ahead) await this.#o.outbox.ack(current);',
+        'await this.#rest.backOff(failures.unreachable + failures.refused);',
+        'await this.#rest.backOff(failures.unreachable + failures.refused);\n            if (ahead) await this.#o.outbox.ack(current);',
       ],
     ],
   },
