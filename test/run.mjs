@@ -91,7 +91,7 @@ function deepParts() {
     simulation(
       [DEEP_SCHEDULES, DEEP_BRIEF],
       [QUICK_SCHEDULES + 1, QUICK_BRIEF + 1],
-      ...['--telling', '--minutes', String(DEEP_MINUTES)],
+      ...['--kept-on-both', '--minutes', String(DEEP_MINUTES)],
     ),
     ...laneParts,
     ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),

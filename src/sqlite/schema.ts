@@ -1,7 +1,8 @@
 /** What a table looks like to Rowcast, and whether it can be synced at all. */
 
-import { RowcastError } from '../errors.ts';
+import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
+import { isMachineFault } from './result-codes.ts';
 import { fold, literal, quote } from './sql.ts';
 import { unqualified } from './unqualified.ts';
 
@@ -176,7 +177,26 @@ export function describeTable(db: Connection, requested: string): Table {
             : 'unless that is what you want'),
     );
   }
+  table.warnings.push(...columns.flatMap(({ name, fallback }) => unknownDefault(db, listed.name, name, fallback)));
   return table;
+}
+
+/**
+ * A default may call a function that only another connection has. Nobody notices before a change comes without that column,
+ * and that one can then not be applied. SQLite looks functions up when it compiles: nothing is called here.
+ */
+function unknownDefault(db: Connection, table: string, column: string, fallback: string): string[] {
+  if (!fallback.includes('(')) return [];
+  try {
+    db.all(`EXPLAIN SELECT ${fallback}`);
+    return [];
+  } catch (error) {
+    if (isMachineFault(error)) throw error;
+    return [
+      `the DEFAULT of "${table}"."${column}" means nothing to this connection (${messageOf(error)}), so batches from nodes ` +
+        'that lack the column cannot be applied: give the connection that function before attach',
+    ];
+  }
 }
 
 /**

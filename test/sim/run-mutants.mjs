@@ -4,6 +4,8 @@
  *
  * caught-at.json says which seed noticed each of them. That one is run again before anything is searched: most of the
  * time a bug is still noticed there, and the search is hundreds of schedules long. `-- --search` begins at 1 for all.
+ *
+ * A schedule that fails without the bug as well has noticed something else: it counts for none, and is said.
  */
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -34,13 +36,15 @@ const queue = [...wanted];
 // One per core at a time.
 await Promise.all(
   Array.from({ length: availableParallelism() }, async () => {
-    for (let mutant = queue.shift(); mutant; mutant = queue.shift()) results.set(mutant.name, await hunt(mutant));
+    const sound = startWorker('node', built);
+    for (let mutant = queue.shift(); mutant; mutant = queue.shift()) results.set(mutant.name, await hunt(mutant, sound));
+    sound.end();
   }),
 );
 print();
 process.exitCode = [...results.values()].every(({ caught }) => caught !== undefined) ? 0 : 1;
 
-async function hunt({ name, focus, edits }) {
+async function hunt({ name, focus, edits }, sound) {
   const folder = join(built, '..', `mutant-${name}`);
   rmSync(folder, { recursive: true, force: true });
   cpSync(built, folder, { recursive: true });
@@ -48,6 +52,11 @@ async function hunt({ name, focus, edits }) {
   const worker = startWorker('node', folder);
   try {
     const failure = (await again(worker, name)) ?? (await search(worker, name, focus));
+    const anyway = failure && (await runOne(sound, failure.seed));
+    if (anyway) {
+      progress(name, `seed ${failure.seed} fails without it as well: ${anyway.violation}`);
+      return { caught: undefined, how: `fails without it as well: ${anyway.violation}` };
+    }
     progress(name, failure ? `seed ${failure.seed}` : 'not caught');
     return failure ? { caught: failure.seed, how: failure.violation } : { caught: undefined, how: 'NOT CAUGHT' };
   } finally {
@@ -59,9 +68,12 @@ async function hunt({ name, focus, edits }) {
 /** Where it was noticed the last time. */
 async function again(worker, name) {
   const seed = caughtAt[name];
-  if (values.search || seed === undefined) return undefined;
-  const { failures } = await worker.ask({ kind: 'run', from: seed, to: seed + 1, stopAtFirst: true });
-  return failures[0];
+  return values.search || seed === undefined ? undefined : runOne(worker, seed);
+}
+
+/** Its failure, where it has one. */
+async function runOne(worker, seed) {
+  return (await worker.ask({ kind: 'run', from: seed, to: seed + 1, stopAtFirst: true })).failures[0];
 }
 
 /** Among the schedules of its theme, where it has one, or else among all. */
