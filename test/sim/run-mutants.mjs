@@ -37,7 +37,8 @@ const queue = [...wanted];
 await Promise.all(
   Array.from({ length: availableParallelism() }, async () => {
     const sound = startWorker('node', built);
-    for (let mutant = queue.shift(); mutant; mutant = queue.shift()) results.set(mutant.name, await hunt(mutant, sound));
+    for (let mutant = queue.shift(); mutant; mutant = queue.shift())
+      results.set(mutant.name, await hunt(mutant, sound));
     sound.end();
   }),
 );
