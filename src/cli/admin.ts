@@ -15,6 +15,7 @@ import { Doorman, isLoopback, onlyByName } from './door.ts';
 import { choice, type Flag, file, UsageError } from './flags.ts';
 import { explainListen, HEADERS_TIMEOUT_MS, type Listen, parseListen, StartError } from './listen.ts';
 import type { Log } from './log.ts';
+import { fileBehind } from './open.ts';
 import type { RecentLines } from './recent-lines.ts';
 
 export const adminFlags = {
@@ -50,7 +51,7 @@ const PATH_MAX = 103;
 /** Where the socket of a database file is; undefined for one that has no file. */
 export function socketOf(db: string): string | undefined {
   if (db === ':memory:' || db === '') return undefined;
-  const beside = `${resolve(db)}-rowcast.sock`;
+  const beside = `${resolve(fileBehind(db))}-rowcast.sock`;
   if (Buffer.byteLength(beside) <= PATH_MAX) return beside;
   const name = createHash('sha256').update(beside).digest('hex').slice(0, 24);
   return join(tmpdir(), `rowcast-${name}.sock`);

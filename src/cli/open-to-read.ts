@@ -20,8 +20,10 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { messageOf } from '../errors.ts';
 import {
+  BESIDE,
   type Binding,
   checkFile,
+  fileBehind,
   OpenError,
   type Opened,
   openDatabase,
@@ -37,15 +39,21 @@ interface ReadOptions {
   aside?: string;
 }
 
-export function openToRead(path: string, { binding, busyMs, aside = tmpdir() }: ReadOptions): Opened {
+export function openToRead(named: string, { binding, busyMs, aside = tmpdir() }: ReadOptions): Opened {
+  const path = fileBehind(named);
   checkFile(path);
   if (!existsSync(path) || whyNotWritable(path) === undefined) {
     return openDatabase(path, { binding, busyMs, existing: true });
   }
-  if (refusal(path, constants.R_OK) !== undefined) {
-    throw new OpenError(`no permission to read ${path}: run this as the user whom it belongs to (ls -l)`);
+  const closed = ['', ...BESIDE].map((suffix) => path + suffix).find((part) => isClosed(part));
+  if (closed !== undefined) {
+    throw new OpenError(`no permission to read ${closed}: run this as the user whom it belongs to (ls -l)`);
   }
   return isReadableAsItIs(path) ? openReadOnly(path, { binding, busyMs }) : openCopy(path, binding, aside);
+}
+
+function isClosed(part: string): boolean {
+  return existsSync(part) && refusal(part, constants.R_OK) !== undefined;
 }
 
 /** With a WAL, SQLite needs what it keeps beside the file, and makes it where it is not; so it does with a journal. */

@@ -2,7 +2,7 @@
  * Opens a database file for the programs, with the best SQLite binding that is present. The library itself never does:
  * there the application brings its own handle.
  */
-import { accessSync, constants, statSync } from 'node:fs';
+import { accessSync, constants, existsSync, lstatSync, realpathSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join, resolve } from 'node:path';
 import { messageOf } from '../errors.ts';
@@ -211,16 +211,33 @@ export function checkFile(path: string): void {
   if (file?.isDirectory()) throw new OpenError(`${path} is a folder, not a database file`);
 }
 
+/** What SQLite keeps beside a file, and takes for its own whoever has made it. */
+export const BESIDE = ['-wal', '-shm', '-journal'];
+
+/** The file that a name stands for: SQLite follows a link, and what belongs to the file is beside that. */
+export function fileBehind(path: string): string {
+  try {
+    return lstatSync(path).isSymbolicLink() ? realpathSync(path) : path;
+  } catch {
+    // It is not there yet, or cannot be looked at: whoever opens it is told.
+    return path;
+  }
+}
+
 /** Why nothing can be written to the file, and what to do; undefined where it can. It is there, or will be. */
-export function whyNotWritable(path: string): string | undefined {
+export function whyNotWritable(named: string): string | undefined {
+  const path = fileBehind(named);
   const file = statSync(path, { throwIfNoEntry: false });
   const folder = dirname(resolve(path));
+  const beside = BESIDE.map((suffix) => path + suffix).filter((place) => file && existsSync(place));
   const places: [string, string][] = [
     ...(file ? [[path, path] as [string, string]] : []),
     // SQLite keeps its journal beside the file.
     [folder, `in the folder ${folder}, where SQLite's journal goes`],
+    // Of what is there already, SQLite only says that it cannot open the database, or that this is read-only.
+    ...beside.map((place): [string, string] => [place, place]),
   ];
-  for (const [place, named] of places) {
+  for (const [place, what] of places) {
     const code = refusal(place, constants.R_OK | constants.W_OK);
     if (code === 'EROFS') {
       return (
@@ -229,7 +246,7 @@ export function whyNotWritable(path: string): string | undefined {
       );
     }
     if (code !== undefined) {
-      return `no permission to write ${named}: run this as the user whom it belongs to (ls -l), or let this one write there`;
+      return `no permission to write ${what}: run this as the user whom it belongs to (ls -l), or let this one write there`;
     }
   }
   return undefined;

@@ -1,5 +1,5 @@
 /** The socket beside a database file: one program has it, and the next one when that has ended. */
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test, vi } from 'vitest';
 import type { Administered } from '../../src/admin/index.ts';
@@ -76,4 +76,14 @@ test('one that has ended meanwhile takes nothing any more', async () => {
   await new Promise((done) => setImmediate(done));
   expect(second.said).toHaveLength(1);
   expect(existsSync(socketOf(db) as string)).toBe(false);
+});
+
+test('a link to the file leads to the same program as its name', async () => {
+  const folder = scratchFolder();
+  const [db, link] = [join(folder, 'a.db'), join(folder, 'current.db')];
+  writeFileSync(db, '');
+  symlinkSync('a.db', link);
+  await doorOn(link, (await node({ id: 'one' })).manager);
+  expect(await asked(db)).toMatchObject({ node_id: 'one' });
+  expect(await asked(link)).toMatchObject({ node_id: 'one' });
 });

@@ -1,5 +1,5 @@
 /** The commands as another user than the one whom the node and its file belong to: what they may not do is called that. */
-import { chmodSync } from 'node:fs';
+import { chmodSync, chownSync, copyFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { scratchFolder } from '../support/nodes.ts';
@@ -56,4 +56,30 @@ test.skipIf(process.getuid?.() !== 0)('a backup into a folder of somebody else',
     1,
     expect.stringMatching(/nothing can be written in the folder .*: no permission; name/),
   ]);
+});
+
+test.skipIf(process.getuid?.() !== 0)('a file of their own beside which somebody else has left a -wal', async () => {
+  const a = await startNode('a');
+  const folder = scratchFolder();
+  const db = join(folder, 'a.db');
+  for (const part of ['', '-wal', '-shm']) copyFileSync(a.db + part, db + part);
+  for (const path of [folder, db, `${db}-shm`]) chownSync(path, 65534, 65534);
+  const serve = ['serve', '-id', 'a', '-listen', '127.0.0.1:0'] as const;
+  for (const mode of [0o600, 0o644]) {
+    chmodSync(`${db}-wal`, mode);
+    for (const [name, ...rest] of [serve, ['identity', '--new'], ['migrate', '-drop', 'items.no']] as const) {
+      expect(await run(name, '-db', db, ...rest)).toEqual({
+        code: 1,
+        err: expect.stringMatching(
+          /no permission to (read|write) .*a\.db-wal: run this as the user whom it belongs to/,
+        ),
+      });
+    }
+  }
+  expect(await run('status', '-db', db, '--offline')).toEqual({ code: 0, err: '' });
+  chmodSync(`${db}-wal`, 0o600);
+  expect(await run('status', '-db', db, '--offline')).toEqual({
+    code: 1,
+    err: expect.stringMatching(/no permission to read .*a\.db-wal: run this as the user whom it belongs to/),
+  });
 });

@@ -1,5 +1,5 @@
 /** What only reads a file works where nothing can be written to it: on a disk that was mounted read-only, on a snapshot. */
-import { chmodSync, copyFileSync, mkdirSync, readdirSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { cleanUp, scratchFolder } from '../support/nodes.ts';
@@ -60,6 +60,17 @@ describe.each([
     expect((await run('status', '-db', copy, '--offline')).out).toContain('items: 1 rows');
     expect(readdirSync(join(db, '..'))).toEqual(made);
     expect(readdirSync(open).filter((name) => name.startsWith('rowcast-'))).toEqual([]);
+  });
+
+  test('and so it is by a link that is elsewhere', async () => {
+    const link = join(open, 'link.db');
+    symlinkSync(db, link);
+    const status = await run('status', '-db', link, '--offline');
+    expect(status).toEqual({ code: 0, out: expect.stringContaining('items: 1 rows'), err: '' });
+    const copy = join(open, 'by-link.db');
+    expect(await run('backup', '-db', link, copy)).toMatchObject({ code: 0, err: '' });
+    expect((await run('status', '-db', copy, '--offline')).out).toContain('items: 1 rows');
+    expect(readdirSync(join(db, '..'))).toEqual(made);
   });
 
   test('what has to write says why it cannot, and what to do', async () => {
