@@ -4,8 +4,10 @@ import {
   constants,
   existsSync,
   fsyncSync,
+  lstatSync,
   openSync,
   readdirSync,
+  realpathSync,
   renameSync,
   rmSync,
   statSync,
@@ -13,11 +15,12 @@ import {
 import { basename, dirname, join, resolve } from 'node:path';
 import { messageOf } from '../errors.ts';
 import { STILL_OPEN } from '../sqlite/open-file.ts';
+import { isCode } from '../sqlite/result-codes.ts';
 import { literal } from '../sqlite/sql.ts';
 import { asker, Refused, Unreachable } from './ask.ts';
 import { UsageError } from './flags.ts';
 import { StartError } from './listen.ts';
-import { type Binding, checkFile, openDatabase, refusal } from './open.ts';
+import { BESIDE, type Binding, checkFile, openDatabase, refusal } from './open.ts';
 import { openToRead } from './open-to-read.ts';
 import { bytes } from './show.ts';
 
@@ -28,8 +31,9 @@ export function backupFile(
   binding: Binding | undefined,
   at: (phase: string) => void = () => {},
 ): { file: string; bytes: number } {
-  if (existsSync(target)) throw new UsageError(`${target} exists already: a backup never replaces anything`);
+  if (isTaken(target)) throw new UsageError(`${target} exists already: a backup never replaces anything`);
   refusePlace(target);
+  refuseBeside(db, target);
   removeLeftovers(target);
   const half = `${target}.${process.pid}.part`;
   try {
@@ -37,6 +41,7 @@ export function backupFile(
     const opened = openToRead(db, { binding, busyMs: 5_000, aside: dirname(resolve(target)) });
     at(`copying ${bytes(statSync(db).size)}`);
     try {
+      makeReadableAs(db, half);
       opened.db.exec(`VACUUM main INTO ${literal(half)}`);
     } finally {
       opened.close();
@@ -45,16 +50,37 @@ export function backupFile(
     check(half, binding);
     flush(half);
     // Until here nothing bears the name that somebody will look for.
-    if (existsSync(target))
-      throw new Error(`${target} has appeared meanwhile: another backup to this name was under way`);
+    if (isTaken(target)) throw new Error(`${target} has appeared meanwhile: another backup to this name was under way`);
     renameSync(half, target);
     flush(dirname(resolve(target)));
     return { file: target, bytes: statSync(target).size };
   } catch (error) {
     rmSync(half, { force: true });
     if (error instanceof UsageError) throw error;
-    throw new StartError(`no backup was made: ${messageOf(error)}`, { cause: error });
+    throw new StartError(`no backup was made: ${whyNot(error, dirname(resolve(target)))}`, { cause: error });
   }
+}
+
+/** SQLite does not say which disk: it has written to that of the copy alone. */
+function whyNot(error: unknown, folder: string): string {
+  return isCode(error, 'FULL')
+    ? `there is no room for it in ${folder}: make room there (df -h), or name another place`
+    : messageOf(error);
+}
+
+/** By a link as well, though it may lead nowhere at present: whoever made it has meant something by it. */
+function isTaken(target: string): boolean {
+  try {
+    return lstatSync(target, { throwIfNoEntry: false }) !== undefined;
+  } catch {
+    // It is no place for a file, and that is said next.
+    return false;
+  }
+}
+
+/** The copy has all that the database has, and is for nobody else. SQLite would make it for everybody, and keeps what is empty. */
+function makeReadableAs(db: string, half: string): void {
+  closeSync(openSync(half, 'wx', 0o600 | (statSync(db).mode & 0o066)));
 }
 
 /** SQLite would say no more than that it cannot open a file whose name nobody has given it. */
@@ -71,6 +97,14 @@ function refusePlace(target: string): void {
   throw new StartError(
     `no backup was made: nothing can be written in the folder ${folder}: ${why}; name another place`,
   );
+}
+
+/** It would delete the backup, or write it into the database. */
+function refuseBeside(db: string, target: string): void {
+  if (!existsSync(db)) return;
+  const place = join(realpathSync(dirname(resolve(target))), basename(target));
+  if (!BESIDE.some((suffix) => place === realpathSync(db) + suffix)) return;
+  throw new StartError(`no backup was made: ${target} is a name that SQLite uses beside ${db}; choose another`);
 }
 
 /** A process that runs on the file may have what nobody else sees any more. */

@@ -353,7 +353,7 @@ A copy that is put back is noticed by the other nodes and brought up to date by 
   flags: { db: text('file', 'The database file.'), binding: bindingFlag, json },
   async run({ db, binding, json: asJson }, [target, ...more]) {
     refuseWords(more);
-    if (target === undefined) throw new UsageError('rowcast backup needs the name of a file that does not exist yet');
+    if (!target) throw new UsageError('rowcast backup needs the name of a file that does not exist yet');
     await refuseIfHidden(db);
     const made = whileShowing((at) => backupFile(db, target, binding, at));
     return say(asJson ? `${JSON.stringify(made)}\n` : `${made.file}: ${bytes(made.bytes)}, checked\n`);
