@@ -77,7 +77,10 @@ export function readText(flag: string, path: string): string {
     const found = statSync(path);
     if (!found.isFile()) throw refuse('is not a regular file');
     if (found.size > FILE_BYTES_MAX) throw refuse(`has ${found.size} bytes, and ${FILE_BYTES_MAX} are allowed`);
-    return readFileSync(path, 'utf8').replace(/^\uFEFF/, '');
+    const text = readFileSync(path, 'utf8').replace(/^\uFEFF/, '');
+    // What a power cut leaves of a file that was being written. A URL would end there, perhaps within its port.
+    if (text.includes('\0')) throw refuse('has NUL characters in it, as a file has that was not written to its end');
+    return text;
   } catch (error) {
     throw error instanceof UsageError ? error : refuse(`cannot be read (${messageOf(error)})`);
   }

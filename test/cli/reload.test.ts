@@ -104,6 +104,12 @@ describe('-peers-file', () => {
     expect(() => read([...BASE, '-peers-file', path])).toThrow(/-peers-file .*: the file is empty; .*write # none/);
   });
 
+  test('that ends in NUL characters, as after a power cut, is refused: an address may be cut off there', () => {
+    const { path, put } = scratchFile('peers', `${A}\n`);
+    put(`${A}\n${B.slice(0, -1)}\0\0\0`);
+    expect(() => read([...BASE, '-peers-file', path])).toThrow(/-peers-file .*: has NUL characters in it, .*; put the/);
+  });
+
   test.skipIf(process.platform === 'win32')('that is a pipe or a device, or has no end, is not read', () => {
     expect(() => read([...BASE, '-peers-file', '/dev/zero'])).toThrow(
       /-peers-file \/dev\/zero: is not a regular file; /,
