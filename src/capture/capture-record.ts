@@ -13,8 +13,9 @@ import type { Trigger } from './triggers.ts';
  * `intact`: captured without a break. `new`: never captured before. `returned`: it was taken off the list, and is back.
  * `gap`: its triggers were taken away or altered by somebody else, so writes may have gone unseen. `unwatched`: it has been
  * written to under a UNIQUE constraint that its triggers did not know, so what a REPLACE removed by it went unseen.
+ * `forgotten`: what was captured is gone, because somebody has dropped a table of ours.
  */
-export type CaptureState = 'intact' | 'new' | 'returned' | 'gap' | 'unwatched';
+export type CaptureState = 'intact' | 'new' | 'returned' | 'gap' | 'unwatched' | 'forgotten';
 
 interface CaptureRecord {
   names: string[];
@@ -24,11 +25,22 @@ interface CaptureRecord {
   uniques?: string[];
 }
 
-/**
- * `there` are the triggers of ours that are on the table now; `had`, whether this process had it on its list all the time;
- * `since`, the change up to which the triggers are known to have been complete.
- */
-export function captureState(db: Connection, table: Table, there: Trigger[], had = false, since = 0): CaptureState {
+interface Circumstances {
+  /** Whether this process had the table on its list all the time. */
+  had?: boolean;
+  /** The change up to which the triggers are known to have been complete. */
+  since?: number;
+  /** Tables of ours that somebody has dropped, with what they said of it. */
+  dropped?: string[];
+}
+
+/** `there` are the triggers of ours that are on the table now. */
+export function captureState(
+  db: Connection,
+  table: Table,
+  there: Trigger[],
+  { had = false, since = 0, dropped = [] }: Circumstances = {},
+): CaptureState {
   const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
   // Who had it, and is told that it was taken off, was taken for dead.
   if (value === OFF) return had ? 'gap' : 'returned';
@@ -39,6 +51,7 @@ export function captureState(db: Connection, table: Table, there: Trigger[], had
   // Renaming a column rewrites the triggers that name it, and they go on capturing.
   const isRenamed = now.texts !== record.texts && pairsOf(record, now).length > 0;
   if (now.texts !== record.texts && !isRenamed) return 'gap';
+  if (dropped.length > 0) return 'forgotten';
   return hasNewUnique(record, now, isRenamed) && wasWritten(db, table, since) ? 'unwatched' : 'intact';
 }
 

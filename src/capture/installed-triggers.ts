@@ -57,8 +57,12 @@ export function isOn(table: Table): (trigger: OwnTrigger) => boolean {
 }
 
 /** Without `replaced`, it had its triggers, and a UNIQUE constraint that they did not know. */
-export function gapIn(table: Table, replaced: { lost: string[]; got: string[] } | undefined): string {
-  if (!replaced) return unwatchedIn(table);
+export function gapIn(
+  table: Table,
+  replaced: { lost: string[]; got: string[] } | undefined,
+  dropped: string[],
+): string {
+  if (!replaced) return dropped.length > 0 ? forgottenOf(table, dropped) : unwatchedIn(table);
   const { lost, got } = replaced;
   const [from, to] = [lost[0], got[0]];
   const renamed =
@@ -70,6 +74,14 @@ export function gapIn(table: Table, replaced: { lost: string[]; got: string[] } 
     `table "${table.name}" was without its capture triggers for a while (it was rebuilt, or somebody dropped or changed ` +
     'them): they are in place again, all its rows are sent to every peer, and the peers are asked for theirs. A row that ' +
     `was deleted meanwhile comes back; a peer that is not Rowcast cannot be asked, so compare with it${renamed}`
+  );
+}
+
+function forgottenOf(table: Table, dropped: string[]): string {
+  return (
+    `somebody has dropped ${dropped.join(' and ')}, and with it what was captured of table "${table.name}" and not yet sent: ` +
+    'it is made anew, all rows of the table are sent to every peer, and the peers are asked for theirs. A row that was ' +
+    'deleted and that some peer still has may come back. Leave the tables alone whose names begin with _'
   );
 }
 

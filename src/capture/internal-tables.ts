@@ -87,12 +87,16 @@ const MAY_HAVE: Partial<Record<InternalTable, string[]>> = {
   _arrivals: [],
 };
 
-/** Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction. */
-export function installInternalTables(db: Connection, syncedTables: Spelt[]): void {
+/**
+ * Creates what is missing and rebuilds what has another shape, keeping its rows. Runs inside the installer's transaction.
+ * Returns which of those have been made anew without which nobody knows any more what was written or deleted here.
+ */
+export function installInternalTables(db: Connection, syncedTables: Spelt[]): string[] {
   const found = objectsNamedAsOurs(db);
   const there = (name: string): SchemaObject[] => found.filter((one) => fold(one.name) === name);
   const other = NAMES.filter((name) => !isOurs(there(name), name));
   for (const name of other) refuseForeign(db, name, there(name));
+  const dropped = REMEMBER.filter((name) => there(name).length === 0 && wasInstalled(db, there('_meta').length > 0));
   for (const name of other) {
     const [existing] = there(name);
     if (!existing) db.exec(definitionOf(name));
@@ -107,6 +111,15 @@ export function installInternalTables(db: Connection, syncedTables: Spelt[]): vo
     "INSERT INTO main._meta (key, value) VALUES ('syncing', 0) ON CONFLICT DO UPDATE SET value = 0 WHERE value IS NOT 0",
   );
   keepIdsAbove(db);
+  return dropped;
+}
+
+/** What is waiting to be sent, and what was deleted. Every build had both. */
+const REMEMBER = ['_changes', '_tombstones'];
+
+/** A tool that makes the database fit its own list of tables drops those that are not on it. */
+function wasInstalled(db: Connection, hasMeta: boolean): boolean {
+  return hasMeta && db.get("SELECT 1 AS n FROM main._meta WHERE key = 'verified_schema'") !== undefined;
 }
 
 /** Once tombstones are collected they have a day: see floors.ts. */

@@ -271,7 +271,7 @@ export class Registry {
     lost = new Map<string, RowcastError>(),
     intact = new Set<Table>(),
   ): Set<Table> {
-    installInternalTables(this.#db, tables);
+    const [dropped, since] = [installInternalTables(this.#db, tables), this.#verifiedUpTo];
     this.#naming?.enter(this.#list.present());
     const there = ownTriggers(this.#db);
     const states = new Map<Table, CaptureState>();
@@ -279,10 +279,11 @@ export class Registry {
     for (const table of tables) {
       const own = there.filter(isOn(table));
       const had = this.#tables.has(fold(table.name));
-      states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own, had, this.#verifiedUpTo));
+      states.set(table, intact.has(table) ? 'intact' : captureState(this.#db, table, own, { had, since, dropped }));
       if (!intact.has(table)) followRenames(this.#db, table, own, warnings);
       const replaced = states.get(table) === 'gap' ? replacedColumns(this.#db, table) : undefined;
-      if (replaced || states.get(table) === 'unwatched') warnings.push(['capture-gap', gapIn(table, replaced)]);
+      const isTold = replaced || ['unwatched', 'forgotten'].includes(states.get(table) as CaptureState);
+      if (isTold) warnings.push(['capture-gap', gapIn(table, replaced, dropped)]);
       if (followLosses(this.#db, table, replaced?.lost ?? [], warnings)) back.push(table);
     }
     dropUnwanted(this.#db, { tables, there, lost, told: this.#lost }, warnings);

@@ -6,8 +6,8 @@ import type { Registry } from '../capture/registry.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection, Database } from '../sqlite/connection.ts';
 import { isCode } from '../sqlite/result-codes.ts';
-import type { Table } from '../sqlite/schema.ts';
-import { fold, inMain } from '../sqlite/sql.ts';
+import { INTERNAL_TABLES, type Table } from '../sqlite/schema.ts';
+import { fold, inMain, literal } from '../sqlite/sql.ts';
 import { type Alias, dropAliases, forgetAlias, listAliases, noteColumns, noteTable, respell } from './aliases.ts';
 import { ForeignKeys } from './foreign-keys.ts';
 import { type CheckedMigration, type MigrateOptions, type Migration, readOptions } from './options.ts';
@@ -43,8 +43,10 @@ export function migrate(subject: Subject, migration: Migration, given: MigrateOp
       },
       alter: () => {
         const written = rowsWritten(db);
+        const ours = tablesOfOurs(db);
         run({ db, handle, at }, migration);
         hasRun = true;
+        refuseWithoutOurs(ours, tablesOfOurs(db));
         if (!options.backfill && rowsWritten(db) !== written) throw rowsChanged();
         for (const renaming of options.renameTable) noteTable(db, was, renaming);
         noteColumns(db, was, options);
@@ -188,6 +190,21 @@ function rowsWritten(db: Connection): number {
 
 function rowsIn(db: Connection, table: Table): number {
   return Number(db.get(`SELECT count(*) AS n FROM ${inMain(table.name)}`)?.n);
+}
+
+function tablesOfOurs(db: Connection): Map<string, string> {
+  const names = INTERNAL_TABLES.map(literal).join(', ');
+  const all = db.all<{ name: string; sql: string }>(
+    `SELECT name, sql FROM main.sqlite_schema WHERE type = 'table' AND name IN (${names})`,
+  );
+  return new Map(all.map(({ name, sql }) => [name, sql]));
+}
+
+/** They would be made anew without what they held: a tool that makes a database fit its own list of tables drops them. */
+function refuseWithoutOurs(before: Map<string, string>, now: Map<string, string>): void {
+  for (const [name, sql] of before) {
+    if (now.get(name) !== sql) throw cannotGoOn(`it has ${now.has(name) ? 'changed' : 'dropped'} the table ${name}`);
+  }
 }
 
 function cannotGoOn(cause: unknown): RowcastError {

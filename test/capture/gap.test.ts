@@ -347,3 +347,52 @@ test('a table is sent again for the asking at most once in ten minutes, whoever 
     expect(other.manager.receive('{"batch_id":1,"changes":[]}', { sendAgain: nonsense }).status).toBe(200);
   }
 });
+
+describe("a table of replication's own that somebody has dropped, as a tool does that knows its own tables alone", () => {
+  test('what was waiting in _changes reaches the peer all the same, deletions included', async () => {
+    const receiver = await node({ id: 'receiver' });
+    const it = attached(await database(), { peers: [await serveManager(receiver.manager)] });
+    for (const id of ['a', 'b']) write(it.db, id);
+    await it.manager.flush();
+    write(it.db, 'pending');
+    it.db.exec("DELETE FROM items WHERE id = 'a'");
+    it.db.exec('DROP TABLE _changes');
+    await it.manager.flush();
+    expect(gaps(it)).toEqual([expect.stringMatching(/somebody has dropped _changes,.* table "items"/)]);
+    expect(receiver.all('SELECT id FROM items ORDER BY id')).toEqual([{ id: 'b' }, { id: 'pending' }]);
+    expect(exactRows(receiver.db, 'items')).toEqual(exactRows(it.db, 'items'));
+    write(it.db, 'later');
+    await it.manager.flush();
+    expect(exactRows(receiver.db, 'items')).toEqual(exactRows(it.db, 'items'));
+    expect(gaps(it)).toHaveLength(1);
+  });
+
+  test('and so it does where that was done while nobody was attached', async () => {
+    const receiver = await node({ id: 'receiver' });
+    const peers = [await serveManager(receiver.manager)];
+    const db = await database();
+    const first = attached(db, { peers });
+    write(db, 'a');
+    await first.manager.flush();
+    await first.manager.stop();
+    write(db, 'pending');
+    db.exec('DROP TABLE _changes');
+    const second = attached(db, { peers });
+    await second.manager.flush();
+    expect(exactRows(receiver.db, 'items')).toEqual(exactRows(db, 'items'));
+  });
+
+  test('deletions that _tombstones told of are asked of the peers', async () => {
+    const { one, other, converge } = await mesh();
+    for (const id of ['a', 'b']) write(one.db, id);
+    one.db.exec("DELETE FROM items WHERE id = 'a'");
+    await converge();
+    one.db.exec('DROP TABLE _tombstones');
+    await converge();
+    await until('the deletion is known again', async () => {
+      await converge();
+      return rowsOf(one.db, 'SELECT row_id FROM _tombstones').length > 0;
+    });
+    expect(exactRows(one.db, 'items')).toEqual(exactRows(other.db, 'items'));
+  });
+});

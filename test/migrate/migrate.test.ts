@@ -5,6 +5,7 @@ import { systemClock } from '../../src/clock.ts';
 import type { MigrateOptions, Migration } from '../../src/index.ts';
 import { detached } from '../../src/migrate/detached.ts';
 import { migrate, sendNewNames } from '../../src/migrate/migrate.ts';
+import { INTERNAL_TABLES } from '../../src/sqlite/schema.ts';
 import { expectSameElsewhere, origin } from '../support/elsewhere.ts';
 import {
   captured,
@@ -513,18 +514,22 @@ test('a NUL, after which SQLite reads no further, is refused with what comes bef
   expect(snapshotOf(it)).toEqual(before);
 });
 
-test("what takes away one of replication's own tables is refused in words", async () => {
+test.each([
+  ...INTERNAL_TABLES.map((name) => [`DROP TABLE ${name}`, name]),
+  ['ALTER TABLE _changes ADD COLUMN note TEXT', '_changes'],
+  ['ALTER TABLE _tombstones RENAME TO graves', '_tombstones'],
+])("what takes away one of replication's own tables is refused in words: %s", async (sql, name) => {
   const it = await filled();
   const before = snapshotOf(it);
   let thrown: unknown;
   try {
-    it.manager.migrate('DROP TABLE _meta');
+    it.manager.migrate(sql);
   } catch (error) {
     thrown = error;
   }
   expect(thrown).toMatchObject({
     code: 'INVALID_MIGRATION',
-    message: expect.stringMatching(/_meta.*nothing was changed/),
+    message: expect.stringMatching(new RegExp(`${name}.*nothing was changed`)),
   });
   expect(snapshotOf(it)).toEqual(before);
 });
