@@ -2,10 +2,12 @@
  * Whether the file that a connection has open still bears its name, and its WAL. Where somebody has moved, deleted or
  * replaced it, SQLite goes on in the file without a name, with a WAL without a word: all that is written from then on is
  * gone when the process ends. Without the WAL, so is what was written since the latest checkpoint, where it is killed.
+ * Of one that somebody has emptied, to make room on a full disk perhaps, it takes zeros for what was there.
  */
-import { fstatSync, readdirSync, statfsSync, statSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readdirSync, readSync, statfsSync, statSync } from 'node:fs';
 import { RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
+import { isCode } from './result-codes.ts';
 
 /** What whoever else looks at the file goes by: it does not have what that process has. */
 export const STILL_OPEN = 'and this process still has the one before open';
@@ -15,14 +17,16 @@ export class OpenFile {
   readonly #path: string | undefined;
   readonly #known: string | undefined;
   readonly #db: Connection;
-  /** The WAL that this process has been seen to have open. */
+  #hadContent = false;
+  /** The WAL that this process has been seen to have open, and how large it was when it was last seen to be whole. */
   #wal: string | undefined;
+  #walSize: number | undefined;
 
   constructor(db: Connection) {
     this.#db = db;
     const all = db.all<{ name: string; file: string }>('PRAGMA database_list');
     this.#path = all.find(({ name }) => name === 'main')?.file || undefined;
-    this.#known = this.#path && fileAt(this.#path);
+    this.#known = this.#path && fileAt(this.#path)?.id;
   }
 
   /** Why what is written now would be lost; undefined where it would not. */
@@ -30,31 +34,65 @@ export class OpenFile {
     if (this.#path === undefined || this.#known === undefined) return undefined;
     const found = fileAt(this.#path);
     if (found === undefined) return undefined;
-    if (found === this.#known) return this.#walProblem(`${this.#path}-wal`);
-    const what = found === '' ? 'was moved or deleted' : 'is another file now';
+    if (found.id === this.#known) return this.#emptied(found) ?? this.#walProblem(`${this.#path}-wal`);
+    const what = found.id === '' ? 'was moved or deleted' : 'is another file now';
     return (
       `the database file ${this.#path} ${what}, ${STILL_OPEN}: what is written to that ` +
       'is lost when it ends. Stop it, put the right file in its place, start it again'
     );
   }
 
+  #emptied({ size }: Found): string | undefined {
+    this.#hadContent ||= size > 0;
+    if (size > 0 || !this.#hadContent) return undefined;
+    return (
+      `the database file ${this.#path} was emptied, ${STILL_OPEN}: what is read and written here is not in it. ` +
+      'Stop it, put a backup in its place, or nothing, and start it again: the peers give it what it lacks'
+    );
+  }
+
   #walProblem(path: string): string | undefined {
     const found = fileAt(path);
-    if (found === undefined || (found !== '' && found === this.#wal)) return undefined;
+    if (found === undefined) return undefined;
+    if (found.id !== '' && found.id === this.#wal) return this.#walEmptied(path, found);
     if (!this.#opensWal()) return undefined;
     const there = fileAt(path);
     const open = openFiles();
     // Where the system does not tell, the database itself is not among them.
     if (there === undefined || !open.has(this.#known as string)) return undefined;
-    if (open.has(there)) {
-      this.#wal = there;
-      return undefined;
+    if (open.has(there.id)) {
+      this.#wal = there.id;
+      this.#walSize = undefined;
+      return this.#walEmptied(path, there);
     }
-    const what = there === '' ? 'was moved or deleted' : 'is another file now';
+    const what = there.id === '' ? 'was moved or deleted' : 'is another file now';
     return (
       `the file ${path} ${what}, ${STILL_OPEN}: what is in that is lost if it is killed, ` +
       'and no other process sees it. Stop it with SIGTERM, never with kill -9: then it is written to the database. Start it again'
     );
+  }
+
+  /** A checkpoint may leave it empty as well. What is written after somebody else has done so stands behind a hole. */
+  #walEmptied(path: string, { size }: Found): string | undefined {
+    if (size === this.#walSize) return undefined;
+    if (size > 0 ? beginsAsWal(path) : !this.#lacksFrames()) {
+      this.#walSize = size;
+      return undefined;
+    }
+    return (
+      `the file ${path} was emptied, ${STILL_OPEN}: what was written since the latest checkpoint is gone, and the next one, or ` +
+      'a stop, would damage the database. End it with kill -9 and start it again: then the peers give it what it lacks'
+    );
+  }
+
+  /** A checkpoint has nothing to do where the last one has emptied it. Where it was not one, it cannot read what it is to copy. */
+  #lacksFrames(): boolean {
+    try {
+      this.#db.get('PRAGMA main.wal_checkpoint(PASSIVE)');
+      return false;
+    } catch (error) {
+      return isCode(error, 'IOERR');
+    }
   }
 
   /** Reading makes a WAL where there is none yet. Its mode may have been changed since the latest look, to and fro. */
@@ -110,13 +148,37 @@ function freeAt(path: string): number {
   }
 }
 
-/** Which file is there: empty where there is none, undefined where that cannot be told. */
-function fileAt(path: string): string | undefined {
+interface Found {
+  /** Which file it is: empty where there is none. */
+  id: string;
+  size: number;
+}
+
+/** Undefined where it cannot be told. */
+function fileAt(path: string): Found | undefined {
   try {
-    const { dev, ino } = statSync(path, { bigint: true });
-    return `${dev} ${ino}`;
+    const { dev, ino, size } = statSync(path, { bigint: true });
+    return { id: `${dev} ${ino}`, size: Number(size) };
   } catch (error) {
     const { code } = error as { code?: string };
-    return code === 'ENOENT' || code === 'ENOTDIR' ? '' : undefined;
+    return code === 'ENOENT' || code === 'ENOTDIR' ? { id: '', size: 0 } : undefined;
+  }
+}
+
+/** The numbers that a WAL begins with, by the order of bytes that its checksums go by. */
+const WAL_MAGIC = [0x377f0682, 0x377f0683];
+
+/** Nobody locks the WAL itself, so it does no harm to close it. Where it cannot be read, nothing is known against it. */
+function beginsAsWal(path: string): boolean {
+  try {
+    const handle = openSync(path, 'r');
+    try {
+      const head = Buffer.alloc(4);
+      return readSync(handle, head, 0, 4, 0) < 4 || WAL_MAGIC.includes(head.readUInt32BE());
+    } finally {
+      closeSync(handle);
+    }
+  } catch {
+    return true;
   }
 }

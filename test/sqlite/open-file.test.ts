@@ -1,5 +1,5 @@
 /** A file that is moved, deleted or replaced under a running node: SQLite notices nothing, and the node must. */
-import { copyFileSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { ItemStore } from '../../src/cli/items/store.ts';
@@ -106,6 +106,7 @@ const toTheWal: [string, RegExp, (wal: string) => void][] = [
       renameSync(`${wal}.copy`, wal);
     },
   ],
+  ['emptied', /node\.db-wal was emptied.* End it with kill -9/, (wal) => truncateSync(wal)],
 ];
 
 describe.each(toTheWal)('a WAL that is %s', (_, said, disturb) => {
@@ -139,6 +140,40 @@ test('a WAL that is deleted is a problem of a hub as well', async () => {
   rmSync(`${path}-wal`);
   expect(await hub.receive(batch('after'))).toMatchObject({ status: 503 });
   expect((await hub.health()).problems).toEqual([expect.stringMatching(/hub\.db-wal was moved or deleted/)]);
+});
+
+test('a WAL that was emptied and then written to begins with a hole, and is a problem', async () => {
+  const path = join(scratchFolder(), 'node.db');
+  const { manager, db } = await node({ path });
+  db.exec('PRAGMA journal_mode = WAL');
+  expect(manager.receive(batch('before')).status).toBe(200);
+  truncateSync(`${path}-wal`);
+  db.exec("INSERT INTO items VALUES ('a', 'n', 1, 1, 1000)");
+  expect(manager.health()).toMatchObject({ ok: false, problems: [expect.stringMatching(/node\.db-wal was emptied/)] });
+  expect(manager.receive(batch('after'))).toMatchObject({ status: 503 });
+});
+
+test('a WAL that a checkpoint leaves empty is no problem', async () => {
+  const path = join(scratchFolder(), 'node.db');
+  const { manager, db } = await node({ path });
+  const other = await database('PRAGMA journal_mode = WAL', path);
+  for (const [i, one] of [db, other, db].entries()) {
+    expect(manager.receive(batch(`before-${i}`)).status).toBe(200);
+    expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+    one.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+    expect(statSync(`${path}-wal`).size).toBe(0);
+    expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+    expect(manager.receive(batch(`after-${i}`)).status).toBe(200);
+  }
+});
+
+test('a database file that is emptied is a problem of the node', async () => {
+  const path = join(scratchFolder(), 'node.db');
+  const { manager } = await node({ path });
+  expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+  truncateSync(path);
+  expect(manager.health()).toMatchObject({ ok: false, problems: [expect.stringMatching(/node\.db was emptied/)] });
+  expect(manager.receive(batch('after'))).toMatchObject({ status: 503 });
 });
 
 test('a journal that is changed to and fro by the application is no problem', async () => {
