@@ -25,6 +25,13 @@ export interface Finding {
   doubtful: boolean;
   /** What came under its id, from it or from the database that had the id before, may not be everywhere. */
   compareAll: boolean;
+  /** The database that had its id until now. */
+  tookOver?: string | undefined;
+}
+
+/** What follows from which database has an id. */
+export interface Noted extends Pick<Finding, 'tookOver'> {
+  passOn: boolean;
 }
 
 /** More than that it goes on: whoever says so in a request is asked where it is, if it is at a URL of ours. */

@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { type Introduction, introduce, numberOf, readIntroduction } from '../wire/introduction.ts';
 import { PeerClocks } from './clocks.ts';
-import { type Finding, type Hearing, isNews, type Other, type Renewal } from './finding.ts';
+import { type Finding, type Hearing, isNews, type Noted, type Other, type Renewal } from './finding.ts';
 import { Heard } from './heard.ts';
 import { judge, type Memory } from './judge.ts';
 import { speaksOfLater } from './later.ts';
@@ -158,9 +158,9 @@ export class Identity {
     if (kind !== 'late' && (hearing.answer || !this.#isAtUrl(inc))) this.#heard.note(said);
     // Anybody can make a request that says so: it counts where we have asked.
     if (hearing.answer && said.low !== undefined) this.#clocks.note(inc, said.low, this.#o.clock.now());
-    const passOn = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
+    const { passOn, tookOver } = this.#note(said, { wentBack, brings: hearing.brings, holdsItFirst: known?.id !== id });
     const compareAll = passOn && !(wentBack && this.#passedOn.get(inc) === said.boot);
-    return { id, inc, boot: said.boot, kind, wentBack, doubtful, compareAll };
+    return { id, inc, boot: said.boot, kind, wentBack, doubtful, compareAll, tookOver };
   }
 
   /**
@@ -333,15 +333,15 @@ export class Identity {
     return this.#db.get(`SELECT 1 AS n FROM (${this.#o.atUrls}) WHERE inc = ? LIMIT 1`, inc) !== undefined;
   }
 
-  /** Notes which database has an id; true where what came under that id may not be everywhere. */
-  #note({ id, inc }: Introduction, heard: { wentBack: boolean; brings: boolean; holdsItFirst: boolean }): boolean {
+  /** Notes which database has an id. `passOn`: what came under that id may not be everywhere. */
+  #note({ id, inc }: Introduction, heard: { wentBack: boolean; brings: boolean; holdsItFirst: boolean }): Noted {
     const now = this.#o.clock.now();
     if (id === this.#o.id) {
       this.usedTwice.note(id, [inc], now);
-      return heard.wentBack;
+      return { passOn: heard.wentBack };
     }
     const holder = this.#db.get<{ inc: string }>('SELECT inc FROM main._names WHERE id = ?', id)?.inc;
-    if (holder === inc) return heard.wentBack;
+    if (holder === inc) return { passOn: heard.wentBack };
     // One that was given another id since holds it no more.
     const isHeld = holder !== undefined && (findNode(this.#db, holder)?.id ?? id) === id;
     if (!isHeld || heard.holdsItFirst || heard.wentBack) {
@@ -351,14 +351,14 @@ export class Identity {
         inc,
       );
       noteAt(this.#takenOver, id, now);
-      return holder !== undefined;
+      return { passOn: holder !== undefined, tookOver: holder };
     }
     // It had the id before. What it has sent until it ended may arrive after the one that took over has been heard.
-    if (Math.abs(now - (this.#takenOver.get(id) ?? this.#began)) < LATE_MS) return heard.brings;
+    if (Math.abs(now - (this.#takenOver.get(id) ?? this.#began)) < LATE_MS) return { passOn: heard.brings };
     // One that is gone uses it no more, however long the other goes on.
     const heardAt = this.#heard.as(id, holder)?.at ?? (this.#o.othersHear ? now : -Infinity);
     this.usedTwice.note(id, [holder, inc], heardAt);
-    return false;
+    return { passOn: false };
   }
 
   /** As it is. */

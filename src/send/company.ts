@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 import type { Nodes } from '../compare/ledger.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import { type Finding, Identity, isNews, LATE_MS, type Other } from '../identity/identity.ts';
-import { isUnawaitedOne, note, noted } from '../identity/last-heard.ts';
+import { isUnawaitedOne, note, noted, noteUnawaited } from '../identity/last-heard.ts';
 import { ANOTHER_DATABASE, EARLIER_STATE, isEarlierState, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { yielding } from '../sqlite/yielding.ts';
@@ -37,7 +37,7 @@ export interface CompanyOptions {
   maxAheadMs: number;
   events: Emitter;
   /** All that was captured here before has reached every peer, as a database with this `inc` is told. */
-  low(to: string | null | undefined): number;
+  low(to: string | null | undefined): number | undefined;
   warn(code: string, message: string): void;
   /** Another state of the file, or another file, was put under this process: what it holds of it in memory is worth nothing. */
   onAnotherFile(): void;
@@ -271,8 +271,10 @@ export class NodeCompany {
   }
 
   #actOn(finding: Finding): void {
-    const { id, inc, wentBack, doubtful, compareAll } = finding;
+    const { id, inc, wentBack, doubtful, compareAll, tookOver } = finding;
     const now = this.#o.clock.now();
+    // Of what the one before had written, only others may have some, and nobody delivers it for that one.
+    if (tookOver !== undefined) noteUnawaited(this.#db, id, tookOver, now);
     const peers = wentBack && !doubtful ? peersOf(this.#db, inc) : [];
     for (const peer of peers) beginSeed(this.#db, peer, now, 'restored');
     if (wentBack && !doubtful) this.#tell('peer-restored', { id, peers });

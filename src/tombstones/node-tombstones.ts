@@ -42,7 +42,7 @@ export class NodeTombstones {
   }
 
   /** What another database is told of what is still to come from here. */
-  lowFor(inc: string | null | undefined): number {
+  lowFor(inc: string | null | undefined): number | undefined {
     return this.#low.toldTo(inc);
   }
 

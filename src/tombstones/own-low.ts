@@ -35,11 +35,15 @@ export class OwnLow {
 
   /**
    * What another database is told. One that is a stale peer is promised nothing: it may lack whatever was captured here
-   * since it is away, and if it forgot deletions up to then, everybody who has such a row would take it for deleted.
+   * since it is away, and if it forgot deletions up to then, everybody who has such a row would take it for deleted. One
+   * that is being given everything is told nothing, and goes by what it was told before: what is on its way to it may be
+   * older than anything that is captured here.
    */
-  toldTo(inc: string | null | undefined): number {
+  toldTo(inc: string | null | undefined): number | undefined {
     this.#look();
-    return inc != null && this.#stale.has(inc) ? 0 : this.#known;
+    if (inc == null) return this.#known;
+    if (this.#stale.has(inc)) return 0;
+    return this.#db.get(SEEDED, inc) ? undefined : this.#known;
   }
 
   #look(): void {
@@ -53,6 +57,8 @@ export class OwnLow {
 }
 
 const STALE = 'SELECT inc FROM main._peer_state WHERE stale = 1 AND inc IS NOT NULL';
+
+const SEEDED = 'SELECT 1 AS n FROM main._peer_state WHERE inc = ? AND (tail_from IS NOT NULL OR again IS NOT NULL)';
 
 /**
  * All that was captured here before has reached every peer: since when the oldest of the rest may have been waiting. For a
