@@ -38,7 +38,7 @@ import {
 import { pruneChanges } from './prune.ts';
 import { askHeader, inScope } from './resend.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from './set-aside.ts';
-import type { Outbox, Shipment } from './shipment.ts';
+import type { IsPaid, Outbox, Shipment } from './shipment.ts';
 import { namelessRows, nextPage } from './snapshot.ts';
 import { BASED, PLAIN, type Serialised } from './tail-sql.ts';
 import type { Forbidden } from './verdict.ts';
@@ -157,6 +157,12 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   bare(shipment: PeerShipment): PeerShipment | undefined {
     const body = bareDeletion(this.#db, shipment.body, shipment.batchId);
     return body && { ...shipment, body };
+  }
+
+  async owed(): Promise<IsPaid> {
+    const upTo = await yielding(this.#db, () => lastChangeId(this.#db));
+    const isPaid = (of: PeerState): boolean => !of.asks && !of.stale && of.tailFrom === null && of.lastAcked >= upTo;
+    return () => yielding(this.#db, () => isPaid(stateOf(this.#db, this.#peer)));
   }
 
   /** All on which it depends how changes are spelt, beside themselves. */

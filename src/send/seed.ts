@@ -27,7 +27,7 @@ import type { BatchLimit } from '../wire/body.ts';
 import { madeByOthers } from '../wire/origins.ts';
 import { advancePeer, type PeerPosition, type PeerState, stateOf } from './peers.ts';
 import { inScope } from './resend.ts';
-import type { Outbox, Shipment } from './shipment.ts';
+import type { IsPaid, Outbox, Shipment } from './shipment.ts';
 import { COMPARED, inOrder, type SnapshotPosition, WALKED } from './snapshot.ts';
 import type { Forbidden } from './verdict.ts';
 import { isBeingSeeded } from './waiting-seed.ts';
@@ -73,14 +73,14 @@ interface Run {
 
 export class SeedOutbox implements Outbox<PeerPosition> {
   readonly #db: Connection;
-  readonly #inner: Outbox<PeerPosition>;
+  readonly #inner: Required<Outbox<PeerPosition>>;
   readonly #o: SeedOptions;
   readonly #pace: Pace;
   #run: Run | undefined;
   readonly single: Outbox<PeerPosition>['single'] = (shipment, index) => this.#inner.single(shipment, index);
   readonly bare: Outbox<PeerPosition>['bare'] = (shipment) => this.#inner.bare(shipment);
 
-  constructor(db: Connection, inner: Outbox<PeerPosition>, options: SeedOptions) {
+  constructor(db: Connection, inner: Required<Outbox<PeerPosition>>, options: SeedOptions) {
     this.#db = db;
     this.#inner = inner;
     this.#o = options;
@@ -98,6 +98,10 @@ export class SeedOutbox implements Outbox<PeerPosition> {
       if (error instanceof CannotCompare && this.#o.stopped.aborted) return undefined;
       throw error;
     }
+  }
+
+  owed(): IsPaid | Promise<IsPaid> {
+    return this.#inner.owed();
   }
 
   ack(shipment: PeerShipment): void | Promise<void> {

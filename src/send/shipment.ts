@@ -44,6 +44,8 @@ export interface Company {
   heard(said: string): Eventually<void>;
 }
 
+export type IsPaid = () => Eventually<boolean>;
+
 /** Where the changes for one peer come from. Each of these may take its time. */
 export interface Outbox<P> {
   /**
@@ -65,4 +67,9 @@ export interface Outbox<P> {
   single(shipment: Shipment<P>, index: number): Eventually<Shipment<P> | undefined>;
   /** A single deletion without the row that it has deleted; undefined where it is none, or has no such row. */
   bare(shipment: Shipment<P>): Eventually<Shipment<P> | undefined>;
+  /**
+   * What there is to send at this moment, as a question that can be asked later: has the peer got all of that? Absent where
+   * only an outbox that is empty can tell.
+   */
+  owed?(): Eventually<IsPaid>;
 }

@@ -15,6 +15,7 @@ import { ATTEMPTS, Rest } from './rest.ts';
 import type { Shipment } from './shipment.ts';
 import type { Pace, ShipperOptions, Told } from './shipper-options.ts';
 import { type Acked, type Early, earlyAt, isTooLarge, type Verdict } from './verdict.ts';
+import { type Pass, Waiters } from './waiters.ts';
 
 export type { Pace, ShipperOptions, Told };
 
@@ -29,9 +30,6 @@ const TELL_EARLY_MS = 3_600_000;
 
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
-/** How one pass over the outbox ended. */
-type Pass = 'empty' | 'unreachable' | 'stopped';
-
 export class Shipper<P = unknown> {
   readonly peer: string;
   condition: PeerCondition = 'unknown';
@@ -44,8 +42,7 @@ export class Shipper<P = unknown> {
   readonly #search: Search<P>;
   readonly #stop = new AbortController();
   readonly #rest: Rest;
-  /** Those who wait for the end of the present or next pass. */
-  #waiting: ((pass: Pass) => void)[] = [];
+  readonly #waiters = new Waiters();
   /** As the peer's answers allow: smaller after a 413, or when it has taken long to apply a batch. */
   #changesMax: number;
   #running: Promise<void> | undefined;
@@ -144,7 +141,7 @@ export class Shipper<P = unknown> {
   /** Ships now; true when the peer has everything that was pending, false when it cannot be reached. */
   async flush(): Promise<boolean> {
     if (this.#stop.signal.aborted) return false;
-    const pass = new Promise<Pass>((resolve) => this.#waiting.push(resolve));
+    const pass = this.#waiters.wait();
     this.nudge();
     return (await pass) === 'empty';
   }
@@ -155,14 +152,13 @@ export class Shipper<P = unknown> {
     while (!this.#stop.signal.aborted) {
       await this.#rest.turn();
       this.#rest.begin();
-      const waiting = this.#waiting;
-      this.#waiting = [];
+      const tellWaiters = this.#waiters.begin();
       const pass = await this.#guardedPass();
-      for (const resolve of waiting) resolve(pass);
+      tellWaiters(pass);
       if (pass === 'empty' && !this.#o.told && this.#isQuiet()) this.#checkup.begin();
       await this.#pauseAfter(pass);
     }
-    for (const resolve of this.#waiting) resolve('stopped');
+    this.#waiters.stop();
   }
 
   #pauseAfter(pass: Pass): Promise<void> {
@@ -266,6 +262,7 @@ export class Shipper<P = unknown> {
     const limit = { changes, mixed: firstBatchSize(batchSize), bytes: maxBatchBytes };
     const next = await this.#o.outbox.next(limit, previous, delivered);
     if (delivered) this.#noteDelivered(delivered);
+    await this.#waiters.look(this.#o.outbox);
     return next;
   }
 

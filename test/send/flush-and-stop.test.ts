@@ -46,6 +46,25 @@ test('flush covers what was written just before it, although a request is under 
   expect(pending({ db })).toBe(0);
 });
 
+test.each([[[PEER]], [[PEER, 'http://another.test']]])(
+  'flush ends although the application never stops writing: to %s',
+  async (peers) => {
+    let written = 0;
+    const { db, manager, sent } = await rig(
+      (one) => {
+        // Whenever the peer has something, there is more; for the sake of the test not for ever.
+        if (written < 300) write(db, `more-${written++}`);
+        return acknowledged(one);
+      },
+      { peers },
+    );
+    write(db, 'a');
+    expect(await manager.flush()).toEqual({ delivered: expect.arrayContaining(peers), unreachable: [] });
+    expect(sent.flatMap(idsOf)).toContain('a');
+    expect(written).toBeLessThan(100);
+  },
+);
+
 test('stop ends a request under way and a flush that waits for it; afterwards no sleep is pending', async () => {
   const { db, clock, manager, sent } = await rig(never);
   write(db, 'a');
