@@ -15,13 +15,13 @@ import {
   type BatchLimit,
   type Body,
   bareDeletion,
-  batchText,
   ENVELOPE_BYTES,
   fitting,
   isJsonBody,
   writeText,
 } from '../wire/body.ts';
 import { exactJson, exactText } from '../wire/exact-text.ts';
+import { Asking, hasAllUpTo, placeAfter } from './asking.ts';
 import type { Attachment } from './attachment.ts';
 import type { NodeCompany } from './company.ts';
 import { type Convoy, PAGE_BYTES_MAX } from './convoy.ts';
@@ -53,6 +53,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #attachment: Attachment;
   readonly #company: NodeCompany;
   readonly #convoy: Convoy;
+  readonly #asking: Asking;
 
   /** A change is kept until every peer of the attachment, and of the others to this file, has it. */
   constructor(
@@ -71,6 +72,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#attachment = attachment;
     this.#company = company;
     this.#convoy = convoy;
+    this.#asking = new Asking(db);
   }
 
   async next(most: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
@@ -91,7 +93,8 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#registry.refresh();
     const together = this.#isOneOfSeveral;
     const state = stateOf(this.#db, this.#peer);
-    const shared = together ? this.#shared(state, limit, previous) : undefined;
+    const isDue = this.#asking.isDue(state, previous);
+    const shared = together && !isDue ? this.#shared(state, limit, previous) : undefined;
     if (shared || !this.#hasMore(state, previous)) return { shipment: shared, isRead: false };
     let found: Found | undefined | 'not-ready' = 'not-ready';
     // Another process may change the schema between the two; then its writes lack a column, and must not leave yet.
@@ -161,7 +164,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   async owed(): Promise<IsPaid> {
     const upTo = await yielding(this.#db, () => lastChangeId(this.#db));
-    const isPaid = (of: PeerState): boolean => !of.asks && !of.stale && of.tailFrom === null && of.lastAcked >= upTo;
+    const isPaid = (state: PeerState): boolean => state.asks === null && hasAllUpTo(state, upTo);
     return () => yielding(this.#db, () => isPaid(stateOf(this.#db, this.#peer)));
   }
 
@@ -178,7 +181,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   #shared(state: PeerState, limit: BatchLimit, previous: PeerShipment | undefined): PeerShipment | undefined {
     const { tailFrom, stale, lastAcked, run } = state;
     if (stale || tailFrom !== null) return undefined;
-    const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;
+    const after = placeAfter(previous, lastAcked);
     const page = this.#convoy.find(after, limit, () => this.#spelling);
     if (!page || !this.#attachment.isEntered()) return undefined;
     const { last, count, body } = page;
@@ -192,7 +195,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   ): Found | undefined | 'not-ready' {
     if (!this.#registry.isCurrent() || !this.#attachment.isEntered()) return 'not-ready';
     if (acked) this.#advanceAlone(acked);
-    const found = this.#read(limit, previous?.end) ?? (previous ? undefined : this.#question());
+    const found = this.#readOrAsk(limit, previous);
     if (!found) return undefined;
     // The write makes this a commit that is flushed, and with it every commit before it. Never ship what could be lost.
     this.#db.run('UPDATE main._peer_state SET shipped = shipped + 1 WHERE peer_url = ?', this.#peer);
@@ -200,23 +203,18 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     return found;
   }
 
-  /**
-   * Asks the peer for tables: with an empty batch, when it has everything that there is to send. What was captured before
-   * the triggers went may not be in the table any more; the peer must have it before it looks, or it would not send it.
-   */
-  #question(): PeerShipment | undefined {
-    const { asks, lastAcked, run } = stateOf(this.#db, this.#peer);
-    if (asks === null) return undefined;
-    const batchId = Math.max(1, lastAcked);
-    const body = new TextEncoder().encode(batchText(batchId, ''));
-    return { batchId, body, count: 0, end: { kind: 'tail', run, changeId: lastAcked }, asks: askHeader(asks) };
+  #readOrAsk(limit: BatchLimit, previous: PeerShipment | undefined): Found | undefined {
+    const isDue = this.#asking.isDue(stateOf(this.#db, this.#peer), previous);
+    const found = isDue ? undefined : this.#read(limit, previous?.end);
+    if (found || (previous && !isDue)) return found;
+    return this.#asking.question(stateOf(this.#db, this.#peer), previous);
   }
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
   #hasMore({ tailFrom, lastAcked, asks, stale }: PeerState, previous: PeerShipment | undefined): boolean {
     if (stale) return !previous;
     if (tailFrom !== null || (asks !== null && !previous)) return true;
-    const after = previous?.end.kind === 'tail' ? previous.end.changeId : lastAcked;
+    const after = placeAfter(previous, lastAcked);
     return this.#db.get('SELECT 1 AS n FROM main._changes WHERE change_id > ? LIMIT 1', after) !== undefined;
   }
 

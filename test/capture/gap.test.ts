@@ -15,6 +15,7 @@ import {
   type TestNode,
   until,
 } from '../support/nodes.ts';
+import { batchIn } from '../support/tabular.ts';
 
 const NOTES = 'CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT, updated_at INTEGER)';
 
@@ -323,6 +324,27 @@ describe('a table that goes away', () => {
     ]);
     expect(gaps(it)).toEqual([]);
   });
+});
+
+test.each([1, 2])('a peer is asked although the application never stops writing: one of %i', async (peers) => {
+  /** How much was written when a peer was first asked. */
+  const asked = new Map<string, number>();
+  let written = 0;
+  const it = attached(await database(), {
+    peers: ['http://one.test', 'http://two.test'].slice(0, peers),
+    batchMs: 1,
+    fetch: async (url, { body, headers }) => {
+      if (new Headers(headers).has('x-send-again') && !asked.has(url)) asked.set(url, written);
+      await new Promise((resolve) => setImmediate(resolve));
+      // Whenever a peer has something, there is more, before what a walk has passed; for the sake of the test not for ever.
+      if (written < 300) write(it.db, `a-${500 - written++}`);
+      return { status: 200, text: async () => JSON.stringify({ applied: 0, ack: batchIn(body).batch_id }) };
+    },
+  });
+  write(it.db, 'before');
+  it.db.exec(REBUILD);
+  await until('all are asked', () => asked.size === peers);
+  for (const before of asked.values()) expect(before).toBeLessThan(100);
 });
 
 test('a table is sent again for the asking at most once in ten minutes, whoever asks', async () => {
