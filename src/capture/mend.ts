@@ -20,14 +20,12 @@ import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts'
  * what others have written since.
  */
 export function recapture(db: Connection, table: Table, since: number): void {
-  const complete = table.columns
-    .filter((column) => !/["\\]/.test(column.wireName))
-    .map((column) => {
-      const isTold = `json_type(row_data, ${literal(`$."${column.wireName}"`)}) IS NOT NULL`;
-      const isLeftOut = `SELECT 1 FROM main._unsaid AS u WHERE u.column_name = ${literal(column.name)}`;
-      const ofRow = `u.table_name = ${literal(table.name)} AND u.row_id = _changes.row_id`;
-      return unsaidColumns(table).includes(column) ? `(${isTold} OR EXISTS (${isLeftOut} AND ${ofRow}))` : isTold;
-    });
+  const complete = table.columns.map((column) => {
+    const isTold = hasKey('row_data', column.wireName);
+    const isLeftOut = `SELECT 1 FROM main._unsaid AS u WHERE u.column_name = ${literal(column.name)}`;
+    const ofRow = `u.table_name = ${literal(table.name)} AND u.row_id = _changes.row_id`;
+    return unsaidColumns(table).includes(column) ? `(${isTold} OR EXISTS (${isLeftOut} AND ${ofRow}))` : isTold;
+  });
   // `complete` is that of the newest change of a row: beside max(), SQLite takes bare columns from the row that has it.
   const newest =
     `SELECT row_id, max(row_data ->> ${literal(`$."${table.updatedAt}"`)}) AS version, ` +
@@ -43,6 +41,12 @@ export function recapture(db: Connection, table: Table, since: number): void {
     `SELECT n.row_id FROM (${newest}) AS n JOIN ${inMain(table.name)} AS r ON ${idOf(table, 'r')} = n.row_id ` +
     `WHERE NOT n.complete AND (${isReceived}) IS NOT TRUE`;
   recordAnew(db, table, `${idOf(table, 't')} IN (${lacking})`, since);
+}
+
+/** In a path such a name would have to be escaped, which versions of SQLite read differently. */
+function hasKey(json: string, key: string): string {
+  if (/["\\]/.test(key)) return `EXISTS (SELECT 1 FROM json_each(${json}) AS e WHERE e.key = ${literal(key)})`;
+  return `json_type(${json}, ${literal(`$."${key}"`)}) IS NOT NULL`;
 }
 
 /** Rows from before the first attach may have no usable time; without one they have no version. How many there were. */

@@ -188,6 +188,16 @@ describe('what is captured', () => {
     expect(it.bodies.join()).toContain('precious');
   });
 
+  test.each(['a"b', 'a\\b', "a'b", '$.a'])('so is one that is called %s, and written at once', async (name) => {
+    const it = await origin();
+    it.db.exec("INSERT INTO items VALUES ('r', 'n', 1, 10, 1000)");
+    await it.manager.flush();
+    const column = `"${name.replaceAll('"', '""')}"`;
+    it.db.exec(`ALTER TABLE items ADD COLUMN ${column} TEXT; UPDATE items SET ${column} = 'precious' WHERE id = 'r'`);
+    await it.manager.flush();
+    expect(it.bodies.join()).toContain('precious');
+  });
+
   test('what an ignored insert would have replaced, and was deleted later, is deleted once', async () => {
     const it = await origin({
       schema: 'CREATE TABLE items (id TEXT PRIMARY KEY, a TEXT UNIQUE, updated_at INTEGER)',
