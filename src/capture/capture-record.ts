@@ -5,8 +5,8 @@
 import { createHash } from 'node:crypto';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { fold, literal } from '../sqlite/sql.ts';
-import { hasMeta } from './names.ts';
+import { fold, literal, quote } from '../sqlite/sql.ts';
+import { hasMeta, Names } from './names.ts';
 import type { Trigger } from './triggers.ts';
 
 /**
@@ -49,7 +49,7 @@ export function captureState(
   if (!record) return there.length > 0 ? 'intact' : 'new';
   const now = recordOf(table, there);
   // Renaming a column rewrites the triggers that name it, and they go on capturing.
-  const isRenamed = now.texts !== record.texts && pairsOf(record, now).length > 0;
+  const isRenamed = now.texts !== record.texts && pairsOf(db, table, record, there).length > 0;
   if (now.texts !== record.texts && !isRenamed) return 'gap';
   if (dropped.length > 0) return 'forgotten';
   return hasNewUnique(record, now, isRenamed) && wasWritten(db, table, since) ? 'unwatched' : 'intact';
@@ -78,7 +78,7 @@ function wasWritten(db: Connection, table: Table, since: number): boolean {
 export function renamedColumns(db: Connection, table: Table, there: Trigger[]): [string, string][] {
   const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
   const record = typeof value === 'string' ? parsed(value) : undefined;
-  return record ? pairsOf(record, recordOf(table, there)) : [];
+  return record ? pairsOf(db, table, record, there) : [];
 }
 
 /** The columns that the table had when its triggers were last seen and has no more, and those that it has got since. */
@@ -91,14 +91,23 @@ export function replacedColumns(db: Connection, table: Table): { lost: string[];
   return { lost: without(before, now), got: before.length > 0 ? without(now, before) : [] };
 }
 
-function pairsOf(record: CaptureRecord, now: CaptureRecord): [string, string][] {
+function pairsOf(db: Connection, table: Table, record: CaptureRecord, there: Trigger[]): [string, string][] {
+  const now = recordOf(table, there);
   if (!record.names.every((name) => now.names.includes(name))) return [];
   const [before, after] = [record.columns.map(fold), now.columns.map(fold)];
-  return record.columns.flatMap((name, i): [string, string][] => {
+  const moved = record.columns.flatMap((name, i): [string, string][] => {
     const to = now.columns[i];
-    if (to === undefined || after.includes(fold(name)) || before.includes(fold(to))) return [];
-    return [[name, to]];
+    return to === undefined || fold(to) === fold(name) ? [] : [[name, to]];
   });
+  const isPlain = ([from, to]: [string, string]): boolean => !after.includes(fold(from)) && !before.includes(fold(to));
+  // Where one has got the name of another, columns that have changed places look the same: SQLite has written into the
+  // triggers which it is.
+  const { columns } = Names.read(db).of(table.name);
+  const isWritten = ([from, to]: [string, string]): boolean => {
+    const { sentAs = from } = columns.find(({ name }) => fold(name) === fold(from)) ?? {};
+    return there.some(({ sql }) => [from, sentAs].some((key) => sql.includes(`${literal(key)}, NEW.${quote(to)}`)));
+  };
+  return moved.every((pair) => isPlain(pair) || isWritten(pair)) ? moved : moved.filter(isPlain);
 }
 
 /** The table has another name now; what is known of its triggers is known of that. */

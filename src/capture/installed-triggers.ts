@@ -93,9 +93,13 @@ function unwatchedIn(table: Table): string {
   );
 }
 
+/** As the table is described now. */
 export function renamedIn(table: Table, [from, to]: [string, string]): string {
+  const wireName = table.columns.find(({ name }) => name === to)?.wireName ?? from;
+  const was = `column "${from}" of "${table.name}" was renamed to "${to}"`;
+  if (wireName === to) return `${was}, and another column is called "${from}" now: it travels as "${to}"`;
   return (
-    `column "${from}" of "${table.name}" was renamed to "${to}": it still travels as "${from}", for the nodes where ` +
+    `${was}: it still travels as "${wireName}", for the nodes where ` +
     'it has that name; when it is renamed on all of them, drop the alias (rowcast aliases -drop)'
   );
 }

@@ -35,9 +35,10 @@ export function followLosses(db: Connection, table: Table, lost: string[], warni
   return unknown.length > 0;
 }
 
-/** Columns have other names now. */
+/** Columns have other names now; one may have that of another, which has got a third: so each has one of its own in between. */
 export function renameUnsaid(db: Connection, tableName: string, pairs: (readonly [string, string])[]): void {
-  for (const [from, to] of pairs) {
+  const inBetween = pairs.map((_pair, i) => `\u0001 in between ${i}`);
+  const rename = (from: string, to: string): void =>
     db.run(
       'UPDATE OR REPLACE main._unsaid SET column_name = ? ' +
         'WHERE table_name = ? COLLATE NOCASE AND column_name = ? COLLATE NOCASE',
@@ -45,7 +46,8 @@ export function renameUnsaid(db: Connection, tableName: string, pairs: (readonly
       tableName,
       from,
     );
-  }
+  for (const [i, [from]] of pairs.entries()) rename(from, inBetween[i] as string);
+  for (const [i, [, to]] of pairs.entries()) rename(inBetween[i] as string, to);
 }
 
 /** What the application inserts it has said. For a trigger; nothing where there is nothing to say. */
