@@ -4,6 +4,7 @@ import { passedSince, systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer, BodyRead, Incoming } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
+import { TEMPORARY } from '../sqlite/open-file.ts';
 import { isCode, type ResultCode, resultCode } from '../sqlite/result-codes.ts';
 import { isLoopback, onlyByName } from './door.ts';
 import { failure } from './failure.ts';
@@ -237,7 +238,7 @@ function wordsFor(error: unknown): string {
 
 /** By SQLite's result code: what the machine has done to the database, and not this program. */
 const REMEDIES: Partial<Record<ResultCode, string>> = {
-  FULL: 'make room on its disk (df -h) and start this again: what was not finished was taken back',
+  FULL: `make room on its disk (df -h), or ${TEMPORARY}, and start this again: what was not finished was taken back`,
   IOERR: 'look at its disk (df -h, dmesg), then start this again: what was not finished was taken back',
   READONLY: 'it cannot be written any more: look at the rights of the file and its folder, and how the disk is mounted',
   CORRUPT: 'stop what uses it, and put back a backup, or begin it anew: the other nodes fill it',

@@ -5,6 +5,7 @@
 import type { Registry } from '../capture/registry.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection, Database } from '../sqlite/connection.ts';
+import { TEMPORARY } from '../sqlite/open-file.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { INTERNAL_TABLES, type Table } from '../sqlite/schema.ts';
 import { fold, inMain, literal } from '../sqlite/sql.ts';
@@ -154,7 +155,7 @@ function runStatements(db: Connection, sql: string, at: (phase: string) => void)
     } catch (error) {
       const shown = statement.length > SHOWN ? `${statement.slice(0, SHOWN)}...` : statement;
       throw new RowcastError('INVALID_MIGRATION', `${messageOf(error)}, in: ${shown}`, {
-        hint: 'nothing was changed',
+        hint: isCode(error, 'FULL') ? NO_ROOM : 'nothing was changed',
         cause: error,
       });
     }
@@ -162,6 +163,9 @@ function runStatements(db: Connection, sql: string, at: (phase: string) => void)
 }
 
 const SHOWN = 300;
+
+/** The rows as they were are kept there until the end. */
+const NO_ROOM = `make room on the disk of the database, or ${TEMPORARY}; nothing was changed`;
 
 function refuseAwaiting(result: unknown): void {
   if (typeof (result as Promise<unknown> | undefined)?.then !== 'function') return;

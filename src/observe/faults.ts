@@ -6,7 +6,8 @@
 import type { Clock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { OpenFile } from '../sqlite/open-file.ts';
+import { OpenFile, TEMPORARY } from '../sqlite/open-file.ts';
+import { isCode } from '../sqlite/result-codes.ts';
 
 /** Whoever fails tries again within seconds; where nobody does, nobody knows whether it would still fail. */
 const LASTS_MS = 60_000;
@@ -31,12 +32,18 @@ export class Faults {
   failed(what: string, error: unknown): void {
     if (!(error instanceof RowcastError)) return;
     const [{ code, message }, at] = [error, this.#clock.now()];
-    if (code === 'DATABASE_FAILED') this.#failed.set(what, { message, at });
+    if (code === 'DATABASE_FAILED') this.#failed.set(what, { message: message + this.#where(error.cause), at });
     if (code !== 'DATABASE_BUSY' && code !== 'IN_TRANSACTION') return;
     const before = this.#held.get(what);
     // Who has not tried for long does not know how it was meanwhile; nor does a clock that was set back.
     const isSame = before !== undefined && Math.abs(at - before.at) < LASTS_MS;
     this.#held.set(what, { message, since: isSame ? Math.min(before.since, at) : at, at });
+  }
+
+  /** SQLite says the same of whichever disk is full, and whoever looks at that of the database finds nothing. */
+  #where(cause: unknown): string {
+    if (!isCode(cause, 'FULL') || !this.#file?.hasRoom) return '';
+    return `; there is room beside the database, so look ${TEMPORARY}, and at quotas`;
   }
 
   succeeded(what: string): void {

@@ -12,6 +12,9 @@ import { isCode } from './result-codes.ts';
 /** What whoever else looks at the file goes by: it does not have what that process has. */
 export const STILL_OPEN = 'and this process still has the one before open';
 
+/** A batch that is being applied, and a table that is being compared, may need room there as well. */
+export const TEMPORARY = 'where SQLite keeps temporary files (SQLITE_TMPDIR, TMPDIR, /var/tmp or /tmp)';
+
 export class OpenFile {
   /** Undefined for a database in memory, and where the file could not be looked at. */
   readonly #path: string | undefined;
@@ -110,6 +113,11 @@ export class OpenFile {
   /** So little is free beside it that only a write can tell whether there is room for one. */
   get isShortOfRoom(): boolean {
     return this.#path !== undefined && freeAt(this.#path) < SHORT_BYTES;
+  }
+
+  /** It is known that there is room. */
+  get hasRoom(): boolean {
+    return this.#path !== undefined && !this.isShortOfRoom && Number.isFinite(freeAt(this.#path));
   }
 
   refuseIfMoved(): void {

@@ -1,7 +1,7 @@
-/** A lock that somebody has forgotten: nothing is received while it lasts, and health says so. */
+/** A lock that somebody has forgotten, a disk that is full: nothing is received while it lasts, and health says so. */
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { database, node, scratchFolder } from '../support/nodes.ts';
+import { database, node, rowsOf, scratchFolder } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
 const BATCH = JSON.stringify({
@@ -53,5 +53,23 @@ test('two short ones are none, however far apart', async () => {
   expect(manager.receive(BATCH).status).toBe(503);
   await clock.advance(120_000);
   expect(manager.receive(BATCH).status).toBe(503);
+  expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+});
+
+test('a full disk that is not that of the database is looked for elsewhere', async () => {
+  const path = join(scratchFolder(), 'node.db');
+  const { db, manager } = await node({ path });
+  const [{ page_count: pages }] = rowsOf(db, 'PRAGMA page_count') as [{ page_count: number }];
+  // SQLite says so as well where only it has no room.
+  db.exec(`PRAGMA max_page_count = ${pages}`);
+  const batch = BATCH.replace('"n"', `"${'n'.repeat(100_000)}"`);
+  expect(manager.receive(batch)).toMatchObject({ status: 503, body: { error: expect.stringMatching(/is full$/) } });
+  expect(manager.health().problems).toContainEqual(
+    expect.stringMatching(/^changes could not be applied: .* is full; there is room beside the database, .*TMPDIR/),
+  );
+  const sql = `UPDATE items SET name = '${'m'.repeat(100_000)}'; INSERT INTO items SELECT 'b', '${'m'.repeat(100_000)}', 1, 1, 1000`;
+  expect(() => manager.migrate(sql)).toThrow(/is full, in: .*make room .*TMPDIR.*nothing was changed/);
+  db.exec('PRAGMA max_page_count = 1000000');
+  expect(manager.receive(batch).status).toBe(200);
   expect(manager.health()).toMatchObject({ ok: true, problems: [] });
 });
