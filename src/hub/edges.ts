@@ -103,8 +103,9 @@ export class Edge {
     return counts && row !== undefined;
   }
 
-  /** As the store has it. */
+  /** As the store has it. Generations only grow: what was read of an earlier one has been under way. */
   take(row: EdgeRow): void {
+    if (row.generation < this.generation) return;
     const position = row.generation === this.generation ? Math.max(row.position, this.position) : row.position;
     this.#row = { ...row, position };
   }

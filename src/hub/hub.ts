@@ -163,6 +163,7 @@ class Relay implements Hub {
       answeredAt: ({ url }) => this.#shipper(url)?.answeredAt ?? 0,
       onLeft: (inc) => store.company.left(inc),
       onAsked: ({ url }) => this.#shipper(url)?.nudge(),
+      onAnew: ({ url }) => this.#shipper(url)?.nudge(),
       onAnswer: ({ url }, isAlive) => {
         const shipper = this.#shipper(url);
         if (isAlive) shipper?.alive();
@@ -213,6 +214,7 @@ class Relay implements Hub {
     this.#ownership?.start();
     this.#identities.start();
     this.#resends.start(kept.askedFor);
+    if (group) void this.#resends.watch();
     this.#comparisons.start();
     const { maxAheadMs } = config;
     const inTime = { clock: config.clock, maxAheadMs, events: this.#events, stopped: this.#stopped.signal };

@@ -45,6 +45,8 @@ export interface IdentityOptions {
   onLeft(inc: string): void;
   /** An edge was asked for the first time: it may be shipped to now. */
   onAsked(edge: Edge): void;
+  /** It has to be given everything, and its loop may be asleep. */
+  onAnew(edge: Edge): void;
   /** Whether an edge has answered to who it is. */
   onAnswer(edge: Edge, isAlive: boolean): void;
 }
@@ -224,9 +226,10 @@ export class EdgeIdentities {
     const found = this.#isWatched(watched) ? await this.#askHealth(watched) : undefined;
     if (found === undefined || !this.#isWatched(watched)) return false;
     try {
-      const before = edge.nodeId;
+      const { nodeId: before, generation } = edge;
       await edge.identify(found.id, found.said);
       if (!this.#isWatched(watched)) return false;
+      if (edge.generation !== generation) this.#o.onAnew(edge);
       this.#note(edge, before);
       this.#see(edge, asked, found);
       return true;

@@ -1,7 +1,7 @@
 /**
  * Tables that a node asks for again, because rows of it may have been deleted or written while nobody was looking. Each
  * goes to all edges, at most once in ten minutes, whoever asks and however often: it costs far more than a request. What
- * is asked for too early waits in the store, where it outlasts the process.
+ * is asked for too early waits in the store, where it outlasts the process: of a group, whoever is left goes on with it.
  */
 import { type Clock, passedSince } from '../clock.ts';
 import { ALL_TABLES, namesAsked } from '../send/resend.ts';
@@ -10,6 +10,8 @@ import type { HubStore } from './store.ts';
 const EVERY_MS = 10 * 60_000;
 /** How often it is looked whether something that waits is due; what has failed is tried again then. */
 const LOOK_MS = 1_000;
+/** How often it is looked what another process of the group was asked for, and has not come to. */
+const LEFT_MS = 60_000;
 
 export interface ResendOptions {
   clock: Clock;
@@ -22,6 +24,8 @@ export class Resends {
   readonly #o: ResendOptions;
   readonly #waiting = new Set<string>();
   readonly #servedAt = new Map<string, number>();
+  /** Since when each has been waiting in the store, as far as was seen here. */
+  #askedAt = new Map<string, number>();
 
   constructor(store: HubStore, options: ResendOptions) {
     this.#store = store;
@@ -31,6 +35,19 @@ export class Resends {
   /** Goes on with what an earlier process was asked for. */
   start(tables: string[]): void {
     for (const name of tables) void this.#serve(name);
+  }
+
+  /** In a group: what has waited for longer than anybody who is alive lets it wait was asked of one that is gone. */
+  async watch(): Promise<void> {
+    const { clock, stopped } = this.#o;
+    while (!stopped.aborted) {
+      await clock.sleep(LEFT_MS, stopped);
+      if (stopped.aborted) return;
+      // Where the store cannot be read, it is looked again.
+      const asked = await this.#store.askedFor().catch(() => [...this.#askedAt.keys()]);
+      this.#askedAt = new Map(asked.map((name) => [name, this.#askedAt.get(name) ?? clock.now()]));
+      this.start(asked.filter((name) => passedSince(clock, this.#askedAt.get(name) as number) > EVERY_MS));
+    }
   }
 
   /**

@@ -31,12 +31,12 @@ async function sendAgain(store: HubStore, { id, table, rowId }: DeadLetter): Pro
   return { outcome: 'queued' };
 }
 
-/** What has waited for its time goes to all, its sender included: that one may have lost it since. */
-async function receiveAgain(store: HubStore, { id, peer, code }: DeadLetter): Promise<RetryResult> {
+/** It goes to all, its sender included: that one may have lost it, or been given what it contradicts, since. */
+async function receiveAgain(store: HubStore, { id, peer }: DeadLetter): Promise<RetryResult> {
   const change = await store.letters.changeOf(id);
   if (change === undefined) return { outcome: 'kept', reason: 'the change itself was not kept' };
   const { ack } = await store.receive(batchText(0, change), {
-    from: code === 'future-stamp' ? undefined : (peer ?? undefined),
+    from: peer ?? undefined,
     plain: false,
     again: true,
   });

@@ -10,7 +10,7 @@ import { yielding } from '../sqlite/yielding.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { LATEST } from './sqlite-edges.ts';
 import { SqliteHubLow } from './sqlite-low.ts';
-import type { Found, HubCompany } from './store.ts';
+import type { Found, HubCompany, Seq } from './store.ts';
 
 /** What it needs of the store that it is a part of. */
 export interface CompanyParts {
@@ -94,7 +94,7 @@ export class SqliteHubCompany implements HubCompany {
     const edge = this.#edge(url);
     // An edge that is this hub itself is told of by its id.
     if (finding && finding.kind !== 'self' && edge && generation === this.#parts.generationOf(url)) {
-      this.#answeredBy(url, edge.inc, finding);
+      this.#answeredBy(url, edge, finding);
     }
     return finding?.kind !== 'late' && generation === this.#parts.generationOf(url);
   }
@@ -157,16 +157,16 @@ export class SqliteHubCompany implements HubCompany {
     for (const listener of this.#listeners) listener(found);
   }
 
-  #answeredBy(url: string, before: string | null, finding: Finding): void {
+  #answeredBy(url: string, { inc: before, position }: StoredEdge, finding: Finding): void {
     const { id, inc } = finding;
     const now = this.#clock.now();
     if (before === inc || (before !== null && this.#turns.isOneOfTwo(url, finding, now))) return;
     this.#db.run('UPDATE _hub_edges SET inc = ? WHERE url = ?', inc, url);
-    if (before !== null) {
-      this.#turns.replace(url, before, inc, now);
-      this.#found.push({ kind: 'peer-replaced', id, url });
-    }
-    if (before !== null || finding.wentBack) this.#seed(url);
+    if (before !== null) this.#turns.replace(url, before, inc, now);
+    // Whoever has acknowledged without a word of who it is was another, as far as anybody knows.
+    const isReplaced = before !== null || position > 0;
+    if (isReplaced) this.#found.push({ kind: 'peer-replaced', id, url });
+    if (isReplaced || finding.wentBack) this.#seed(url);
   }
 
   #wentBack(id: string, inc: string): void {
@@ -190,9 +190,14 @@ export class SqliteHubCompany implements HubCompany {
     this.#parts.nextGeneration(url);
   }
 
-  #edge(url: string): { inc: string | null } | undefined {
-    return this.#db.get<{ inc: string | null }>('SELECT inc FROM _hub_edges WHERE url = ?', url);
+  #edge(url: string): StoredEdge | undefined {
+    return this.#db.get<StoredEdge & Record<string, never>>('SELECT inc, position FROM _hub_edges WHERE url = ?', url);
   }
+}
+
+interface StoredEdge {
+  inc: string | null;
+  position: Seq;
 }
 
 /** The databases that have acknowledged at an edge's URL. */

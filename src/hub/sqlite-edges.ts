@@ -37,12 +37,14 @@ export class SqliteEdges {
   }
 
   forget(urls: string[]): void {
-    this.#db.transaction(() => {
+    const forgotten = (): void => {
       for (const url of urls) {
         this.#db.run('DELETE FROM _hub_edges WHERE url = ?', url);
         this.#db.run('DELETE FROM _hub_verified WHERE url = ?', url);
       }
-    });
+    };
+    // Named again, it is a new one: its old place must not come back with a power cut.
+    if (urls.length > 0) this.#db.transaction(forgotten, { durable: true });
     for (const url of urls) this.#generations.delete(url);
   }
 
@@ -58,7 +60,8 @@ export class SqliteEdges {
 
   reseed(url: string): EdgeRow {
     const sql = `UPDATE _hub_edges SET position = 0, anew_upto = ${LATEST} WHERE url = ?`;
-    this.#db.transaction(() => this.#db.run(sql, url));
+    // A person has said so, who would not be asked again after a power cut.
+    this.#db.transaction(() => this.#db.run(sql, url), { durable: true });
     this.nextGeneration(url);
     return this.get(url);
   }

@@ -138,7 +138,7 @@ export class BatchMerger {
   ): Stored & { advanced: boolean } {
     // Two databases may have one id, and one that has lost its data is another: what it brought before is news to it. So may
     // be what comes late, from before its latest start: then it goes to all.
-    const from = isPresent ? (readIntroduction(said)?.inc ?? nodeId) : undefined;
+    const from = isPresent && !again ? (readIntroduction(said)?.inc ?? nodeId) : undefined;
     const before = this.latest();
     const { latest } = this.#timeLimit;
     const { merge, tally, except } = this.#regular(document, superseded);

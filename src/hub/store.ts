@@ -222,7 +222,7 @@ export interface Sender {
   rights?: Rights | undefined;
   /** Who has made the changes, as the header says it; undefined where the sender has. */
   origins?: string | undefined;
-  /** Its changes are dead letters here already: there is no more to make room for. */
+  /** Its changes are dead letters here already: there is no more to make room for, and what wins goes to its sender, too. */
   again?: boolean;
 }
 

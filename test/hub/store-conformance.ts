@@ -637,6 +637,45 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(await edgeOf(store, 'http://a')).toEqual(again);
     });
 
+    test('I6: are given everything once more, or forgotten, durably: a power cut must not bring their place back', async () => {
+      const { store, flushes } = await make();
+      await store.addEdges(URLS);
+      for (const change of [() => store.reseedEdge('http://a'), () => store.forgetEdges(['http://a'])]) {
+        const before = flushes();
+        await change();
+        expect(flushes()).toBeGreaterThan(before);
+      }
+    });
+
+    test('I6: who says for the first time which database it is has acknowledged nothing of what a plain one had', async () => {
+      const { store } = await make();
+      await store.addEdges(URLS);
+      const [a, b] = [await edgeOf(store, 'http://a'), await edgeOf(store, 'http://b')];
+      const said = (id: string): string => `id=${id}; inc=${id.padStart(16, '0')}; boot=1-00000001; t0=0; t=1`;
+      await store.advance([{ url: a.url, generation: a.generation, position: 5 }]);
+      const answer = ({ url, generation }: EdgeRow, id: string): EdgeAnswer => {
+        return { url, generation, said: said(id), position: 6 };
+      };
+      const noted = await store.answered([answer(a, 'a'), answer(b, 'b')]);
+      expect(noted.map(({ counts, row }) => [counts, row?.position])).toEqual([
+        [false, 0],
+        [true, 6],
+      ]);
+      expect((await edgeOf(store, 'http://a')).generation).not.toBe(a.generation);
+      const next = await store.answered([answer(await edgeOf(store, 'http://a'), 'a')]);
+      expect(next).toMatchObject([{ counts: true, row: { position: 6 } }]);
+    });
+
+    test('a dead letter that is received again is nobody\u2019s own', async () => {
+      const { store } = await make();
+      const rowless = { op: 'DELETE', table: 'items', row: null, old_id: 'x' } as unknown as WireChange;
+      await receive(store, [live('x', T)], { from: 'b', plain: false });
+      await receive(store, [rowless, live('y', T)], { from: 'a', plain: false, again: true });
+      expect(await store.skipOwn(0, 'a', 1)).toBe(0);
+      const found = await followFrom(store, 0);
+      expect(idsOf((await store.read(0, ALL, 'a')) as Segment)).toEqual(found.map(({ change }) => change.row.id));
+    });
+
     test('I6: a position moves forward, and by its own generation alone', async () => {
       const { store } = await make();
       await store.addEdges(URLS);

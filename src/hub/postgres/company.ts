@@ -10,7 +10,7 @@ import type { Known } from '../../identity/nodes.ts';
 import { ANOTHER_DATABASE, EARLIER_STATE, isEarlierState, Turns, TWO_DATABASES } from '../../identity/turns.ts';
 import { type Introduction, readIntroduction } from '../../wire/introduction.ts';
 import type { EdgeAnswer, EdgeRow, Found, HubCompany } from '../store.ts';
-import type { PostgresEdges } from './edges.ts';
+import { isUnused, type PostgresEdges } from './edges.ts';
 import { EPOCH } from './epoch.ts';
 import { Gathered } from './gathered.ts';
 import { GroupLow } from './low.ts';
@@ -162,7 +162,7 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
     const isPresent = edge?.generation === generation;
     // An edge that is this group itself is told of by its id.
     const speaks = finding && finding.kind !== 'self' && isPresent;
-    if (speaks && !(await this.#answeredBy(session, url, edge.inc ?? null, finding))) return false;
+    if (speaks && !(await this.#answeredBy(session, edge, finding))) return false;
     return finding?.kind !== 'late' && isPresent;
   }
 
@@ -293,19 +293,18 @@ export class PostgresCompany implements HubCompany, CompanyInTransaction {
   }
 
   /** False where it is one of two that answer there by turns. */
-  async #answeredBy(session: Session, url: string, before: string | null, finding: Finding): Promise<boolean> {
+  async #answeredBy(session: Session, edge: EdgeRow, finding: Finding): Promise<boolean> {
     const { id, inc } = finding;
+    const { url, inc: before = null } = edge;
     const now = this.#base.clock.now();
     this.#incs.set(url, before);
     if (before === inc) return true;
     if (before !== null && this.#turns.isOneOfTwo(url, finding, now)) return false;
     await session.run('UPDATE rowcast.edges SET inc = $2 WHERE url = $1', url, inc);
     this.#incs.set(url, inc);
-    if (before !== null) {
-      this.#turns.replace(url, before, inc, now);
-      this.#found.push({ kind: 'peer-replaced', id, url });
-    }
-    if (before !== null || finding.wentBack) await this.#edges.seed(session, url);
+    if (before !== null) this.#turns.replace(url, before, inc, now);
+    if (!isUnused(edge)) this.#found.push({ kind: 'peer-replaced', id, url });
+    if (!isUnused(edge) || finding.wentBack) await this.#edges.seed(session, url);
     return true;
   }
 
@@ -349,7 +348,7 @@ function speakersOf(answers: EdgeAnswer[], rows: Map<string, EdgeRow>): [Map<str
     // What one says twice, or two say of one id or at one edge, is heard one after the other.
     if (known.has(intro.inc) || first.has(intro.inc)) continue;
     if (row.inc === intro.inc) known.set(intro.inc, speaker);
-    else if (row.inc === undefined && !ids.has(intro.id) && !urls.has(url)) first.set(intro.inc, speaker);
+    else if (isUnused(row) && !ids.has(intro.id) && !urls.has(url)) first.set(intro.inc, speaker);
     ids.add(intro.id);
     urls.add(url);
   }

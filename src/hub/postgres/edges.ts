@@ -1,7 +1,7 @@
 /** The edges as the group has them: where each is, who answers there, and whether it is paused. */
 import { RowcastError } from '../../errors.ts';
 import type { EdgeRow, Seq } from '../store.ts';
-import { integerArray, textArray } from './driver.ts';
+import { integerArray, type Param, textArray } from './driver.ts';
 import { type Epoch, PRESENT } from './epoch.ts';
 import { Gathered } from './gathered.ts';
 import type { Session, Sessions } from './sessions.ts';
@@ -20,8 +20,7 @@ export class PostgresEdges {
   }
 
   async all(): Promise<EdgeRow[]> {
-    const rows = await this.#sessions.query<StoredEdge>(`${EDGES} ORDER BY url`);
-    return rows.map((row) => this.#row(row));
+    return this.#read(this.#sessions, `${EDGES} ORDER BY url`);
   }
 
   async get(url: string, session: Session = this.#sessions): Promise<EdgeRow> {
@@ -31,13 +30,12 @@ export class PostgresEdges {
   }
 
   async find(url: string, session: Session = this.#sessions): Promise<EdgeRow | undefined> {
-    const [row] = await session.query<StoredEdge>(`${EDGES} WHERE url = $1`, url);
-    return row && this.#row(row);
+    return (await this.#read(session, `${EDGES} WHERE url = $1`, url))[0];
   }
 
   async among(session: Session, urls: string[]): Promise<Map<string, EdgeRow>> {
-    const rows = await session.query<StoredEdge>(`${EDGES} WHERE url = ANY ($1::text[])`, textArray(urls));
-    return new Map(rows.map((row) => [row.url, this.#row(row)]));
+    const rows = await this.#read(session, `${EDGES} WHERE url = ANY ($1::text[])`, textArray(urls));
+    return new Map(rows.map((row) => [row.url, row]));
   }
 
   async add(urls: string[]): Promise<void> {
@@ -125,7 +123,7 @@ export class PostgresEdges {
     if (all.length === 0) return [];
     const begun = await session.query<{ url: string }>(
       'UPDATE rowcast.edges AS e SET inc = b.inc FROM unnest($1::text[], $2::text[]) AS b (url, inc) ' +
-        'WHERE e.url = b.url AND e.inc IS NULL RETURNING e.url',
+        'WHERE e.url = b.url AND e.inc IS NULL AND e.position = 0 RETURNING e.url',
       textArray(all.map(({ url }) => url)),
       textArray(all.map(({ intro }) => intro.inc)),
     );
@@ -152,18 +150,30 @@ export class PostgresEdges {
     );
   }
 
-  #row(row: StoredEdge): EdgeRow {
-    return {
-      url: row.url,
-      position: row.position,
-      nodeId: row.node_id ?? undefined,
-      inc: row.inc ?? undefined,
-      pinned: row.pinned ?? undefined,
-      anewUpto: row.anew_upto,
-      paused: row.paused,
-      generation: this.#epoch.number * PER_EPOCH + row.generation,
-    };
+  /** Of the state of the server that was read: by the time of the answer this process may have seen another one. */
+  async #read(session: Session, sql: string, ...params: Param[]): Promise<EdgeRow[]> {
+    if (session === this.#sessions) return this.#sessions.use((one) => this.#read(one, sql, ...params));
+    const rows = await session.query<StoredEdge>(sql, ...params);
+    return rows.map((row) => rowOf(row, session.era));
   }
+}
+
+function rowOf(row: StoredEdge, era: number): EdgeRow {
+  return {
+    url: row.url,
+    position: row.position,
+    nodeId: row.node_id ?? undefined,
+    inc: row.inc ?? undefined,
+    pinned: row.pinned ?? undefined,
+    anewUpto: row.anew_upto,
+    paused: row.paused,
+    generation: era * PER_EPOCH + row.generation,
+  };
+}
+
+/** Nobody is known there. Whoever has acknowledged without a word of who it is was another, as far as anybody knows. */
+export function isUnused({ inc, position }: EdgeRow): boolean {
+  return inc === undefined && position === 0;
 }
 
 export interface Move {

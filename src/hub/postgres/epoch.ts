@@ -19,7 +19,6 @@ export const PRESENT = `(${EPOCH} || '-' || ${PLACE})`;
 
 export class Epoch {
   #seen: string | undefined;
-  #number = 0;
   readonly #sessions: Sessions;
   /** Called after another one was found. */
   onChange: () => void = () => {};
@@ -30,7 +29,7 @@ export class Epoch {
 
   /** Counts those that this process has seen. */
   get number(): number {
-    return this.#number;
+    return this.#sessions.era;
   }
 
   /** As the server says it; undefined before anything was asked. */
@@ -42,7 +41,6 @@ export class Epoch {
     const before = this.#seen;
     this.#seen = found;
     if (before === undefined || before === found) return;
-    this.#number += 1;
     this.#sessions.renew();
     this.onChange();
   }

@@ -192,7 +192,7 @@ function writesOf(
   first: number,
   isPresent: boolean | undefined,
 ): Write[] {
-  const origin = isPresent ? (readIntroduction(sender.said)?.inc ?? sender.from ?? null) : null;
+  const origin = isPresent && !sender.again ? (readIntroduction(sender.said)?.inc ?? sender.from ?? null) : null;
   const writers = origin === null || sender.plain ? undefined : readOrigins(sender.origins, count);
   const makers = writers?.flatMap(({ node, count: n }) => new Array<string>(n).fill(node ?? ''));
   return [...(plain as Plain).values()].map(({ change: { idx, op, tbl, id, ua, base, row }, shape }) => {

@@ -15,6 +15,8 @@ export interface SessionsOptions {
 
 /** Where statements run: in a transaction, or each by itself. */
 export interface Session {
+  /** In which state of the server, of those that this process has seen: see `renew`. */
+  readonly era: number;
   query<T = Record<string, unknown>>(sql: string, ...params: Param[]): Promise<T[]>;
   /** How many rows it has changed. */
   run(sql: string, ...params: Param[]): Promise<number>;
@@ -64,6 +66,11 @@ export class Sessions {
     this.#o = options;
   }
 
+  /** The present one. */
+  get era(): number {
+    return this.#era;
+  }
+
   /** By itself, and without a transaction around it. */
   query<T = Record<string, unknown>>(sql: string, ...params: Param[]): Promise<T[]> {
     return this.use((session) => session.query<T>(sql, ...params));
@@ -75,7 +82,7 @@ export class Sessions {
 
   /** One connection for several statements, each a transaction of its own. */
   use<T>(work: (session: Session) => Promise<T>): Promise<T> {
-    return this.#with((client) => work(sessionOn(client)));
+    return this.#with((client) => work(this.#sessionOn(client)));
   }
 
   /**
@@ -137,7 +144,7 @@ export class Sessions {
     work: (session: Session) => Promise<T>,
     kind: 'durable' | 'lazy',
   ): Promise<T> {
-    const session = sessionOn(client);
+    const session = this.#sessionOn(client);
     try {
       await session.script(BEGIN[kind]);
       const result = await work(session);
@@ -160,7 +167,7 @@ export class Sessions {
     try {
       for (let free = this.#free.pop(); free; free = this.#free.pop()) if (!this.#broken.has(free)) return free;
       const client = await this.#connect();
-      await this.greet(sessionOn(client)).catch(async (error) => {
+      await this.greet(this.#sessionOn(client)).catch(async (error) => {
         await ended(client);
         throw error;
       });
@@ -196,6 +203,11 @@ export class Sessions {
     return client;
   }
 
+  /** A connection is of the era in which it was made, whatever has been seen on others since. */
+  #sessionOn(client: PostgresClient): ReturnType<typeof sessionOn> {
+    return sessionOn(client, this.#eras.get(client) ?? this.#era);
+  }
+
   #giveBack(client: PostgresClient): void {
     const isBroken = this.#broken.has(client) || this.#eras.get(client) !== this.#era || this.#closed;
     if (!isBroken) this.#free.push(client);
@@ -224,12 +236,13 @@ export function isPassing(error: RowcastError): boolean {
   return error.code === 'DATABASE_FAILED' && error.cause !== undefined && /^($|08|40|53|57|25P03)/.test(codeOf(error));
 }
 
-function sessionOn(client: PostgresClient): Session & { script(sql: string): Promise<void> } {
+function sessionOn(client: PostgresClient, era: number): Session & { script(sql: string): Promise<void> } {
   const ask: PostgresClient['query'] = (sql, params) =>
     client.query(sql, params).catch((error) => {
       throw asStoreError(error);
     });
   return {
+    era,
     query: async (sql, ...params) => (await ask(sql, params)).rows,
     run: async (sql, ...params) => (await ask(sql, params)).rowCount ?? 0,
     script: async (sql) => void (await ask(sql)),
