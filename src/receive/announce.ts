@@ -49,6 +49,15 @@ export function announceFilled(db: Connection, table: Table, rowId: string | nul
   );
 }
 
+/**
+ * A row that is in its table again, and was hidden until now. That is no write; but whoever is being given everything may be
+ * past its place in the table, and would not find it among the hidden rows any more.
+ */
+export function announceVisible(db: Connection, table: Table, rowId: string): void {
+  const isWalking = 'SELECT 1 AS n FROM main._peer_state WHERE tail_from IS NOT NULL LIMIT 1';
+  if (db.get(isWalking)) announceFilled(db, table, rowId);
+}
+
 /** What has won, wherever it is now, is told to all peers at the version it has. */
 export function announceAll(db: Connection, { number, table, shape }: Group, isPlaced: string): void {
   const placed = `(SELECT id FROM ${STAGE} WHERE grp = ? AND ${isPlaced})`;

@@ -11,7 +11,8 @@
  *
  * To change a row that clashes, it is taken out of its table, its new version is put among the hidden, and the table is
  * settled: from the strongest on, each hidden row that beats all its rivals comes in and they go out. Every step makes
- * the visible rows stronger, so it ends. Nothing of this is captured: every node comes to the same by itself.
+ * the visible rows stronger, so it ends. Nothing of this is captured: every node comes to the same by itself. Only while a
+ * peer is given everything is a row that comes back told to all: see announce.ts.
  */
 import { dayOf } from '../capture/floors.ts';
 import type { RowcastEvents } from '../events.ts';
@@ -20,12 +21,14 @@ import { type Connection, TransactionLost, type Value } from '../sqlite/connecti
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
-import { exactJson, exactString, idBytes } from '../wire/exact-text.ts';
+import { exactJson, exactString } from '../wire/exact-text.ts';
 import { toldJson } from '../wire/told-json.ts';
 import { BOUND_ID, idForWire } from '../wire/values.ts';
+import { announceVisible } from './announce.ts';
 import { deleteRow } from './kept-out.ts';
 import { Mirror } from './mirror.ts';
 import { columnFor } from './plan.ts';
+import { type Hidden, StrongestFirst } from './strongest-first.ts';
 
 /** What has become of a change to a row that is hidden, or has to be. */
 export interface Outcome {
@@ -33,13 +36,6 @@ export interface Outcome {
   placed: boolean;
   /** It was so before. */
   was?: boolean;
-}
-
-interface Hidden {
-  /** As it travels, which is how an id is held here: as text it could lose bytes. */
-  id: string;
-  version: number;
-  row: string;
 }
 
 export class UniqueRows {
@@ -151,7 +147,7 @@ export class UniqueRows {
         mirror.insert();
         this.#keepUnknown(table, row.id);
         // One that has no letter was put aside for this batch alone, to see which of two stands.
-        if (this.#forget(table, row.id)) this.#cameBack.push({ table: table.name, id: row.id });
+        if (this.#forget(table, row.id)) this.#comesBack(table, row.id);
         return again.filter(({ id }) => id !== row.id);
       });
     } catch (error) {
@@ -160,6 +156,11 @@ export class UniqueRows {
       this.#noteBlocker(table, row.id, undefined);
       return [];
     }
+  }
+
+  #comesBack(table: Table, id: string): void {
+    this.#cameBack.push({ table: table.name, id });
+    announceVisible(this.#db, table, id);
   }
 
   /**
@@ -343,57 +344,4 @@ function hiddenReason(table: Table, blocker: string | null): string {
     .join(' or ');
   const rival = blocker === null ? 'another row' : `the row ${JSON.stringify(blocker)}`;
   return `hidden: ${rival} has the same ${columns} and is the stronger; change one of the two`;
-}
-
-/** Rows in the order of their strength, each of them once. */
-class StrongestFirst {
-  /** As each was added last. */
-  readonly #rows = new Map<string, Ranked>();
-  /** The strongest last; some were taken or replaced meanwhile. */
-  #order: Ranked[];
-
-  constructor(rows: Hidden[]) {
-    this.#order = rows.map(ranked).sort(byStrength);
-    for (const one of this.#order) this.#rows.set(one.row.id, one);
-  }
-
-  /** Each to its place: to sort all of them for a few would take a second for a thousand. */
-  add(rows: Hidden[]): void {
-    for (const row of rows) {
-      const one = ranked(row);
-      this.#rows.set(row.id, one);
-      let [from, to] = [0, this.#order.length];
-      while (from < to) {
-        const middle = (from + to) >> 1;
-        if (byStrength(this.#order[middle] as Ranked, one) > 0) to = middle;
-        else from = middle + 1;
-      }
-      this.#order.splice(from, 0, one);
-    }
-  }
-
-  take(): Hidden | undefined {
-    for (let one = this.#order.pop(); one; one = this.#order.pop()) {
-      if (this.#rows.get(one.row.id) !== one) continue;
-      this.#rows.delete(one.row.id);
-      return one.row;
-    }
-    return undefined;
-  }
-}
-
-/** A row with its id as it is compared. */
-interface Ranked {
-  row: Hidden;
-  id: ReturnType<typeof idBytes>;
-}
-
-function ranked(row: Hidden): Ranked {
-  return { row, id: idBytes(row.id) };
-}
-
-function byStrength(a: Ranked, b: Ranked): number {
-  return (
-    a.row.version - b.row.version || Number(a.id.isBlob) - Number(b.id.isBlob) || Buffer.compare(a.id.bytes, b.id.bytes)
-  );
 }
