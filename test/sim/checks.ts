@@ -18,7 +18,7 @@ import {
   Versions,
 } from './oracle.ts';
 import { isMixed, leavesTies, type Plan } from './plan.ts';
-import { isInSeed } from './roster.ts';
+import { isInSeed, isToldToAWalk } from './roster.ts';
 import {
   deletionsOn,
   exactRowsOn,
@@ -195,8 +195,7 @@ export class Checks {
       // A letter that was sent again meanwhile is a change of its own.
       if (change.table === table || machine.unseen.has(change.table) || this.retried) continue;
       // The same start may find that another table has a column more, and tells its rows once more with it.
-      if (this.#mixedSchemas && isPutTogether(machine, change))
-        machine.versions.merge(keyOf(change.table, change.id), change.version);
+      if (this.#isToldAnew(machine, change)) machine.versions.merge(keyOf(change.table, change.id), change.version);
       else this.fail(`${machine.name}: putting the triggers of ${table} back has written to ${change.table}`);
     }
   }
@@ -234,7 +233,7 @@ export class Checks {
       if (said !== recorded) this.fail(`${where}: ${key} became ${said}, but what was captured is ${recorded}`);
     }
     for (const [key, change] of changes) {
-      if (last.has(key) || (this.#mixedSchemas && isPutTogether(machine, change))) continue;
+      if (last.has(key) || this.#isToldAnew(machine, change)) continue;
       this.fail(`${where}: a change of ${key} was captured, which was not written`);
     }
   }
@@ -318,14 +317,16 @@ export class Checks {
     }
   }
 
-  /**
-   * Changes that appear without a write of the application would go round in circles. Where schemas are mixed there are
-   * such: a row that was put together from two is told to all.
-   */
+  /** Where schemas are mixed, a row that was put together from two is told to all; and one that a walk would miss. */
+  #isToldAnew(machine: Machine, change: Pending): boolean {
+    return (this.#mixedSchemas && isPutTogether(machine, change)) || isToldToAWalk(machine, change);
+  }
+
+  /** Changes that appear without a write of the application would go round in circles, but for those that are told anew. */
   #unasked(machine: Machine): void {
     for (const change of this.#newChanges(machine)) {
       const key = keyOf(change.table, change.id);
-      const isFine = this.retried || (this.#mixedSchemas && isPutTogether(machine, change));
+      const isFine = this.retried || this.#isToldAnew(machine, change);
       if (!isFine)
         this.fail(`${machine.name} has captured a change of ${key} that it was sent: ${describe(change.version)}`);
       if (this.#mixedSchemas) machine.versions.merge(key, change.version);

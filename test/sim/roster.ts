@@ -1,7 +1,9 @@
 /** Peers that are added, removed, paused and seeded again while a process runs, and peers for which too much is kept. */
 import type { Edges } from '../../src/hub/roster.ts';
 import type { Peers } from '../../src/index.ts';
+import type { TableName } from './disk.ts';
 import { isDiskTrouble, type Machine, ProcessGone, type Surroundings } from './machine.ts';
+import { canonical, keyOf, type Version } from './oracle.ts';
 import { logUniform, type Random } from './random.ts';
 
 /** The bound is looked at once a minute; the clock of a machine is moved on, because nobody wants to watch them pass. */
@@ -107,4 +109,18 @@ export function rosterLeft({ kind, disk, peers, name }: Machine): string | undef
 export function isInSeed({ disk }: Machine, url: string, changeId: number): boolean {
   const sql = 'SELECT 1 FROM _peer_state WHERE peer_url = ? AND (stale = 1 OR tail_from >= ?)';
   return disk.all(sql, url, changeId).length > 0;
+}
+
+/**
+ * A row is no longer hidden, while somebody is being given everything: it is told, at the version that this node has of it,
+ * because the walk may be past its place.
+ */
+export function isToldToAWalk(machine: Machine, change: { table: TableName; id: string; version: Version }): boolean {
+  const { table, id, version } = change;
+  if (table !== 'people' || version.isDelete) return false;
+  const known = machine.versions.get(keyOf(table, id));
+  const isKnown = known?.isDelete === false && canonical(known.row) === canonical(version.row);
+  const sql =
+    'SELECT 1 FROM people WHERE id = ? AND updated_at = ? AND EXISTS (SELECT 1 FROM _peer_state WHERE tail_from IS NOT NULL)';
+  return isKnown && machine.disk.all(sql, id, version.updatedAt).length > 0;
 }
