@@ -91,14 +91,15 @@ function deepParts() {
     simulation(
       [DEEP_SCHEDULES, DEEP_BRIEF],
       [QUICK_SCHEDULES + 1, QUICK_BRIEF + 1],
-      ...['--kept-on-both', '--minutes', String(DEEP_MINUTES)],
+      ...['--telling', '--minutes', String(DEEP_MINUTES)],
     ),
     ...laneParts,
     ...(isHere('mesh of all runtimes', deno) ? [{ ...mesh, after: ['build'] }] : []),
     {
       name: 'planted bugs',
       command: process.execPath,
-      args: [inTest('sim', 'run-mutants.mjs')],
+      // That the seeds which notice them hold without them is shown by the schedules.
+      args: [inTest('sim', 'run-mutants.mjs'), '--telling-hold'],
       weight: cores,
       after: laneParts.map(({ name }) => name),
     },

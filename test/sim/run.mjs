@@ -8,7 +8,8 @@
  *   npm run sim -- --seed 17 --without drop,crash --skip 3,4    the same without some of the trouble and some of the writes
  *   npm run sim -- --focus lives             of these seeds, those of one theme only (focus.ts has them; see isAbout in plan.ts)
  *   npm run sim -- --runtime bun             on one runtime only
- *   npm run sim -- --kept-on-both            those that have failed once (failing-seeds.json) on both runtimes
+ *   npm run sim -- --telling                 the seeds that have noticed a planted bug (caught-at.json) before all others, and
+ *                                            those that have failed once (failing-seeds.json) on both runtimes
  *   npm run sim -- --minutes 30              hand out none of the brief ones after that time
  *   npm run sim -- --low-priority            leave the processor to others
  *
@@ -38,6 +39,7 @@ const CHUNK = 10;
 /** The seeds of the brief ones are those above; brief.ts says so, too. */
 const BRIEF_FROM = 2_000_000_000;
 const failingFile = new URL('./failing-seeds.json', import.meta.url);
+const caughtFile = new URL('./caught-at.json', import.meta.url);
 
 const { values } = parseArgs({
   options: {
@@ -50,7 +52,7 @@ const { values } = parseArgs({
     skip: { type: 'string' },
     focus: { type: 'string' },
     runtime: { type: 'string' },
-    'kept-on-both': { type: 'boolean' },
+    telling: { type: 'boolean' },
     minutes: { type: 'string' },
     'low-priority': { type: 'boolean' },
   },
@@ -78,12 +80,17 @@ async function many() {
   const first = values.from === undefined ? 1 : count('from');
   const minutes = values.minutes === undefined ? Number.POSITIVE_INFINITY : count('minutes');
   const kept = read(failingFile);
+  const telling = values.telling
+    ? [...new Set(Object.values(read(caughtFile)))].filter((seed) => !kept.includes(seed))
+    : [];
+  const early = [...kept, ...telling].sort((a, b) => a - b);
   const started = Date.now();
   const state = { schedules: 0, left: 0, events: 0, virtualMs: 0, compared: 0, failures: [], differing: [] };
   const hashes = new Map();
-  // Failing seeds of the past first.
+  // Failing seeds of the past first, then the telling ones, and the others.
   const queues = new Map(runtimes.map((runtime) => [runtime, []]));
-  for (const runtime of values['kept-on-both'] ? runtimes : [usual]) queues.get(runtime).push(...kept.map(alone));
+  for (const runtime of values.telling ? runtimes : [usual]) queues.get(runtime).push(...kept.map(alone));
+  queues.get(usual).push(...telling.map(alone));
   deal(first, total, COMPARED);
   deal(BRIEF_FROM + (values['brief-from'] === undefined ? 1 : count('brief-from')), brief, COMPARED_BRIEF);
   const cores = availableParallelism();
@@ -106,7 +113,7 @@ async function many() {
   /** So many seeds, in chunks: all to one runtime, and every n-th one to the others as well. */
   function deal(first, seeds, nth) {
     for (let from = first, i = 0; from < first + seeds; from += CHUNK, i++) {
-      const chunk = without(kept, from, Math.min(from + CHUNK, first + seeds));
+      const chunk = without(early, from, Math.min(from + CHUNK, first + seeds));
       for (const [runtime, queue] of queues) if (runtime === usual || i % nth === 0) queue.push(...chunk);
     }
   }
@@ -180,8 +187,8 @@ function alone(seed) {
 }
 
 /** The seeds from `from` to before `to`, as such pairs, but for those that have run first. */
-function without(kept, from, to) {
-  const cuts = [from - 1, ...kept.filter((seed) => seed >= from && seed < to), to];
+function without(early, from, to) {
+  const cuts = [from - 1, ...early.filter((seed) => seed >= from && seed < to), to];
   return cuts.slice(1).flatMap((end, i) => (cuts[i] + 1 < end ? [[cuts[i] + 1, end]] : []));
 }
 
