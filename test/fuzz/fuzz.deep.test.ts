@@ -1,5 +1,5 @@
 /**
- * Sixty thousand inputs over three lanes: batches as chance makes them, against `receive` and against the HTTP edge.
+ * Thirty-six thousand inputs over three lanes: batches as chance makes them, against `receive` and against the HTTP edge.
  *
  * `npm run fuzz -- <inputs> [seed]` runs more of them. A failure prints the command that runs exactly that input again.
  */
@@ -35,7 +35,7 @@ const LANE_SEED = process.versions.node.startsWith('20.')
       ? 3
       : 4;
 const SEED = Number(process.env.ROWCAST_FUZZ_SEED ?? LANE_SEED);
-const INPUTS = Number(process.env.ROWCAST_FUZZ_INPUTS ?? 20_000);
+const INPUTS = Number(process.env.ROWCAST_FUZZ_INPUTS ?? 12_000);
 /** `receive:<index>`: that input alone, with the history that leads to it. */
 const REPLAY = process.env.ROWCAST_FUZZ_REPLAY?.split(':');
 /** Inputs from one empty database to the next. */
