@@ -27,6 +27,10 @@ export function note(db: Connection, what: What, name: Name, at: number): void {
  * no other under its name, has delivered it. In a transaction.
  */
 export function noteUnawaited(db: Connection, name: Name, inc: string | undefined, at: number): void {
+  if (noted(db, 'unawaited', name) === undefined && Number(db.get(MARKS)?.n) >= MARKS_MAX) {
+    db.run('INSERT INTO main._meta (key, value) VALUES (?, 1) ON CONFLICT DO NOTHING', EVERYBODY);
+    return;
+  }
   const before = unawaitedInc(db, name);
   note(db, 'unawaited', name, at);
   db.run(
@@ -35,6 +39,16 @@ export function noteUnawaited(db: Connection, name: Name, inc: string | undefine
     before === undefined || before === inc ? (inc ?? NOBODY) : NOBODY,
   );
 }
+
+/** More than were noted one by one: of nobody is it known any more what it had. */
+export function isNobodyAwaited(db: Connection): boolean {
+  return db.get('SELECT 1 AS n FROM main._meta WHERE key = ?', EVERYBODY) !== undefined;
+}
+
+/** Whoever can send anything can say that it is any number of nodes: no more of them are noted, and then all are unawaited. */
+const MARKS_MAX = 1_000;
+const MARKS = "SELECT count(*) AS n FROM main._meta WHERE key >= 'unawaited:' AND key < 'unawaited;'";
+const EVERYBODY = 'unawaited all';
 
 /** Is this the database without which tombstones were collected? One that has its name since says nothing of what that one had. */
 export function isUnawaitedOne(db: Connection, name: Name, inc: string): boolean {

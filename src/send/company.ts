@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 import type { Nodes } from '../compare/ledger.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import { type Finding, Identity, isNews, LATE_MS, type Other } from '../identity/identity.ts';
-import { isUnawaitedOne, note, noted, noteUnawaited } from '../identity/last-heard.ts';
+import { isNobodyAwaited, isUnawaitedOne, note, noted, noteUnawaited } from '../identity/last-heard.ts';
 import { ANOTHER_DATABASE, EARLIER_STATE, isEarlierState, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { yielding } from '../sqlite/yielding.ts';
@@ -102,7 +102,8 @@ export class NodeCompany {
       return !left.has(inc) && (since === -Infinity || isDelivered);
     };
     const idsOf = (some: Other[]): string[] => some.map(({ id }) => id);
-    return { self: this.#o.id, heard: idsOf(others), awaited: idsOf(others.filter(isAwaited)) };
+    const awaited = isNobodyAwaited(this.#db) ? [] : others.filter(isAwaited);
+    return { self: this.#o.id, heard: idsOf(others), awaited: idsOf(awaited) };
   }
 
   /** As the ship loop of one peer knows it. */
