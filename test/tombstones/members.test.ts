@@ -15,6 +15,7 @@ async function three(cluster: Aging, more: Partial<Config> = {}): Promise<[Membe
   write(b, '3');
   write(c, '4');
   await settled('1 2 3 4', a, b, c);
+  await cluster.acquainted(a, b, c);
   a.db.exec("DELETE FROM items WHERE id = '1'");
   await settled('2 3 4', a, b, c);
   return [a, b, c];

@@ -22,6 +22,7 @@ async function putBack(cluster: Aging): Promise<{ a: Member; b: Member }> {
   const b = await cluster.member('b', ['a'], AT_REST);
   write(early, '1');
   await settled('1', early, b);
+  await cluster.acquainted(early, b);
   cluster.cut.add(cluster.url('b'));
   write(early, 'late');
   await early.stop();
