@@ -1,5 +1,5 @@
 /**
- * The same man between real programs, for a minute of writes; on the other runtimes for ten seconds, and for as many as
+ * The same man between real programs, for half a minute of writes; on Bun for ten seconds, and for as many as
  * ROWCAST_MAN_SECONDS says.
  */
 import { writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { freePorts, type NodeProgram, type Parsed, startNode } from '../support/
 import { ManInTheMiddle } from './man-in-the-middle.ts';
 import { SECRET } from './messages.ts';
 
-const SECONDS = Number(process.env.ROWCAST_MAN_SECONDS ?? (lane === 'better-sqlite3' ? 60 : 10));
+const SECONDS = Number(process.env.ROWCAST_MAN_SECONDS ?? (lane === 'better-sqlite3' ? 30 : 10));
 const SEED = Number(process.env.ROWCAST_MAN_SEED ?? 1);
 const NAMES = ['a', 'b', 'c'];
 

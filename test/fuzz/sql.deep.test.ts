@@ -4,11 +4,14 @@
  * says how many there are, ROWCAST_SQL_FROM the first seed, ROWCAST_SQL_WITHOUT=audit,fts leaves features out.
  */
 import { expect, test } from 'vitest';
+import { lane } from '../support/lane.ts';
 import { caseOf, FEATURES, SHIP, schemaOf } from './sql-cases.ts';
 import { complaintOf, type Shrunk, shrink, violationOf } from './sql-run.ts';
 
-const cases = Number(process.env.ROWCAST_SQL_CASES ?? 300);
-const from = Number(process.env.ROWCAST_SQL_FROM ?? 1);
+const cases = Number(process.env.ROWCAST_SQL_CASES ?? 150);
+/** Each binding has cases of its own. */
+const FIRST = { 'better-sqlite3': 1, 'bun-sqlite': 151, 'node-sqlite': 301 };
+const from = Number(process.env.ROWCAST_SQL_FROM ?? FIRST[lane]);
 const without = (process.env.ROWCAST_SQL_WITHOUT ?? '').split(',');
 const only = process.env.ROWCAST_SQL_SEED;
 const seeds = only === undefined ? Array.from({ length: cases }, (_, i) => from + i) : [Number(only)];

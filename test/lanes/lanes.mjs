@@ -18,7 +18,7 @@ const node = (version) => installed(`node-${version}-${platform}`, 'bin', 'node'
 export const deno = installed('@deno', `${platform}-glibc`, 'deno');
 
 /** About the project, not about a runtime: the present Node answers for all. */
-const HOUSE = ['house/architecture', 'house/api', 'house/package', 'types', 'console/*'];
+const HOUSE = ['house/*', 'types', 'console/*', 'observe/promtool'];
 /** In `npm test` these draw a part of their inputs or share their cases (test/support/draws.ts); here they have all. */
 const DRAWN = testFiles().filter(isDrawn).map(asFilter);
 /**
@@ -45,8 +45,14 @@ const LONG = ['send/backlog.deep', 'compare/large.deep', 'migrate/order.deep', '
  * Programs that take long, all of which the present Node has: those that are about sockets on Bun as well, which has its own,
  * and those that are about the life of a database on Node 26 with its binding.
  */
-const OF_SOCKETS = ['attacks', 'listen', 'slow', 'tls'].map((name) => `cli/${name}.deep`);
-const OF_LIVES = ['cli/operate.deep', 'demo/demo.deep', 'identity/processes.deep', 'migrate/crash.deep'];
+const OF_SOCKETS = [
+  ...['attacks', 'listen', 'slow', 'tls', 'tokens', 'trust-page'].map((name) => `cli/${name}.deep`),
+  ...['auth/man-in-the-middle.deep', 'crash/proxy.deep'],
+];
+const OF_LIVES = [
+  ...['another-user', 'identity', 'keys', 'operate', 'read-only', 'reload'].map((name) => `cli/${name}.deep`),
+  ...['demo/demo.deep', 'hub/processes.deep', 'identity/processes.deep', 'migrate/crash.deep'],
+];
 /** About PostgreSQL and processes, and not about a runtime. What rows and databases are told by is tried on Bun as well. */
 const POSTGRES = 'hub-postgres/*';
 const POSTGRES_ONCE = [
@@ -87,7 +93,7 @@ export const lanes = [
     deep: {
       files: 'deep',
       also: [...DRAWN, ...DEALT.map(asFilter)],
-      without: [...HOUSE, 'house/bench', ...LONG, ...OF_LIVES, ...POSTGRES_ONCE],
+      without: [...HOUSE, ...LONG, ...OF_LIVES, ...POSTGRES_ONCE],
       hand: '1/2',
       inFull: true,
     },
@@ -99,7 +105,7 @@ export const lanes = [
     binding: 'node-sqlite',
     deep: {
       files: 'all',
-      without: [...HOUSE, 'house/bench', ...LONG, ...OF_SOCKETS, POSTGRES],
+      without: [...HOUSE, ...LONG, ...OF_SOCKETS, POSTGRES],
       hand: '1/2',
       inFull: true,
     },
