@@ -87,7 +87,7 @@ export function nearest(word: string, known: readonly string[]): string | undefi
   return near?.candidate ?? known.find((candidate) => candidate.startsWith(word));
 }
 
-function editDistance(a: string, b: string): number {
+export function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {
     const next = [i];

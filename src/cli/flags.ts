@@ -5,7 +5,7 @@
  * A command describes its flags once; parsing, checking and the help text all come from that description.
  */
 
-import { suggest } from '../errors.ts';
+import { editDistance, suggest } from '../errors.ts';
 import { shownUrl } from '../wire/peer-url.ts';
 
 /** What one flag means. `parse` returns the value or throws a UsageError that says what is allowed. */
@@ -245,8 +245,33 @@ export function flagName(key: string): string {
   return key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
+const PREFIX = 'ROWCAST_';
+
 function envName(key: string): string {
-  return `ROWCAST_${flagName(key).replaceAll('-', '_').toUpperCase()}`;
+  return `${PREFIX}${flagName(key).replaceAll('-', '_').toUpperCase()}`;
+}
+
+/** Long names may have two letters wrong; of short ones, there are too many that mean something else: PORT is no HOST. */
+const SHORT = 8;
+
+/**
+ * Refuses a variable that is one of ours but for a slip, like ROWCAST_PEERS: to overlook it is to run without peers, or without
+ * keys, and to say that all is well. Others that begin with ROWCAST_ are somebody else's; Kubernetes makes some for a service of that name.
+ */
+export function refuseMisspelt(flags: Flags, env: Environment, besides: readonly string[]): void {
+  const known = [...Object.keys(flags).map(envName), ...besides];
+  for (const [name, value] of Object.entries(env)) {
+    if (!name.startsWith(PREFIX) || known.includes(name) || !value?.trim()) continue;
+    const isNear = (one: string): boolean => {
+      const length = one.length - PREFIX.length;
+      return length > 2 && editDistance(name, one) <= (length < SHORT ? 1 : 2);
+    };
+    const meant = known.find(isNear);
+    if (meant !== undefined)
+      throw new UsageError(
+        `${name} in the environment is none of the variables; did you mean ${meant}? Unset it otherwise`,
+      );
+  }
 }
 
 /** The one argument that is no flag and no flag's value. */

@@ -11,7 +11,7 @@ import { isNodeId } from '../wire/protocol.ts';
 import { choice, type Environment, file, text, UsageError } from './flags.ts';
 import { readSecrets, type Secrets } from './secrets.ts';
 
-const KEYS_VARIABLE = 'ROWCAST_KEYS';
+export const KEYS_VARIABLE = 'ROWCAST_KEYS';
 
 export const keyFlags = {
   keysFile: file(

@@ -7,9 +7,10 @@ import type { AuthOptions } from '../auth/keys.ts';
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { readConfigFile, readPeersFile, signatureOf } from './config-file.ts';
-import { type Environment, type Flags, flagName, parseFlags, type Values } from './flags.ts';
-import { type KeyValues, readAuth } from './keys.ts';
+import { type Environment, type Flags, flagName, parseFlags, refuseMisspelt, type Values } from './flags.ts';
+import { KEYS_VARIABLE, type KeyValues, readAuth } from './keys.ts';
 import type { Log } from './log.ts';
+import { TOKENS_VARIABLE } from './tokens.ts';
 
 /** How often the files are looked at. */
 const LOOK_MS = 5_000;
@@ -48,6 +49,7 @@ export function configured<F extends Flags>(
 ): Configured<F> | 'help' {
   const flags = parseFlags(description, args, env, readConfigFile);
   if (flags === 'help') return 'help';
+  refuseMisspelt(description, env, [KEYS_VARIABLE, TOKENS_VARIABLE]);
   const values = { ...(flags as Record<string, unknown>) };
   const started = running?.flags as Record<string, unknown> | undefined;
   if (started) for (const name of [names.file, 'keysFile']) values[name] = started[name];

@@ -15,12 +15,12 @@ export const SCOPES = ['read', 'write', 'health'] as const;
 export type Scope = (typeof SCOPES)[number];
 
 const FLAG = '-tokens-file';
-const VARIABLE = 'ROWCAST_TOKENS';
+export const TOKENS_VARIABLE = 'ROWCAST_TOKENS';
 
 export const tokensFileFlag = file(
   'Bearer tokens for the item routes and /health, with their scopes, which are read, write and health:\n' +
     `{"tokens": [{"token": "<16 characters or more>", "scope": ["read"]}]}\n` +
-    `Or ${VARIABLE}=read+write:<token>,health:<token> in the environment.`,
+    `Or ${TOKENS_VARIABLE}=read+write:<token>,health:<token> in the environment.`,
 );
 
 interface Token {
@@ -88,7 +88,7 @@ export class Tokens implements Held, Readers {
   }
 
   #read(): Token[] {
-    const secrets = readSecrets({ flag: FLAG, path: this.#path, variable: VARIABLE, env: this.#env });
+    const secrets = readSecrets({ flag: FLAG, path: this.#path, variable: TOKENS_VARIABLE, env: this.#env });
     if (!secrets) return [];
     const tokens = secrets.kind === 'file' ? fromFile(secrets) : fromVariable(secrets);
     if (tokens.length === 0) throw problem(secrets, 'has no token in it', 'to have none, leave it out');

@@ -32,6 +32,42 @@ function scratchFile(name: string, text: string): { path: string; put(text: stri
 
 const config = (content: unknown): string => JSON.stringify(content);
 
+describe('the environment', () => {
+  test.each([
+    ['ROWCAST_PEERS', 'ROWCAST_PEER'],
+    ['ROWCAST_KEY_FILE', 'ROWCAST_KEYS_FILE'],
+    ['ROWCAST_KEYFILE', 'ROWCAST_KEYS_FILE'],
+    ['ROWCAST_KEY', 'ROWCAST_KEYS'],
+    ['ROWCAST_TOKEN', 'ROWCAST_TOKENS'],
+    ['ROWCAST_TABLES', 'ROWCAST_TABLE'],
+    ['ROWCAST_TOMBSTONE_KEEP', 'ROWCAST_TOMBSTONES_KEEP'],
+  ])('%s is not overlooked', (name, meant) => {
+    expect(() => read(BASE, { [name]: 'x' })).toThrow(
+      `${name} in the environment is none of the variables; did you mean ${meant}? Unset it otherwise`,
+    );
+    expect(read(BASE, { [name]: ' ' }).peers).toEqual([]);
+  });
+
+  test("is somebody else's as well: what Kubernetes makes of a service, what a hub has, and what a shell keeps", () => {
+    const others = {
+      ROWCAST_PORT: 'tcp://x',
+      ROWCAST_PORT_9001_TCP_ADDR: 'x',
+      ROWCAST_SERVICE_HOST: 'x',
+      ROWCAST_EDGE: 'x',
+      ROWCAST_IMAGE: 'x',
+      ROWCAST_VERSION: 'x',
+    };
+    expect(read(BASE, others).flags.id).toBe('n');
+    const hub = configured(HUB_FLAGS, HUB_PEERS, BASE, {
+      ROWCAST_PEER: A,
+      ROWCAST_PEERS_FILE: 'x',
+      ROWCAST_TABLE: 'y',
+    });
+    expect(hub).toMatchObject({ peers: [] });
+    expect(() => configured(HUB_FLAGS, HUB_PEERS, BASE, { ROWCAST_EDGES: A })).toThrow('did you mean ROWCAST_EDGE?');
+  });
+});
+
 describe('-config', () => {
   test('has the flags as its keys; the environment wins over it, and the command line over both', () => {
     const { path } = scratchFile(
