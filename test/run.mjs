@@ -4,8 +4,8 @@
  * all seeds, and brief ones, which are 1,000 in all with two cores and 1,820 with eight.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
- * other runtimes, a mesh of all of them, more schedules (of 20,000, or 25,000 with eight cores, as many as half an hour
- * is enough for), and the planted bugs.
+ * other runtimes, a mesh of all of them, more schedules (of 20,000, or 25,000 with eight cores, as many as 25 minutes
+ * are enough for), and the planted bugs.
  *
  * With arguments for vitest, the lanes alone: `npm test -- receive/merge`, or `npm run test:deep -- receive/merge` for all of
  * them; `ROWCAST_LANES=bun,node-26` names lanes. What cannot run here is skipped with a message, and fails where CI is set.
@@ -34,7 +34,7 @@ const [QUICK_BRIEF, DEEP_BRIEF] = [935, cores < 8 ? 20_000 - DEEP_SCHEDULES - 1_
  * What is left of the brief ones after that time is left out, and said: `.ci/run` has to end within forty minutes. Two cores get
  * through some 1,600 beside the lanes; all of them alone take two cores a quarter of an hour to half of one.
  */
-const DEEP_MINUTES = 30;
+const DEEP_MINUTES = 25;
 /** The package as it would be published, for both that look at it. */
 const PACKED = join(root, 'node_modules', '.cache', 'rowcast', 'packed');
 
@@ -107,7 +107,7 @@ function deepParts() {
 }
 
 /** Two lanes side by side where each has two cores at least. `share`: which cases it takes; see test/support/draws.ts. */
-function lanePart(lane, { files, only, also, without, hand, inFull }, share) {
+function lanePart(lane, { files, only, also, without, hand, draws }, share) {
   const weight = cores < 4 ? cores : Math.floor(cores / 2);
   // Programs wait for each other, for disks and for time: with half as many files again, no core waits with them.
   const workers = files === 'deep' || files === 'all' ? Math.ceil(1.5 * weight) : weight;
@@ -123,7 +123,7 @@ function lanePart(lane, { files, only, also, without, hand, inFull }, share) {
     args: [...(lane.flags ?? []), vitest, 'run', `--maxWorkers=${workers}`, ...reporters, ...selected()],
     env: {
       ...bindingEnv(lane),
-      ...(inFull && { ROWCAST_DRAWS: 'all' }),
+      ...(draws && { ROWCAST_DRAWS: draws }),
       ...(share && { ROWCAST_SHARE: share }),
       ...(hand && extra.length === 0 && { ROWCAST_HAND: hand }),
     },
@@ -152,7 +152,7 @@ function simulation([seeds, brief], [from, briefFrom], ...more) {
 async function oneByOne() {
   const results = [];
   for (const lane of here) {
-    const { name, what, command, args, env } = lanePart(lane, { inFull: isDeep });
+    const { name, what, command, args, env } = lanePart(lane, isDeep ? { draws: 'all' } : {});
     console.log(`\n== ${name}: ${what}`);
     results.push(...(await runParts(root, [{ name, command, args, env, tests: true, live: true }])));
   }

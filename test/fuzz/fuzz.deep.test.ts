@@ -35,7 +35,7 @@ const LANE_SEED = process.versions.node.startsWith('20.')
       ? 3
       : 4;
 const SEED = Number(process.env.ROWCAST_FUZZ_SEED ?? LANE_SEED);
-const INPUTS = Number(process.env.ROWCAST_FUZZ_INPUTS ?? 12_000);
+const INPUTS = Number(process.env.ROWCAST_FUZZ_INPUTS ?? (lane === 'better-sqlite3' ? 12_000 : 6_000));
 /** `receive:<index>`: that input alone, with the history that leads to it. */
 const REPLAY = process.env.ROWCAST_FUZZ_REPLAY?.split(':');
 /** Inputs from one empty database to the next. */

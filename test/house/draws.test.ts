@@ -40,6 +40,8 @@ test('alone, a runtime takes all; all is drawn where it is asked for', () => {
   expect(withEnv('ROWCAST_SHARE', undefined, () => shared([1, 2, 3]))).toEqual([1, 2, 3]);
   expect(withEnv('ROWCAST_DRAWS', undefined, () => draws(10))).toBe(2);
   expect(withEnv('ROWCAST_DRAWS', 'all', () => draws(10))).toBe(10);
+  expect(withEnv('ROWCAST_DRAWS', 'half', () => draws(10))).toBe(5);
+  expect(withEnv('ROWCAST_DRAWS', 'half', () => firstOf([1, 2, 3]))).toEqual([1, 2, 3]);
   expect(withEnv('ROWCAST_DRAWS', undefined, () => firstOf([1, 2, 3]))).toEqual([1]);
   expect(withEnv('ROWCAST_DRAWS', 'all', () => firstOf([1, 2, 3]))).toEqual([1, 2, 3]);
 });
