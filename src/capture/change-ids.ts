@@ -54,6 +54,7 @@ export function keepIdsAbove(db: Connection, atLeast = 0): void {
     );
     noteGiven(db, known);
     db.run('UPDATE main._changes SET change_id = change_id + CAST(? AS INTEGER)', known);
+    db.run('UPDATE main._peer_state SET asks_after = asks_after + CAST(? AS INTEGER)', known);
   }
   // An id that was written by hand, or moved by us, is above the sequence.
   noteGiven(db, lastChangeId(db));

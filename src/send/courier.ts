@@ -202,7 +202,7 @@ export class Courier<P> {
   ): Promise<Verdict> {
     const { nodeId, peer, company, fetch, clock, stopped, bond, silence } = this.#o;
     const { requestTimeoutMs: timeoutMs } = this.#o.pace;
-    const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks };
+    const asks = shipment.asks === undefined ? {} : { [SEND_AGAIN_HEADER]: shipment.asks.header };
     const told = shipment.origins && !this.#isPlain ? { [ORIGINS_HEADER]: originsOf(shipment.origins) } : {};
     const headers = { ...packed.headers, ...asks, ...told };
     const began = clock.now();

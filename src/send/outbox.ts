@@ -21,7 +21,7 @@ import {
   writeText,
 } from '../wire/body.ts';
 import { exactJson, exactText } from '../wire/exact-text.ts';
-import { Asking, hasAllUpTo, placeAfter } from './asking.ts';
+import { hasAllUpTo, isToBeAsked, noteAsked, placeAfter, question } from './asking.ts';
 import type { Attachment } from './attachment.ts';
 import type { NodeCompany } from './company.ts';
 import { type Convoy, PAGE_BYTES_MAX } from './convoy.ts';
@@ -36,7 +36,7 @@ import {
   stateOf,
 } from './peers.ts';
 import { pruneChanges } from './prune.ts';
-import { askHeader, inScope } from './resend.ts';
+import { inScope } from './resend.ts';
 import { setAsideChanges, setAsideForbidden, singleChange } from './set-aside.ts';
 import type { IsPaid, Outbox, Shipment } from './shipment.ts';
 import { namelessRows, nextPage } from './snapshot.ts';
@@ -53,7 +53,6 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #attachment: Attachment;
   readonly #company: NodeCompany;
   readonly #convoy: Convoy;
-  readonly #asking: Asking;
 
   /** A change is kept until every peer of the attachment, and of the others to this file, has it. */
   constructor(
@@ -72,7 +71,6 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#attachment = attachment;
     this.#company = company;
     this.#convoy = convoy;
-    this.#asking = new Asking(db);
   }
 
   async next(most: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
@@ -93,7 +91,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#registry.refresh();
     const together = this.#isOneOfSeveral;
     const state = stateOf(this.#db, this.#peer);
-    const isDue = this.#asking.isDue(state, previous);
+    const isDue = isToBeAsked(state, previous);
     const shared = together && !isDue ? this.#shared(state, limit, previous) : undefined;
     if (shared || !this.#hasMore(state, previous)) return { shipment: shared, isRead: false };
     let found: Found | undefined | 'not-ready' = 'not-ready';
@@ -204,10 +202,11 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   #readOrAsk(limit: BatchLimit, previous: PeerShipment | undefined): Found | undefined {
-    const isDue = this.#asking.isDue(stateOf(this.#db, this.#peer), previous);
+    const state = stateOf(this.#db, this.#peer);
+    const isDue = isToBeAsked(state, previous);
     const found = isDue ? undefined : this.#read(limit, previous?.end);
     if (found || (previous && !isDue)) return found;
-    return this.#asking.question(stateOf(this.#db, this.#peer), previous);
+    return question(stateOf(this.#db, this.#peer), previous);
   }
 
   /** Cheap, and outside any transaction: an idle loop costs one look-up a tick. */
@@ -357,7 +356,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   #advance(shipment: PeerShipment): void {
     const { end, asks, said } = shipment;
     if (said !== undefined && !this.#company.answered(this.#peer, said, end.run)) return;
-    if (asks !== undefined) this.#heard(asks);
+    if (asks !== undefined) noteAsked(this.#db, this.#peer, asks);
     shipment.counts = advancePeer(this.#db, this.#peer, end);
     if (shipment.counts || !stateOf(this.#db, this.#peer).stale) return;
     // Whatever it has answered to: of the changes after that, some may be gone.
@@ -369,13 +368,6 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     // Otherwise it was read from another state of the file.
     if (this.#company.isSameFile) this.#advance(shipment);
     if (shipment.end.kind === 'tail') pruneChanges(this.#db, this.#attachment.peers, this.#attachment.seenUpTo);
-  }
-
-  /** The peer has been asked; unless more is to be asked meanwhile, that was all. */
-  #heard(asked: string): void {
-    const { asks } = stateOf(this.#db, this.#peer);
-    if (asks === null || askHeader(asks) !== asked) return;
-    this.#db.run('UPDATE main._peer_state SET asks = NULL WHERE peer_url = ?', this.#peer);
   }
 }
 

@@ -31,6 +31,8 @@ export interface PeerState {
   run: number;
   /** Tables that the peer is to be asked for, as a JSON array. */
   asks: string | null;
+  /** The last change that there was when that was decided; null where an earlier build has. */
+  asksAfter: number | null;
   /** The database that acknowledged last at this URL; null where it has not said who it is. */
   inc: string | null;
   /** Nothing is kept for it: changes that it lacks may be gone, and it is seeded when it is back. */
@@ -183,7 +185,16 @@ export function movePeer(db: Connection, inc: string, peer: string, now: number)
   if (stale) return;
   const kept = Number(db.get('SELECT min(change_id) AS n FROM main._changes')?.n ?? lastChangeId(db) + 1);
   if ((tailFrom ?? lastAcked) < kept - 1) return;
-  const columns = ['last_acked', 'tail_from', 'snapshot_table', 'snapshot_after', 'snapshot_of', 'asks', 'again'];
+  const columns = [
+    'last_acked',
+    'tail_from',
+    'snapshot_table',
+    'snapshot_after',
+    'snapshot_of',
+    'asks',
+    'asks_after',
+    'again',
+  ];
   db.run(
     `UPDATE main._peer_state SET snapshot_run = snapshot_run + 1, (${columns.join(', ')}) = ` +
       `(SELECT ${columns.join(', ')} FROM main._peer_state WHERE peer_url = ?) WHERE peer_url = ?`,
@@ -311,6 +322,7 @@ export const NOTHING_KNOWN: PeerState = {
   scope: null,
   run: 0,
   asks: null,
+  asksAfter: null,
   inc: null,
   stale: false,
   again: null,
@@ -318,7 +330,7 @@ export const NOTHING_KNOWN: PeerState = {
 
 const STATE =
   `SELECT last_acked, tail_from, snapshot_table, ${idForWire('snapshot_after')} AS snapshot_after, ` +
-  'snapshot_of AS scope, snapshot_run AS run, asks, inc, stale, again FROM main._peer_state WHERE peer_url = ?';
+  'snapshot_of AS scope, snapshot_run AS run, asks, asks_after, inc, stale, again FROM main._peer_state WHERE peer_url = ?';
 
 export function findState(db: Connection, peer: string): PeerState | undefined {
   const row = db.get<{
@@ -329,6 +341,7 @@ export function findState(db: Connection, peer: string): PeerState | undefined {
     scope: string | null;
     run: number | null;
     asks: string | null;
+    asks_after: number | null;
     inc: string | null;
     stale: number | null;
     again: number | null;
@@ -341,6 +354,7 @@ export function findState(db: Connection, peer: string): PeerState | undefined {
       scope: row.scope,
       run: row.run ?? 0,
       asks: row.asks,
+      asksAfter: row.asks_after,
       inc: row.inc,
       stale: row.stale === 1,
       again: row.again,

@@ -2,6 +2,7 @@
  * Sending whole tables again: what a table holds goes to every peer, and a peer can be asked for what it holds. That is
  * for rows that may have been written or deleted while no trigger was looking; the merge finds out which were.
  */
+import { lastChangeId } from '../capture/change-ids.ts';
 import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -19,12 +20,10 @@ export function resendTables(
   options: { ask: boolean; now: number; patient?: boolean },
 ): void {
   const named = tables.map(({ name }) => name);
-  // The peer may know them by another name.
-  const asked = tables.map(({ wireName }) => wireName);
-  const peers = db.all<{ url: string; walking: number; scope: string | null; asks: string | null }>(
-    'SELECT peer_url AS url, tail_from IS NOT NULL AS walking, snapshot_of AS scope, asks FROM main._peer_state',
+  const peers = db.all<{ url: string; walking: number; scope: string | null }>(
+    'SELECT peer_url AS url, tail_from IS NOT NULL AS walking, snapshot_of AS scope FROM main._peer_state',
   );
-  for (const { url, walking, scope, asks } of peers) {
+  for (const { url, walking, scope } of peers) {
     if (walking === 1 && options.patient) {
       db.run('UPDATE main._peer_state SET again = 0 WHERE peer_url = ?', url);
       continue;
@@ -33,12 +32,12 @@ export function resendTables(
     // A walk over everything stays one.
     const everything = walking === 1 && scope === null;
     db.run(
-      'UPDATE main._peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_of = ?, asks = ?, ' +
+      'UPDATE main._peer_state SET tail_from = coalesce(tail_from, last_acked), snapshot_of = ?, ' +
         'snapshot_table = NULL, snapshot_after = NULL, snapshot_run = snapshot_run + 1 WHERE peer_url = ?',
       everything ? null : together(walking === 1 ? scope : null, named),
-      options.ask ? together(asks, asked) : asks,
       url,
     );
+    if (options.ask) ask(db, url, tables);
     db.run(
       'INSERT INTO main._meta (key, value) VALUES (?, CAST(? AS INTEGER)) ON CONFLICT DO NOTHING',
       snapshotKey(url),
@@ -52,11 +51,21 @@ export function resendTables(
  * waits for the peer may say more of a row than the table does, so it must come first. In a transaction.
  */
 export function askForTables(db: Connection, tables: Pick<Table, 'wireName'>[]): void {
+  const peers = db.all<{ url: string }>('SELECT peer_url AS url FROM main._peer_state');
+  for (const { url } of peers) ask(db, url, tables);
+}
+
+/** It may be asked for them already: then it is to have more before it is. */
+function ask(db: Connection, peer: string, tables: Pick<Table, 'wireName'>[]): void {
+  const { asks } = db.get<{ asks: string | null }>('SELECT asks FROM main._peer_state WHERE peer_url = ?', peer) ?? {};
+  // The peer may know them by another name.
   const asked = tables.map(({ wireName }) => wireName);
-  const peers = db.all<{ url: string; asks: string | null }>('SELECT peer_url AS url, asks FROM main._peer_state');
-  for (const { url, asks } of peers) {
-    db.run('UPDATE main._peer_state SET asks = ? WHERE peer_url = ?', together(asks, asked), url);
-  }
+  db.run(
+    'UPDATE main._peer_state SET asks = ?, asks_after = CAST(? AS INTEGER) WHERE peer_url = ?',
+    together(asks ?? null, asked),
+    lastChangeId(db),
+    peer,
+  );
 }
 
 /** Where `_meta` says when the walk for a peer began: that outlives the process that began it. */

@@ -17,8 +17,11 @@ export interface Shipment<P> {
   count: number;
   /** Where the outbox continues after it. */
   end: P;
-  /** Tables that the peer is asked to send in its turn; the value of a header. */
-  asks?: string;
+  /**
+   * Tables that the peer is asked to send in its turn: the value of a header, and the change that it must have before, which tells
+   * one such question from the next.
+   */
+  asks?: { header: string; after: number | null };
   /** Who has made the changes; undefined where this node has. Not told to a plain peer. */
   origins?: OriginRun[] | undefined;
   /** Once it is acknowledged: how the one who did introduces itself. */

@@ -347,6 +347,52 @@ test.each([1, 2])('a peer is asked although the application never stops writing:
   for (const before of asked.values()) expect(before).toBeLessThan(100);
 });
 
+describe('a table that has another gap', () => {
+  /** A node that sends one change at a time, and what its peer was sent: ids, and `?` where it was asked for its rows. */
+  async function oneByOne(meanwhile: (it: Attached, sent: string[]) => void): Promise<string[]> {
+    const sent: string[] = [];
+    const it = attached(await database(), {
+      peers: ['http://one.test'],
+      batchSize: 1,
+      fetch: async (_, { body, headers }) => {
+        const { batch_id, changes } = batchIn(body);
+        sent.push(...changes.map(({ row }) => String(row?.id)));
+        if (new Headers(headers).has('x-send-again')) {
+          sent.push('?');
+          meanwhile(it, sent);
+        }
+        return { status: 200, text: async () => JSON.stringify({ applied: 0, ack: batch_id }) };
+      },
+    });
+    write(it.db, 'a');
+    unseen(it);
+    meanwhile(it, sent);
+    await it.manager.flush();
+    return sent;
+  }
+
+  /** What was captured is deleted while nobody looks; then that is noticed. */
+  function unseen({ db, manager }: Attached): void {
+    db.exec(`${REBUILD}; DELETE FROM items`);
+    manager.receive('{"batch_id":1,"changes":[]}');
+  }
+
+  function again(it: Attached): void {
+    for (const id of ['b', 'c', 'd']) write(it.db, id);
+    unseen(it);
+  }
+
+  test('before its peer was asked: the peer must have what was captured until then', async () => {
+    const sent = await oneByOne((it, sent) => sent.length === 0 && again(it));
+    expect(sent).toEqual(['a', 'b', 'c', 'd', '?']);
+  });
+
+  test('while the question is on its way: the peer is asked again', async () => {
+    const sent = await oneByOne((it, sent) => sent.length > 0 && !sent.includes('b') && again(it));
+    expect(sent).toEqual(['a', '?', 'b', 'c', 'd', '?']);
+  });
+});
+
 test('a table is sent again for the asking at most once in ten minutes, whoever asks', async () => {
   const { one, other, converge } = await mesh();
   write(one.db, 'a');

@@ -666,10 +666,18 @@ export const MUTANTS = [
     what: 'a peer is asked for its rows before it has everything that was captured before the gap',
     edits: [
       [
-        'send/outbox.js',
-        'this.#company.tick();\n        return found;',
-        'this.#company.tick();\n        const { asks } = stateOf(this.#db, this.#peer);\n        return asks === null ? found : { ...found, asks: askHeader(asks) };',
+        'send/asking.js',
+        'previous?.asks === undefined && hasAllUpTo(state, asksAfter)',
+        'previous?.asks === undefined && !state.stale && state.tailFrom === null',
       ],
+    ],
+  },
+  {
+    name: 'second-gap-asked-as-the-first',
+    focus: 'gaps',
+    what: 'a table has another gap before a peer was asked for it, and the peer is asked when it has what there was at the first',
+    edits: [
+      ['send/resend.js', 'asks_after = CAST(? AS INTEGER)', 'asks_after = coalesce(asks_after, CAST(? AS INTEGER))'],
     ],
   },
   {
