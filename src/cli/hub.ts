@@ -1,6 +1,7 @@
 /** `rowcast hub`, also `rowcast-hub`: the relay as a program. Opens its own database, serves /sync and /health, ships to the edges. */
 
 import { hostname } from 'node:os';
+import { setFlagsFromString } from 'node:v8';
 import { systemClock } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Answer } from '../http/bridge.ts';
@@ -101,6 +102,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     process.stdout.write(HUB_HELP);
     return 0;
   }
+  growSlowly();
   const { flags, peers: edges, auth } = first;
   const { id, binding, maxBodyBytes, maxAheadMs } = flags;
   const admin = { ...flags, db: flags.db ?? '' };
@@ -212,4 +214,12 @@ function keepEdge(log: Log): (url: string) => void {
 function settingsOf(flags: Values<typeof HUB_FLAGS>): HubSettings {
   const { batchMs, batchSize, maxBatchBytes, requestTimeoutMs } = flags;
   return { batchMs, batchSize, maxBatchBytes, requestTimeoutMs };
+}
+
+/**
+ * V8 lets the heap grow to four times what a collection has left before it collects again, and what a hub holds is little beside
+ * what it lets go: with 1,000 edges it took 50 MiB more, for the same CPU. Bun has another engine.
+ */
+function growSlowly(): void {
+  if (process.versions.bun === undefined) setFlagsFromString('--heap-growing-percent=100');
 }
