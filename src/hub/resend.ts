@@ -4,7 +4,7 @@
  * is asked for too early waits in the store, where it outlasts the process: of a group, whoever is left goes on with it.
  */
 import { type Clock, passedSince } from '../clock.ts';
-import { ALL_TABLES, namesAsked } from '../send/resend.ts';
+import { ALL_TABLES, namesAsked } from '../send/asked-tables.ts';
 import type { HubStore } from './store.ts';
 
 const EVERY_MS = 10 * 60_000;

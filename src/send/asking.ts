@@ -6,8 +6,8 @@
  */
 import type { Connection } from '../sqlite/connection.ts';
 import { batchText } from '../wire/body.ts';
+import { askHeader } from './asked-tables.ts';
 import { type PeerPosition, type PeerState, stateOf } from './peers.ts';
-import { askHeader } from './resend.ts';
 import type { Shipment } from './shipment.ts';
 
 /** Before anything that there is to send besides. */

@@ -7,6 +7,7 @@ import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
+import { namesIn } from './asked-tables.ts';
 import { countSeed } from './seed-causes.ts';
 
 /**
@@ -80,33 +81,6 @@ export function inScope<T extends { name: string }>(tables: T[], scope: string |
   return tables.filter((table) => names.has(fold(table.name)));
 }
 
-/** A header must stay short, or servers refuse the request. */
-const HEADER_MAX = 2_000;
-export const ALL_TABLES = '*';
-
-/** `asks` of `_peer_state` as the value of a header. */
-export function askHeader(asks: string): string {
-  const value = encodeURIComponent(asks);
-  return value.length > HEADER_MAX ? ALL_TABLES : value;
-}
-
-/** The tables that a header asks for, folded. Whatever else it may hold asks for nothing. */
-export function namesAsked(header: string): string[] | typeof ALL_TABLES {
-  if (header === ALL_TABLES) return ALL_TABLES;
-  try {
-    return namesIn(decodeURIComponent(header)).map(fold);
-  } catch {
-    return [];
-  }
-}
-
-/** Those of these tables that a header asks for. */
-export function askedFor(tables: Table[], header: string): Table[] {
-  const asked = namesAsked(header);
-  if (asked === ALL_TABLES) return tables;
-  return tables.filter(({ name, was }) => [name, ...was].some((one) => asked.includes(fold(one))));
-}
-
 /** How often a table is sent again for the asking. */
 const EVERY_MS = 10 * 60_000;
 
@@ -165,14 +139,4 @@ export class Requests {
 
 function together(before: string | null, tables: string[]): string {
   return JSON.stringify([...new Set([...(before === null ? [] : namesIn(before)), ...tables])]);
-}
-
-/** A JSON array of names, written by us; of anything else, nothing. */
-function namesIn(json: string): string[] {
-  try {
-    const names: unknown = JSON.parse(json);
-    return Array.isArray(names) ? names.filter((name) => typeof name === 'string') : [];
-  } catch {
-    return [];
-  }
 }

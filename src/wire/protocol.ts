@@ -75,7 +75,7 @@ export const HEALTH_PATH = '/health';
 export const NODE_ID_HEADER = 'x-node-id';
 /** Of a request: the sender is Rowcast, and what it says of itself, as `id=<node id>; ...`. Unknown keys are ignored. */
 export const ROWCAST_HEADER = 'x-rowcast';
-/** Of a request: the tables that the receiver is asked to send in its turn, all of their rows; see send/resend.ts. */
+/** Of a request: the tables that the receiver is asked to send in its turn, all of their rows; see send/asked-tables.ts. */
 export const SEND_AGAIN_HEADER = 'x-send-again';
 /** Of a request: who has made the changes, where that is not the sender; see origins.ts. */
 export const ORIGINS_HEADER = 'x-origins';

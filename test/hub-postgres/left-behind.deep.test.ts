@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { type Clock, systemClock } from '../../src/clock.ts';
 import { EPOCH } from '../../src/hub/postgres/epoch.ts';
-import { ALL_TABLES } from '../../src/send/resend.ts';
+import { ALL_TABLES } from '../../src/send/asked-tables.ts';
 import { openGroupStore } from '../support/group-store.ts';
 import { groupHub } from '../support/groups.ts';
 import { live, T } from '../support/hubs.ts';

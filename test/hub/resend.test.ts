@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { Resends } from '../../src/hub/resend.ts';
 import type { HubStore } from '../../src/hub/store.ts';
-import { ALL_TABLES } from '../../src/send/resend.ts';
+import { ALL_TABLES } from '../../src/send/asked-tables.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
 /** What all processes of a group share. */
