@@ -30,15 +30,14 @@ export function question(
 }
 
 /**
- * The peer has been asked. Unless it is to be asked for more, or again, since that was sent, that was all. In a transaction.
+ * The peer has been asked. That was all, unless it is to be asked for more since then, or again: of another gap the table is
+ * walked anew, and where only a column is back, more may have been captured. In a transaction.
  */
-export function noteAsked(
-  db: Connection,
-  peer: string,
-  { header, after }: NonNullable<Shipment<unknown>['asks']>,
-): void {
-  const { asks, asksAfter } = stateOf(db, peer);
-  if (asks === null || askHeader(asks) !== header || asksAfter !== after) return;
+export function noteAsked(db: Connection, peer: string, { asks: asked, end }: Shipment<PeerPosition>): void {
+  if (asked === undefined) return;
+  const { asks, asksAfter, run } = stateOf(db, peer);
+  if (asks === null || run !== end.run) return;
+  if (askHeader(asks) !== asked.header || asksAfter !== asked.after) return;
   db.run('UPDATE main._peer_state SET asks = NULL, asks_after = NULL WHERE peer_url = ?', peer);
 }
 

@@ -202,8 +202,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   #readOrAsk(limit: BatchLimit, previous: PeerShipment | undefined): Found | undefined {
-    const state = stateOf(this.#db, this.#peer);
-    const isDue = isToBeAsked(state, previous);
+    const isDue = isToBeAsked(stateOf(this.#db, this.#peer), previous);
     const found = isDue ? undefined : this.#read(limit, previous?.end);
     if (found || (previous && !isDue)) return found;
     return question(stateOf(this.#db, this.#peer), previous);
@@ -354,9 +353,9 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   }
 
   #advance(shipment: PeerShipment): void {
-    const { end, asks, said } = shipment;
+    const { end, said } = shipment;
     if (said !== undefined && !this.#company.answered(this.#peer, said, end.run)) return;
-    if (asks !== undefined) noteAsked(this.#db, this.#peer, asks);
+    noteAsked(this.#db, this.#peer, shipment);
     shipment.counts = advancePeer(this.#db, this.#peer, end);
     if (shipment.counts || !stateOf(this.#db, this.#peer).stale) return;
     // Whatever it has answered to: of the changes after that, some may be gone.

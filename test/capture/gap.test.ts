@@ -391,6 +391,11 @@ describe('a table that has another gap', () => {
     const sent = await oneByOne((it, sent) => sent.length > 0 && !sent.includes('b') && again(it));
     expect(sent).toEqual(['a', '?', 'b', 'c', 'd', '?']);
   });
+
+  test('while the question is on its way, and nothing was captured in between: the peer is asked again', async () => {
+    const sent = await oneByOne((it, sent) => sent.length === 2 && unseen(it));
+    expect(sent).toEqual(['a', '?', '?']);
+  });
 });
 
 test('a table is sent again for the asking at most once in ten minutes, whoever asks', async () => {
