@@ -133,7 +133,7 @@ async function pendingChanges(manager: Shipping): Promise<number | null> {
 }
 
 /** An answer function that fails only where the client is gone: what goes wrong here becomes 503 or 500, and a log line. */
-function guarded(answer: Answer, log: Log): Answer {
+export function guarded(answer: Answer, log: Log): Answer {
   return async (incoming) => {
     let gone = false;
     const read: Incoming['read'] = async (max, tap): Promise<BodyRead> => {
@@ -153,6 +153,11 @@ function guarded(answer: Answer, log: Log): Answer {
         return failure(503, 'the database is busy: another connection holds the write lock');
       }
       log('error', 'error', { code: 'REQUEST_FAILED', message: messageOf(error) });
+      // Whoever asked for a write is told that it was none, and may try again once the machine is mended.
+      const code = resultCode(error);
+      const remedy = code && REMEDIES[code];
+      if (remedy !== undefined)
+        return failure(503, `the database failed, and nothing was written: ${messageOf(error)}`);
       return failure(500, 'the request failed; the log of the node says why');
     }
   };

@@ -1,6 +1,6 @@
 /** How a program ends, whatever is done to the clock meanwhile. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { report, shutDown, stopSignal } from '../../src/cli/program.ts';
+import { guarded, report, shutDown, stopSignal } from '../../src/cli/program.ts';
 import { RowcastError } from '../../src/errors.ts';
 
 afterEach(() => vi.restoreAllMocks());
@@ -65,6 +65,28 @@ test('a full disk is told in words, with what to do; a bug with its stack', () =
   expect(said.join()).not.toMatch(/ at /);
   report('rowcast serve', new Error('unforeseen'));
   expect(said[1]).toMatch(/unforeseen\n +at /);
+});
+
+test('a request that a full disk has failed is refused for now, and says that nothing was written', async () => {
+  const logged: unknown[] = [];
+  const failing = async (error: Error): Promise<[number, unknown]> => {
+    const answer = guarded(
+      async () => {
+        throw error;
+      },
+      (_level, _event, fields) => logged.push(fields),
+    );
+    const { status, body } = await answer({} as never);
+    return [status, JSON.parse(String(body))];
+  };
+  const full = Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
+  const error = 'the database failed, and nothing was written: database or disk is full';
+  expect(await failing(full)).toEqual([503, { error }]);
+  expect((await failing(new Error('unforeseen')))[0]).toBe(500);
+  expect(logged).toEqual([
+    { code: 'REQUEST_FAILED', message: 'database or disk is full' },
+    { code: 'REQUEST_FAILED', message: 'unforeseen' },
+  ]);
 });
 
 test('what strangers have named does nothing to a terminal where an error says it', () => {
