@@ -79,6 +79,9 @@ export async function migrate(args: string[], env: Environment): Promise<number>
   const said = flags.rename.length + flags.renameTable.length + flags.drop.length;
   if (file === undefined && said === 0) throw new UsageError('there is nothing to do: name a file of SQL');
   const sql = file === undefined ? '' : read(file);
+  if (file !== undefined && !hasStatement(sql)) {
+    throw new UsageError(`${file} holds no statement; to note only what the flags say, name no file`);
+  }
   return on(flags, (subject) => {
     whileShowing((at) => run({ ...subject, at }, sql, options));
     return say(`migrated ${flags.db}\n`);
@@ -105,6 +108,11 @@ function read(file: string): string {
   } catch (error) {
     throw new UsageError(`cannot read ${file}: ${messageOf(error)}`);
   }
+}
+
+/** What was cut off on its way here, or never saved, is no migration. */
+function hasStatement(sql: string): boolean {
+  return sql.replace(/--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)|[\s;\uFEFF]/g, '') !== '';
 }
 
 interface Given {

@@ -73,6 +73,10 @@ describe('what cannot be done', () => {
     await refused(/cannot read/, 2, 'migrate', '-db', path, join(folder, 'none.sql'));
     await refused(/-rename must be table.old=new/, 2, 'migrate', '-db', path, '-rename', 'a=b');
     await refused(/nothing to do/, 2, 'migrate', '-db', path);
+    for (const empty of ['', ' \n;', '-- later\n/* ; */', '/* cut off']) {
+      await refused(/holds no statement/, 2, 'migrate', '-db', path, file(empty));
+    }
+    await refused(/holds no statement/, 2, 'migrate', '-db', path, file(''), '-rename', 'notes.body=text');
     await refused(/-db is required/, 2, 'migrate', file('SELECT 1'));
   });
 
