@@ -1,5 +1,5 @@
 /** Comparisons with all peers: one at a time, on demand at full speed, and by themselves once a day, gently. */
-import type { Clock } from '../clock.ts';
+import { type Clock, preciseNow } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { VerifyNote, VerifyNotes, VerifySummary } from './notes.ts';
 import { Pace } from './pace.ts';
@@ -106,7 +106,7 @@ export class Verifier {
     const repair = options.repair === true;
     const pace = new Pace(clock, share, stopped, options.signal);
     const parts = this.#o.with(peer, options.signal);
-    const result = await verify({ ...parts, peer, pace, now: () => clock.now() }, options);
+    const result = await verify({ ...parts, peer, pace, now: () => preciseNow(clock) }, options);
     if (stopped.aborted) throw new RowcastError('STOPPED', 'this manager was stopped');
     if (options.tables === undefined) {
       const planned = (await notes.read()).get(peer)?.due;

@@ -94,6 +94,7 @@ export interface Comparison {
   remote: Remote;
   pace: Pace;
   exchange: Exchange;
+  /** Milliseconds of which only differences say anything. */
   now(): number;
 }
 
@@ -138,7 +139,7 @@ export async function verify(comparison: Comparison, options: VerifyOptions = {}
     tables,
     requests: remote.requests,
     bytes: remote.bytes,
-    ms: Math.max(0, now() - began),
+    ms: Math.round(Math.max(0, now() - began)),
     ...(error !== undefined && { error }),
   };
 }

@@ -1,4 +1,5 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
+import { systemClock } from '../../src/clock.ts';
 import { exactRows, ITEMS, rowsOf } from '../support/nodes.ts';
 import { pair, THERE } from './pairs.ts';
 
@@ -16,6 +17,21 @@ test('two nodes that have the same are equal, at the cost of one round', async (
   expect(result).toMatchObject({ peer: THERE, equal: true, differences: 0, pending: 0 });
   expect(result?.tables).toMatchObject([{ table: 'items', rows: 2, differences: 0, list: [] }]);
   expect(requests.filter(({ path }) => path === '/sync/compare').length).toBe(2);
+});
+
+test('how long it took does not depend on whether the clock was set meanwhile', async () => {
+  const the = await pair({ here: ITEMS, config: { clock: systemClock } });
+  const real = Date.now;
+  const daysOn = vi
+    .spyOn(Date, 'now')
+    .mockImplementation(() => real() + (the.requests.length > 0 ? 10 * 86_400_000 : 0));
+  try {
+    const [result] = await the.manager.verify(THERE);
+    expect(result?.equal).toBe(true);
+    expect(result?.ms).toBeLessThan(86_400_000);
+  } finally {
+    daysOn.mockRestore();
+  }
 });
 
 test('what differs is named, with the versions of both sides, and repaired by the version order', async () => {
