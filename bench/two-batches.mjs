@@ -18,7 +18,7 @@ const BATCHES = 100;
 const CHANGES = 1_000;
 const BODY = Buffer.alloc(190_000, 'x');
 
-/** Milliseconds for a batch of 1,000 rows, as docs/speed.md has them. */
+/** Milliseconds for a batch of 1,000 rows, as docs/measurements.md has them. */
 const APPLY_MS = 7;
 const READ_MS = 2;
 /** A request on loopback, both sides, beside what is applied. */
