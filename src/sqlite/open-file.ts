@@ -2,7 +2,8 @@
  * Whether the file that a connection has open still bears its name, and its WAL. Where somebody has moved, deleted or
  * replaced it, SQLite goes on in the file without a name, with a WAL without a word: all that is written from then on is
  * gone when the process ends. Without the WAL, so is what was written since the latest checkpoint, where it is killed.
- * Of one that somebody has emptied, to make room on a full disk perhaps, it takes zeros for what was there.
+ * Of one that somebody has emptied, to make room on a full disk perhaps, it takes zeros for what was there. And without the
+ * index of the WAL, by which all processes agree what is in it, whoever comes next makes one of his own: then two write over each other.
  */
 import { closeSync, fstatSync, openSync, readdirSync, readSync, statfsSync, statSync } from 'node:fs';
 import { RowcastError } from '../errors.ts';
@@ -24,6 +25,8 @@ export class OpenFile {
   /** The WAL that this process has been seen to have open, and how large it was when it was last seen to be whole. */
   #wal: string | undefined;
   #walSize: number | undefined;
+  /** The index of the WAL that this process has been seen to have open. */
+  #shm: string | undefined;
 
   constructor(db: Connection) {
     this.#db = db;
@@ -37,7 +40,8 @@ export class OpenFile {
     if (this.#path === undefined || this.#known === undefined) return undefined;
     const found = fileAt(this.#path);
     if (found === undefined) return undefined;
-    if (found.id === this.#known) return this.#emptied(found) ?? this.#walProblem(`${this.#path}-wal`);
+    if (found.id === this.#known)
+      return this.#emptied(found) ?? this.#walProblem(`${this.#path}-wal`) ?? this.#shmProblem(`${this.#path}-shm`);
     const what = found.id === '' ? 'was moved or deleted' : 'is another file now';
     return (
       `the database file ${this.#path} ${what}, ${STILL_OPEN}: what is written to that ` +
@@ -72,6 +76,25 @@ export class OpenFile {
     return (
       `the file ${path} ${what}, ${STILL_OPEN}: what is in that is lost if it is killed, ` +
       'and no other process sees it. Stop it with SIGTERM, never with kill -9: then it is written to the database. Start it again'
+    );
+  }
+
+  /** A process that has the database for itself alone (locking_mode) keeps its index in memory, and has no such file. */
+  #shmProblem(path: string): string | undefined {
+    const found = fileAt(path);
+    if (found === undefined || found.id === (this.#shm ?? '')) return undefined;
+    const open = openFiles();
+    if (open.has(found.id)) {
+      this.#shm = found.id;
+      return undefined;
+    }
+    // Given back with the WAL, where the journal is another one now.
+    if (this.#shm === undefined || !open.has(this.#shm)) return undefined;
+    const what = found.id === '' ? 'was moved or deleted' : 'is another file now';
+    return (
+      `the file ${path} ${what}, ${STILL_OPEN}: another process that opens the database does not see what this one ` +
+      'writes, and each writes over what the other has written. End every process that has it open with kill -9, since a stop ' +
+      'might damage the database, and start them again'
     );
   }
 

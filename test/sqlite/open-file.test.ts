@@ -1,11 +1,12 @@
 /** A file that is moved, deleted or replaced under a running node: SQLite notices nothing, and the node must. */
-import { copyFileSync, mkdirSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { ItemStore } from '../../src/cli/items/store.ts';
 import { systemClock } from '../../src/clock.ts';
 import { createHub } from '../../src/hub/hub.ts';
-import { cleanUp, database, node, scratchFolder } from '../support/nodes.ts';
+import { attach } from '../../src/index.ts';
+import { cleanUp, database, ITEMS, node, scratchFolder } from '../support/nodes.ts';
 
 const change = (id: string) => ({
   op: 'INSERT',
@@ -126,6 +127,45 @@ describe.each(toTheWal)('a WAL that is %s', (_, said, disturb) => {
     expect(manager.health()).toMatchObject({ ok: false, problems: [expect.stringMatching(said)] });
     expect(() => store.create({ name: 'n', value: null })).toThrow(said);
   });
+});
+
+/** Other processes would make another one, and go by that. */
+const toItsIndex: [string, RegExp, (shm: string) => void][] = [
+  ['deleted', /node\.db-shm was moved or deleted.* every process that has it open with kill -9/, (shm) => rmSync(shm)],
+  [
+    'replaced by a copy',
+    /node\.db-shm is another file now/,
+    (shm) => {
+      copyFileSync(shm, `${shm}.copy`);
+      renameSync(`${shm}.copy`, shm);
+    },
+  ],
+];
+
+describe.each(toItsIndex)('the index of a WAL that is %s', (_, said, disturb) => {
+  test('is a problem of the node, which acknowledges nothing any more', async () => {
+    const path = join(scratchFolder(), 'node.db');
+    const { manager, db } = await node({ path });
+    db.exec('PRAGMA journal_mode = WAL');
+    expect(manager.receive(batch('before')).status).toBe(200);
+    expect(manager.health()).toMatchObject({ ok: true, problems: [] });
+    disturb(`${path}-shm`);
+    expect(manager.health()).toMatchObject({ ok: false, problems: [expect.stringMatching(said)] });
+    expect(manager.receive(batch('after'))).toMatchObject({
+      status: 503,
+      body: { error: expect.stringMatching(said) },
+    });
+  });
+});
+
+test('a connection that has the database for itself alone has no index to lose', async () => {
+  const path = join(scratchFolder(), 'node.db');
+  const db = await database(`PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; ${ITEMS}`, path);
+  const manager = attach(db, { id: 'here', peers: [], maxAheadMs: 0 }, ['items']);
+  cleanUp(() => manager.stop());
+  expect(manager.receive(batch('before')).status).toBe(200);
+  expect(existsSync(`${path}-shm`)).toBe(false);
+  expect(manager.health()).toMatchObject({ ok: true, problems: [] });
 });
 
 test('a WAL that is deleted is a problem of a hub as well', async () => {
