@@ -352,6 +352,7 @@ class Attached implements Manager {
   #tick(): void {
     this.#stillness.look((isQuiet) => {
       if (!isQuiet) this.#look();
+      this.#faults.tick(isQuiet);
       this.#age.tick();
       this.#floor.tick();
       this.#changes.tick(isQuiet);

@@ -8,6 +8,7 @@ import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { OpenFile, TEMPORARY } from '../sqlite/open-file.ts';
 import { isCode } from '../sqlite/result-codes.ts';
+import { Unseen } from './unseen.ts';
 
 /** Whoever fails tries again within seconds; where nobody does, nobody knows whether it would still fail. */
 const LASTS_MS = 60_000;
@@ -17,6 +18,7 @@ const HELD_MS = 30_000;
 export class Faults {
   readonly #clock: Clock;
   readonly #file: OpenFile | undefined;
+  readonly #unseen: Unseen | undefined;
   /** By what was tried. */
   readonly #failed = new Map<string, { message: string; at: number }>();
   /** What somebody else's lock, or a transaction of the application's own, keeps from being done; since when, at each try. */
@@ -26,6 +28,12 @@ export class Faults {
   constructor(clock: Clock, db?: Connection) {
     this.#clock = clock;
     this.#file = db && new OpenFile(db);
+    this.#unseen = db && this.#file && new Unseen(db, { file: this.#file, clock, faults: this });
+  }
+
+  /** Has to be called often. `isQuiet`: our connection sees what it saw the last time. */
+  tick(isQuiet: boolean): void {
+    this.#unseen?.tick(isQuiet);
   }
 
   /** A body that is no batch and the like are no faults of the database; somebody else's lock is one where it lasts. */

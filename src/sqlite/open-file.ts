@@ -133,6 +133,17 @@ export class OpenFile {
     }
   }
 
+  /** Another text whenever anybody has written to the WAL; undefined where there is none. */
+  get walState(): string | undefined {
+    if (this.#path === undefined) return undefined;
+    try {
+      const { ino, size, mtimeNs } = statSync(`${this.#path}-wal`, { bigint: true });
+      return `${ino} ${size} ${mtimeNs}`;
+    } catch {
+      return undefined;
+    }
+  }
+
   /** So little is free beside it that only a write can tell whether there is room for one. */
   get isShortOfRoom(): boolean {
     return this.#path !== undefined && freeAt(this.#path) < SHORT_BYTES;
