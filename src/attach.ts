@@ -3,7 +3,7 @@
 import type { Trust } from './auth/trust.ts';
 import { tidy } from './capture/mend.ts';
 import { Registry } from './capture/registry.ts';
-import { type Clock, systemClock } from './clock.ts';
+import { type Clock, endOfMany, systemClock } from './clock.ts';
 import type { Answered, AnswerOptions } from './compare/answer.ts';
 import type { VerifyOptions, VerifyResult } from './compare/verify.ts';
 import {
@@ -88,7 +88,7 @@ class Attached implements Manager {
   readonly #oneWay: OneWay;
   readonly #roster: Roster;
   readonly #lines: Lines;
-  readonly #stopped = new AbortController();
+  readonly #stopped = endOfMany();
   readonly #stillness: Stillness;
   readonly #watching: Promise<void>;
   readonly #requests: Requests;

@@ -1,3 +1,5 @@
+import { setMaxListeners } from 'node:events';
+
 /**
  * Time comes in from outside, so that a simulation can own it. Nothing else in `src/` may call `Date.now` or
  * `setTimeout`: a test reads the sources and says so.
@@ -36,6 +38,16 @@ export function alarm(clock: Clock, ms: number, ring: () => void): () => void {
   });
   // Without a reason, Node would make an error with a stack for each.
   return () => off.abort('off');
+}
+
+/**
+ * Ends whatever waits for it, however many do: of more than ten Node says on the standard error that they may be a leak, which
+ * nobody could tell from one of the application's.
+ */
+export function endOfMany(): AbortController {
+  const end = new AbortController();
+  setMaxListeners(0, end.signal);
+  return end;
 }
 
 /** Milliseconds of which only differences say anything, with their fractions where the clock is the system's. */

@@ -1,6 +1,6 @@
 /** `rowcast serve`: one node as a program. Opens the database, serves the routes, ships to the peers, stops in order. */
 
-import { systemClock } from '../clock.ts';
+import { endOfMany, systemClock } from '../clock.ts';
 import { FEED } from '../feed/options.ts';
 import type { Answer, Outgoing } from '../http/bridge.ts';
 import { answerChanges, CHANGES_PATH } from '../http/changes.ts';
@@ -148,7 +148,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   const metrics = flags.metrics === 'on' ? collectMetrics(manager) : undefined;
   const running = manager;
   const alsoInHealth = certificatesInHealth(tls, systemClock);
-  const closing = new AbortController();
+  const closing = endOfMany();
   answerWith(
     withChanges(running, flags, tokens, closing.signal, compose(running, store, tokens, { metrics, alsoInHealth })),
   );

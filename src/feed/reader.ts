@@ -1,5 +1,7 @@
 /** The feed as it is read: from a position on, in pages. */
+
 import type { Registry } from '../capture/registry.ts';
+import { endOfMany } from '../clock.ts';
 import { RowcastError, suggest } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -21,7 +23,7 @@ export class FeedReader implements Feed {
   readonly #table: FeedTable;
   readonly #registry: Registry;
   readonly #waiting = new Set<() => void>();
-  readonly #stopping = new AbortController();
+  readonly #stopping = endOfMany();
 
   constructor(db: Connection, table: FeedTable, registry: Registry) {
     this.#db = db;

@@ -1,7 +1,7 @@
 /** The hub's composition root: a store of newest versions, and the library's own ship loop for every edge. */
 
 import type { Trust } from '../auth/trust.ts';
-import { type Clock, systemClock } from '../clock.ts';
+import { type Clock, endOfMany, systemClock } from '../clock.ts';
 import type { Answered, AnswerOptions } from '../compare/answer.ts';
 import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
@@ -94,7 +94,7 @@ class Relay implements Hub {
   readonly #pace: Pace;
   readonly #secure: (tls: TlsOptions) => void;
   readonly #closeTransport: () => void;
-  readonly #stopped = new AbortController();
+  readonly #stopped = endOfMany();
   readonly #resends: Resends;
   readonly #comparisons: HubComparisons;
   readonly #watching: Promise<void>;

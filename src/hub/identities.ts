@@ -1,5 +1,5 @@
 /** Which node answers at an edge's address, learnt from its `/health`. */
-import { type Clock, passedSince } from '../clock.ts';
+import { type Clock, endOfMany, passedSince } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Bond } from '../send/bond.ts';
@@ -69,7 +69,7 @@ interface Watched {
 export class EdgeIdentities {
   readonly #edges = new Map<string, Watched>();
   readonly #o: IdentityOptions;
-  readonly #stop = new AbortController();
+  readonly #stop = endOfMany();
   readonly #places: Places;
   /** Edges that are about to be asked because of what others say, and when each was last. */
   readonly #askingBack = new Set<string>();

@@ -2,7 +2,7 @@
  * The hub's store in one SQLite file, for one process. Everything is done when its promise is made, unless somebody else has
  * the lock: then it is done when that is free, and the hub answers others meanwhile.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, endOfMany } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Why } from '../journal/why.ts';
 import { DeadLetters } from '../letters/dead-letters.ts';
@@ -69,7 +69,7 @@ export class SqliteHubStore implements HubStore {
   readonly #counter: RowCounter;
   readonly #forgetting: Forgetting;
   readonly #hints = new Set<() => void>();
-  readonly #closed = new AbortController();
+  readonly #closed = endOfMany();
 
   constructor(db: Connection, options: SqliteStoreOptions) {
     const { clock, maxBodyBytes, maxAheadMs, id, random, jsonb = true } = options;

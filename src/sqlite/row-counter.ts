@@ -8,7 +8,7 @@
  * look is no more than EXACT_ROWS. A larger table that is written to is counted again in the background while somebody goes
  * on asking: its number is then some seconds old.
  */
-import { type Clock, passedSince } from '../clock.ts';
+import { type Clock, endOfMany, passedSince } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Connection, Value } from './connection.ts';
 import { waitingAtMost } from './look.ts';
@@ -72,7 +72,7 @@ export class RowCounter {
   readonly #db: Connection;
   readonly #clock: Clock;
   readonly #counts = new Map<string, Count>();
-  readonly #stopped = new AbortController();
+  readonly #stopped = endOfMany();
   /** Rows that may still be counted at once in this look. */
   #room = EXACT_ROWS;
   /** When the last of those that wait for it has had its turn. */
