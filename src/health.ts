@@ -118,7 +118,7 @@ export function health(subject: Subject): Health {
 
 /** One peer that does so may be wrong itself. Where most do, what is written here is to be seen nowhere else. */
 function keptBack(shippers: Shipper[]): string[] {
-  const keeping = shippers.filter(({ keepsBack }) => keepsBack).length;
+  const keeping = shippers.filter(({ keptBack }) => keptBack.isSo).length;
   if (2 * keeping <= shippers.length) return [];
   const what = `clock: ${keeping} of ${shippers.length} peers keep what is written here until its time has come`;
   return [`${what}: it is dated far ahead of their clocks`];

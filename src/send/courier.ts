@@ -29,8 +29,8 @@ export interface Sent<P> {
   shipment: Shipment<P>;
   packed: Packed;
   verdict: Promise<Verdict>;
-  /** Takes the request back: whether it has arrived is then not known. */
-  withdraw(): void;
+  /** Takes the request back: whether it has arrived is then not known. Resolves when it is not on its way any more. */
+  takeBack(): Promise<void>;
 }
 
 /** One request with a batch, when it is over. */
@@ -142,7 +142,11 @@ export class Courier<P> {
     const request = new AbortController();
     const verdict = this.#inTurn(() => this.#post(shipment, packed, request.signal, place));
     if (attempt === 0) await this.#o.untilSent();
-    return { shipment, packed, verdict, withdraw: () => request.abort() };
+    const takeBack = async (): Promise<void> => {
+      request.abort();
+      await verdict;
+    };
+    return { shipment, packed, verdict, takeBack };
   }
 
   /** What did not arrive in another form is tried in the plain one: the form may be what stands in the way. */

@@ -11,10 +11,12 @@ import { firstBatchSize, largestBatchSize, nextBatchSize } from './batch-size.ts
 import { Checkup } from './checkup.ts';
 import { Courier, type Sent } from './courier.ts';
 import { bareIfTooLarge, isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
+import { KeptBack } from './kept-back.ts';
 import { ATTEMPTS, Rest } from './rest.ts';
 import type { Shipment } from './shipment.ts';
 import type { Pace, ShipperOptions, Told } from './shipper-options.ts';
-import { type Acked, type Early, earlyAt, isTooLarge, type Verdict } from './verdict.ts';
+import { Uncounted } from './uncounted.ts';
+import { type Acked, isTooLarge, type Verdict } from './verdict.ts';
 import { type Pass, Waiters } from './waiters.ts';
 
 export type { Pace, ShipperOptions, Told };
@@ -25,9 +27,6 @@ export type { Pace, ShipperOptions, Told };
  */
 export const IDLE_MS = 15_000;
 
-/** How often it is told that a peer keeps changes until their time. */
-const TELL_EARLY_MS = 3_600_000;
-
 export type PeerCondition = 'unknown' | 'up' | 'down';
 
 export class Shipper<P = unknown> {
@@ -35,26 +34,27 @@ export class Shipper<P = unknown> {
   condition: PeerCondition = 'unknown';
   lastError: string | undefined;
   lastAckedAt: number | undefined;
-  /** It keeps changes of the batch that it acknowledged last until their time has come. */
-  keepsBack = false;
+  readonly keptBack: KeptBack;
   readonly #o: ShipperOptions<P>;
   readonly #courier: Courier<P>;
   readonly #search: Search<P>;
   readonly #stop = new AbortController();
   readonly #rest: Rest;
+  readonly #uncounted: Uncounted;
   readonly #waiters = new Waiters();
   /** As the peer's answers allow: smaller after a 413, or when it has taken long to apply a batch. */
   #changesMax: number;
   #running: Promise<void> | undefined;
   readonly #checkup: Checkup;
-  #toldEarlyAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ShipperOptions<P>) {
     const { events, peer, outbox } = options;
     this.#o = options;
     this.peer = peer;
+    this.keptBack = new KeptBack(peer, options);
     this.#changesMax = firstBatchSize(options.pace.batchSize);
     this.#rest = new Rest(options.clock, this.#stop.signal, options.crowd);
+    this.#uncounted = new Uncounted(this.#rest);
     this.#courier = new Courier({
       ...options,
       places: options.told?.places,
@@ -86,7 +86,7 @@ export class Shipper<P = unknown> {
       acked: async (shipment, verdict) => {
         this.#resize(shipment, verdict.applyMs);
         await this.#forbidden(shipment, verdict);
-        this.#tellEarly(verdict.early);
+        this.keptBack.note(verdict.early);
         return this.#acked(acknowledged(shipment, verdict));
       },
       setAside: (shipment, reason) => this.#setAside(shipment, reason),
@@ -195,25 +195,31 @@ export class Shipper<P = unknown> {
       const attempt = failures.unreachable + failures.refused;
       const sent: Sent<P> = second ?? (await this.#courier.begin(current, attempt, 'first'));
       const ahead: Shipment<P> | undefined = attempt === 0 ? await this.#readAhead(sent, delivered) : undefined;
+      if (delivered?.counts === false) {
+        // What is on its way behind it must not count either: how far the peer is would pass over what it may lack.
+        await sent.takeBack();
+        [second, delivered] = [undefined, undefined];
+        if (await this.#givesUp()) return 'unreachable';
+        current = await this.#next();
+        continue;
+      }
       second = ahead && this.#courier.mayPipeline ? await this.#courier.begin(ahead, 0, 'second') : undefined;
       delivered = undefined;
       const verdict: Verdict = await sent.verdict;
       if (verdict.kind === 'acked') {
         failures = { unreachable: 0, refused: 0 };
         this.#resize(current, verdict.applyMs);
-        this.#tellEarly(verdict.early);
+        this.keptBack.note(verdict.early);
         const acked = acknowledged(current, verdict);
-        if (acked.counts !== false) await this.#forbidden(current, verdict);
+        await this.#forbidden(current, verdict);
         if (ahead) delivered = acked;
         else await this.#acked(acked);
-        // The same comes again: not at once, whoever it is that keeps acknowledging what he should not.
-        if (acked.counts === false) await this.#rest.backOff(1);
+        if (acked.counts === false && (await this.#givesUp())) return 'unreachable';
         current = ahead ?? (await this.#next());
         continue;
       }
       // The second batch may have arrived or not: it is sent again after this one.
-      second?.withdraw();
-      await second?.verdict;
+      await second?.takeBack();
       second = undefined;
       if (verdict.kind === 'refused' && (sent.packed.gzip || sent.packed.isTabular)) {
         // Not the changes may be to blame but how they were sent: that is no attempt yet.
@@ -253,6 +259,12 @@ export class Shipper<P = unknown> {
     await second?.verdict;
     if (delivered) await this.#acked(delivered);
     return this.#stop.signal.aborted ? 'stopped' : 'empty';
+  }
+
+  /** An acknowledgement has not counted, and perhaps many before it. */
+  async #givesUp(): Promise<boolean> {
+    this.lastError = await this.#uncounted.again();
+    return this.lastError !== undefined;
   }
 
   /** The next changes after `previous`; what the peer has acknowledged meanwhile is noted in the same transaction. */
@@ -300,14 +312,6 @@ export class Shipper<P = unknown> {
     this.#changesMax = nextBatchSize(this.#changesMax, this.#o.pace.batchSize, { changes: count, applyMs });
   }
 
-  /** Its operator is told, now and then: to the peer these are no fault of its own. */
-  #tellEarly(early: Early | undefined): void {
-    this.keepsBack = early !== undefined;
-    if (!early || passedSince(this.#o.clock, this.#toldEarlyAt) < TELL_EARLY_MS) return;
-    this.#toldEarlyAt = this.#o.clock.now();
-    this.#o.events.emit('warning', { code: 'future-stamp', message: earlyAt(this.peer, early) });
-  }
-
   async #acked(shipment: Shipment<P>): Promise<void> {
     await this.#o.outbox.ack(shipment);
     this.#noteDelivered(shipment);
@@ -317,6 +321,7 @@ export class Shipper<P = unknown> {
   #noteDelivered(shipment: Shipment<P>): void {
     this.#up();
     if (shipment.counts === false) return;
+    this.#uncounted.isOver();
     this.lastAckedAt = this.#o.clock.now();
     this.#o.events.emit('acked', { peer: this.peer, batchId: shipment.batchId, changes: shipment.count });
   }

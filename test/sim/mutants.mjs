@@ -810,6 +810,14 @@ export const NOTICED_BY_A_TEST = [
       ['send/peers.js', 'WHERE peer_url = ? AND snapshot_run = ?', 'WHERE peer_url = ? AND ? >= 0'],
     ],
   },
+  // So late an answer is rare, and the peer that it is from mostly has what it speaks of.
+  {
+    name: 'uncounted-passed-over',
+    focus: 'lives',
+    what: 'where an acknowledgement does not count, that of the batch behind it does',
+    by: 'test/send/uncounted.test.ts',
+    edits: [['send/shipper.js', 'if (delivered?.counts === false) {', 'if (false) {']],
+  },
   {
     name: 'resend-generation-ignored',
     focus: 'gaps',
