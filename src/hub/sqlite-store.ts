@@ -118,14 +118,18 @@ export class SqliteHubStore implements HubStore {
   async receive(body: string | Uint8Array, sender: Sender): Promise<Stored> {
     this.#file.refuseIfMoved();
     let merged: ReturnType<BatchMerger['receive']> | undefined;
-    const { advanced, ...stored } = await yielding(this.#db, () => {
-      if (!merged) refuseIfHeld(this.#db);
-      merged ??= this.#merger.receive(body, sender);
-      this.company.settle();
-      return merged;
-    });
-    if (advanced) this.#advanced();
-    return stored;
+    try {
+      const { advanced: _, ...stored } = await yielding(this.#db, () => {
+        if (!merged) refuseIfHeld(this.#db);
+        merged ??= this.#merger.receive(body, sender);
+        this.company.settle();
+        return merged;
+      });
+      return stored;
+    } finally {
+      // Whatever fails after the commit: who then sends it again brings nothing new, and would wake nobody.
+      if (merged?.advanced) this.#advanced();
+    }
   }
 
   async release(): Promise<boolean> {

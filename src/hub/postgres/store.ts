@@ -93,8 +93,9 @@ export class PostgresStore implements HubStore {
 
   async receive(body: string | Uint8Array, sender: Sender): Promise<Stored> {
     const { advanced, ...stored } = await this.#receiver.receive(body, sender);
-    await this.company.settle();
+    // Before anything that can fail: who then sends it again brings nothing new, and would wake nobody.
     if (advanced) this.#advances.advanced();
+    await this.company.settle();
     return stored;
   }
 
