@@ -1,6 +1,6 @@
 /** What the ship loop of one edge sends: everything above its position that it did not bring itself. */
 import type { RowRef } from '../events.ts';
-import type { Outbox } from '../send/shipment.ts';
+import type { IsPaid, Outbox } from '../send/shipment.ts';
 import type { Forbidden } from '../send/verdict.ts';
 import { type BatchLimit, plainBody } from '../wire/body.ts';
 import type { Edge } from './edges.ts';
@@ -21,11 +21,14 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
     this.#doubt = doubt;
   }
 
+  get isReady(): boolean {
+    return this.#edge.asked;
+  }
+
   /** Everything here was flushed to disk before it was acknowledged to its sender; there is nothing left to flush. */
   async next(limit: BatchLimit, previous?: EdgeShipment, acked?: EdgeShipment): Promise<EdgeShipment | undefined> {
     if (acked) await this.ack(acked);
-    const { asked, ownOrigin, generation } = this.#edge;
-    if (!asked) return undefined;
+    const { ownOrigin, generation } = this.#edge;
     const end = previous?.end;
     const from = end?.generation === generation ? end.seq : await this.#skipOwn(ownOrigin, generation);
     const portion = await this.#fanOut.next(from, limit, ownOrigin);
@@ -56,6 +59,12 @@ export class EdgeOutbox implements Outbox<EdgeEnd> {
 
   single(shipment: EdgeShipment, index: number): Promise<EdgeShipment> {
     return this.#store.single(shipment, index);
+  }
+
+  /** Those of its own among them are passed over with what comes after them. */
+  async owed(): Promise<IsPaid> {
+    const upTo = await this.#store.latest();
+    return () => this.#edge.position >= upTo;
   }
 
   /** A hub keeps and sends nothing else of a deletion. */

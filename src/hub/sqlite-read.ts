@@ -62,6 +62,10 @@ export class SegmentReader {
     return { ...segment, runs: isUtf8(body) ? runs : [], origins: runs };
   }
 
+  latest(): Seq {
+    return Number(this.#db.get('SELECT coalesce(max(seq), 0) AS n FROM _hub_rows')?.n);
+  }
+
   countBetween(after: Seq, upTo: Seq): number {
     const sql = 'SELECT count(*) AS n FROM _hub_rows WHERE seq > ? AND seq <= ?';
     return Number(this.#db.get(sql, after, upTo)?.n);

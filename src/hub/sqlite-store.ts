@@ -222,6 +222,10 @@ export class SqliteHubStore implements HubStore {
     return this.#reader.read(after, limit, except);
   }
 
+  async latest(): Promise<Seq> {
+    return this.#reader.latest();
+  }
+
   async countBetween(after: Seq, upTo: Seq): Promise<number> {
     return this.#reader.countBetween(after, upTo);
   }

@@ -72,6 +72,8 @@ export interface HubStore {
 
   /** The next changes after a place, without those that `except` brought (I3, I4). Undefined where there are none. */
   read(after: Seq, limit: BatchLimit, except?: string): Promise<Segment | undefined>;
+  /** The place behind which nothing is yet: what is stored before it is asked for is not behind it. */
+  latest(): Promise<Seq>;
   /**
    * How many rows have their place after `after` and not after `upTo`: fewer than a segment had, and it is outdated.
    */

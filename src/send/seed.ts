@@ -73,14 +73,14 @@ interface Run {
 
 export class SeedOutbox implements Outbox<PeerPosition> {
   readonly #db: Connection;
-  readonly #inner: Required<Outbox<PeerPosition>>;
+  readonly #inner: Required<Omit<Outbox<PeerPosition>, 'isReady'>>;
   readonly #o: SeedOptions;
   readonly #pace: Pace;
   #run: Run | undefined;
   readonly single: Outbox<PeerPosition>['single'] = (shipment, index) => this.#inner.single(shipment, index);
   readonly bare: Outbox<PeerPosition>['bare'] = (shipment) => this.#inner.bare(shipment);
 
-  constructor(db: Connection, inner: Required<Outbox<PeerPosition>>, options: SeedOptions) {
+  constructor(db: Connection, inner: Required<Omit<Outbox<PeerPosition>, 'isReady'>>, options: SeedOptions) {
     this.#db = db;
     this.#inner = inner;
     this.#o = options;

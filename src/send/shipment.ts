@@ -52,6 +52,11 @@ export type IsPaid = () => Eventually<boolean>;
 /** Where the changes for one peer come from. Each of these may take its time. */
 export interface Outbox<P> {
   /**
+   * False while it is not known yet what the peer is to be sent: nothing is, and nobody is told that it has everything.
+   * The loop is nudged when that has changed.
+   */
+  readonly isReady?: boolean;
+  /**
    * The next changes for the peer: after `previous`, or after what has been acknowledged. What it returns is on disk
    * here already, so that a power cut cannot take back a write that a peer has. `acked` is noted on the way, whether or
    * not there is more.

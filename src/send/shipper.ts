@@ -108,6 +108,8 @@ export class Shipper<P = unknown> {
     this.#stop.abort('stopped');
     this.#rest.nudge();
     await this.#running;
+    // Also where it has not begun yet.
+    this.#waiters.stop();
     await this.#checkup.ended();
   }
 
@@ -152,13 +154,16 @@ export class Shipper<P = unknown> {
     while (!this.#stop.signal.aborted) {
       await this.#rest.turn();
       this.#rest.begin();
+      if (this.#o.outbox.isReady === false) {
+        await this.#rest.sleep();
+        continue;
+      }
       const tellWaiters = this.#waiters.begin();
       const pass = await this.#guardedPass();
       tellWaiters(pass);
       if (pass === 'empty' && !this.#o.told && this.#isQuiet()) this.#checkup.begin();
       await this.#pauseAfter(pass);
     }
-    this.#waiters.stop();
   }
 
   #pauseAfter(pass: Pass): Promise<void> {

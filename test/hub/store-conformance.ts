@@ -344,6 +344,7 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       const { store } = await make();
       await receive(store, [live('x', T), live('y', T), live('z', T)]);
       const first = (await store.read(0, ALL)) as Segment;
+      expect(await store.latest()).toBe(first.end);
       expect(await store.countBetween(0, first.end)).toBe(3);
       await receive(store, [live('x', T + 1)]);
       expect(await store.countBetween(0, first.end)).toBe(2);

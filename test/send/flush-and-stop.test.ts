@@ -1,10 +1,16 @@
 /** `flush` and `stop`, whatever is under way. */
 import { expect, test } from 'vitest';
+import { Emitter } from '../../src/events.ts';
 import { attach } from '../../src/index.ts';
+import { Faults } from '../../src/observe/faults.ts';
+import { Loop } from '../../src/send/loop.ts';
+import type { Company, Outbox } from '../../src/send/shipment.ts';
+import { type Pace, Shipper } from '../../src/send/shipper.ts';
+import { transportFor } from '../../src/send/transport.ts';
 import { acknowledged, badSocket, connectionError, never, type Reply, recordingFetch } from '../support/bad-servers.ts';
 import { cleanUp, node, until } from '../support/nodes.ts';
 import { idsOf, PEER, pending, rig, write } from '../support/sender.ts';
-import { settle } from '../support/virtual-clock.ts';
+import { settle, VirtualClock } from '../support/virtual-clock.ts';
 
 test('flush resolves with who has everything and who could not be reached', async () => {
   const { db, manager, clock } = await rig(
@@ -79,6 +85,28 @@ test('stop ends a request under way and a flush that waits for it; afterwards no
   manager.nudge();
   await clock.advance(10_000);
   expect(sent.length).toBe(1);
+});
+
+test('who waits for a loop that ends before it has begun has an answer', async () => {
+  let over: () => void = () => {};
+  const before = new Promise<void>((resolve) => {
+    over = resolve;
+  });
+  const clock = new VirtualClock();
+  const pace: Pace = { batchMs: 50, batchSize: 10, maxBatchBytes: 1_000, requestTimeoutMs: 1_000 };
+  const options = { nodeId: 'a', peer: PEER, clock, pace, random: () => 0, untilSent: async () => {}, get: undefined };
+  const outbox = { next: () => undefined } as unknown as Outbox<unknown>;
+  const company = { isKnown: false } as unknown as Company;
+  const shared = { outbox, company, events: new Emitter(), faults: new Faults(clock) };
+  const { fetch } = transportFor({ fetch: recordingFetch(acknowledged).fetch });
+  // As where a peer is resumed, or named again, while its loop is still ending.
+  const loop = new Loop(PEER, () => new Shipper({ ...options, ...shared, fetch }), before);
+  loop.begin();
+  const flushed = loop.flush();
+  loop.end();
+  over();
+  expect(await flushed).toBe(false);
+  await loop.ended;
 });
 
 test('stop ends a backoff pause at once, and twice is as good as once', async () => {

@@ -42,6 +42,12 @@ export class PostgresReader {
     return found;
   }
 
+  /** Also what is not settled yet: whoever waits for that waits for all that is stored. */
+  async latest(): Promise<Seq> {
+    const [found] = await this.#sessions.query<{ last: Seq | null }>('SELECT max(seq) AS last FROM rowcast.rows');
+    return found?.last ?? 0;
+  }
+
   async countBetween(after: Seq, upTo: Seq): Promise<number> {
     const sql = 'SELECT count(*) AS n FROM rowcast.rows WHERE seq > $1 AND seq <= $2';
     const [found] = await this.#sessions.query<{ n: number }>(sql, after, upTo);

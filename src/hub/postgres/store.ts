@@ -134,6 +134,10 @@ export class PostgresStore implements HubStore {
     return this.#reader.read(after, limit, except);
   }
 
+  latest(): Promise<Seq> {
+    return this.#reader.latest();
+  }
+
   countBetween(after: Seq, upTo: Seq): Promise<number> {
     return this.#reader.countBetween(after, upTo);
   }
