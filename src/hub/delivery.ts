@@ -86,6 +86,9 @@ function companyOf({ company }: HubStore, edge: Edge): Company {
     get isKnown() {
       return edge.inc !== undefined;
     },
+    get isIntroduced() {
+      return edge.inc !== undefined;
+    },
     objection: (said) => company.objection(edge.url, said),
     heard: (said) => edge.answered(said),
   };

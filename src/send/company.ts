@@ -114,6 +114,9 @@ export class NodeCompany {
       get isKnown() {
         return company.knows(peer);
       },
+      get isIntroduced() {
+        return company.isRowcast(peer);
+      },
       objection: (said) => this.#objection(peer, said),
       heard: async (said) => {
         const told = await yielding(this.#db, () =>

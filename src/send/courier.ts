@@ -89,6 +89,9 @@ const MANY = 1_500;
 
 const NO_SUCH_PAGE = new Set([404, 405]);
 
+/** How long that is believed of one that has introduced itself. */
+const LACKS_HEALTH_MS = 60_000;
+
 export class Courier<P> {
   readonly #o: CourierOptions;
   readonly #link = new Link();
@@ -102,8 +105,8 @@ export class Courier<P> {
   /** Its latest answer said that it reads the tabular form. */
   #saysTabular = false;
   #refusesTabular = false;
-  /** It has no `/health`. */
-  #withoutHealth = false;
+  /** When it was last said that it has no `/health`; undefined where its latest answer was another. */
+  #lacksHealthAt: number | undefined;
   #answeredAt = 0;
 
   constructor(options: CourierOptions) {
@@ -122,7 +125,18 @@ export class Courier<P> {
 
   /** A peer that has not shown itself to be a Rowcast is never sent anything but batches. */
   get mayAsk(): boolean {
-    return (this.#isRowcast || this.#o.company.isKnown) && !this.#withoutHealth && this.#o.get !== undefined;
+    return (this.#isRowcast || this.#o.company.isKnown) && !this.#lacksHealth && this.#o.get !== undefined;
+  }
+
+  /**
+   * Who has introduced itself has a `/health`, or will have: what says otherwise may be a proxy, or a moment in which it is
+   * set up anew. Anybody else is asked once.
+   */
+  get #lacksHealth(): boolean {
+    const { company, clock } = this.#o;
+    if (this.#lacksHealthAt === undefined) return false;
+    if (this.#isPlain || !company.isIntroduced) return true;
+    return passedSince(clock, this.#lacksHealthAt) < LACKS_HEALTH_MS;
   }
 
   /** Its latest answer has shown that it is a Rowcast: it may be asked more than to take a batch. */
@@ -176,6 +190,7 @@ export class Courier<P> {
       const answer = await askHealth(get, peer, await company.introduction(), options);
       const { status } = answer;
       const nodeId = nodeIdOf(answer);
+      this.#lacksHealthAt = nodeId === undefined && NO_SUCH_PAGE.has(status) ? clock.now() : undefined;
       if (nodeId !== undefined) {
         this.#answeredAt = clock.now();
         const said = answer.header(ROWCAST_HEADER);
@@ -183,7 +198,6 @@ export class Courier<P> {
         if (readIntroduction(said)) this.#isRowcast = true;
         return { kind: 'alive', nodeId, said };
       }
-      if (NO_SUCH_PAGE.has(status)) this.#withoutHealth = true;
       // Somebody is there who has no /health, or none for us; what answers in a dead peer's place says 5xx, or
       // anything.
       if (status >= 400 && status < 500) return { kind: 'unknown' };

@@ -41,6 +41,8 @@ export interface Company {
   introduction(): Eventually<string>;
   /** The peer, or another one, has introduced itself: it may be asked how it is, even if it was not heard of yet. */
   readonly isKnown: boolean;
+  /** Whoever acknowledged last at this URL has introduced himself, now or before the latest start. */
+  readonly isIntroduced: boolean;
   /** Why an acknowledgement by this one is worth nothing; undefined where it is. */
   objection(said: string): Eventually<string | undefined>;
   /** The peer has introduced itself, and acknowledges nothing. */

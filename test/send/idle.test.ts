@@ -196,6 +196,69 @@ describe('a quiet peer', () => {
     expect(it.state()).toBe('up');
   });
 
+  describe('where something on the way has said once that it has no /health', () => {
+    const SELF = 'id=b; inc=aaaaaaaaaaaaaaaa; boot=1-aaaaaaaa; t0=0; t=1';
+    const OTHER = 'id=b; inc=bbbbbbbbbbbbbbbb; boot=1-bbbbbbbb; t0=0; t=1';
+    const lost = answer(200, HEALTH, { 'x-rowcast': OTHER });
+
+    /** Says so once, and then that it has lost everything. */
+    function once(status: number): () => Answer {
+      let asked = 0;
+      return () => (asked++ === 0 ? answer(status, 'not found') : lost);
+    }
+
+    test.each([404, 405])('and which has introduced itself is asked again a while after a %i', async (status) => {
+      const it = await watched({ 'x-any-order': '1', 'x-rowcast': SELF }, once(status));
+      const replaced: string[] = [];
+      it.manager.on('peer-replaced', ({ peer }) => replaced.push(peer));
+      await it.clock.advance(3 * IDLE_MS);
+      expect([gets(it).length, replaced]).toEqual([1, []]);
+      await it.clock.advance(4 * IDLE_MS);
+      expect(gets(it).length).toBeGreaterThan(1);
+      expect(replaced).toEqual([PEER]);
+    });
+
+    test('is asked again when it has introduced itself after that', async () => {
+      const clock = new VirtualClock();
+      let asked = 0;
+      const { manager, db } = await node({
+        id: 'a',
+        peers: [PEER],
+        clock,
+        random: () => 0,
+        fetch: async (_url, { body }) =>
+          answer(200, `{"ack":${JSON.parse(new TextDecoder().decode(body)).batch_id}}`, { 'x-rowcast': SELF }),
+        get: async () => {
+          asked += 1;
+          return asked === 1 ? answer(404, 'not found') : lost;
+        },
+      });
+      const replaced: string[] = [];
+      manager.on('peer-replaced', ({ peer }) => replaced.push(peer));
+      // Among nodes that introduce themselves each is asked.
+      manager.receive('{"batch_id":0,"changes":[]}', {
+        from: 'c',
+        said: SELF.replaceAll('a', 'c').replace('id=b', 'id=c'),
+      });
+      await clock.advance(2 * IDLE_MS);
+      expect(asked).toBe(1);
+      db.exec("INSERT INTO items VALUES ('x', 'n', 1, 10, 1000)");
+      await clock.advance(6 * IDLE_MS);
+      expect(replaced).toEqual([PEER]);
+    });
+
+    test('and which answers batches as a plain peer does since then is not asked again', async () => {
+      const headers: Record<string, string> = { 'x-any-order': '1', 'x-rowcast': SELF };
+      const it = await watched(headers, () => answer(404, 'not found'));
+      await it.clock.advance(IDLE_MS);
+      delete headers['x-rowcast'];
+      delete headers['x-any-order'];
+      write(it, 'second');
+      await it.clock.advance(20 * IDLE_MS);
+      expect(gets(it).length).toBe(1);
+    });
+  });
+
   test('that is none of ours is sent nothing but batches', async () => {
     const it = await watched({ 'content-type': 'application/json', server: 'nginx' }, () => answer(200, HEALTH));
     await it.clock.advance(10 * IDLE_MS);
