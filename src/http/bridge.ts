@@ -11,7 +11,10 @@ export interface Incoming {
   /** What stands behind the question mark of the URL. */
   query?: string;
   header(name: string): string | null | undefined;
-  /** Reads the body, or says why not without reading further. `tap` is shown every part of it as it arrives. */
+  /**
+   * Reads the body, or says why not without reading further. `tap` is shown every part of it as it arrives; then one that is
+   * too large is read to its end all the same, without being kept, because only the whole shows whether it is what was signed.
+   */
   read(maxBytes: number, tap?: (chunk: Uint8Array) => void): Promise<BodyRead>;
   /** Counts what a body has become besides, unpacked for instance; false where there is no room for it now. */
   hold(bytes: number): boolean;
@@ -49,7 +52,7 @@ export function toHandler(answer: Answer, budget = new Budget()): (request: Requ
       path: new URL(request.url).pathname,
       query: new URL(request.url).search.slice(1),
       header: (name) => request.headers.get(name),
-      read: (max, tap) => readRequest(request, max, share, tap),
+      read: (max, tap) => readRequest(request, { max, share, tap }),
       hold: (bytes) => share.take(bytes),
     }));
     const whole = stream && request.method !== 'HEAD' ? webStream(body, stream) : body;
@@ -70,7 +73,7 @@ export function toListener(
       path: (request.url ?? '/').split('?')[0] as string,
       query: (request.url ?? '').split('?')[1] ?? '',
       header: (name) => request.headers[name] as string | undefined,
-      read: (max, tap) => readMessage(request, max, share, tap),
+      read: (max, tap) => readMessage(request, { max, share, tap }),
       hold: (bytes) => share.take(bytes),
       address: request.socket?.remoteAddress,
     })).then(({ status, headers, body, stream }) => {
@@ -197,34 +200,52 @@ export class BrokenOff extends Error {
   override message = 'the body broke off';
 }
 
-type Tap = ((chunk: Uint8Array) => void) | undefined;
+interface Reading {
+  max: number;
+  share: Share;
+  tap: ((chunk: Uint8Array) => void) | undefined;
+}
 
-async function readRequest(request: Request, max: number, share: Share, tap: Tap): Promise<BodyRead> {
+/** No body of ours is larger: it is a value of SQLite's, which holds up to a thousand million bytes. */
+const SEEN_BYTES_MAX = 1_000_000_000;
+
+async function readRequest(request: Request, reading: Reading): Promise<BodyRead> {
   // A middleware before us (Hono's validators) has taken the body; 400 would be a verdict on a batch that nobody has seen.
   if (request.bodyUsed || request.body?.locked) throw new AlreadyRead();
   if (!request.body) return new Uint8Array();
-  return collect(request.body as unknown as AsyncIterable<Uint8Array>, max, share, tap);
+  return collect(request.body as unknown as AsyncIterable<Uint8Array>, request.headers.get('content-length'), reading);
 }
 
-async function readMessage(request: IncomingMessage, max: number, share: Share, tap: Tap): Promise<BodyRead> {
+async function readMessage(request: IncomingMessage, reading: Reading): Promise<BodyRead> {
   // A body parser before us (express.json) has consumed the stream; what it made of it is no longer exact.
   if (request.readableEnded) throw new AlreadyRead();
-  return collect(request as AsyncIterable<Uint8Array>, max, share, tap);
+  return collect(request as AsyncIterable<Uint8Array>, request.headers['content-length'], reading);
 }
 
-async function collect(chunks: AsyncIterable<Uint8Array>, max: number, share: Share, tap: Tap): Promise<BodyRead> {
-  const parts: Uint8Array[] = [];
+async function collect(
+  chunks: AsyncIterable<Uint8Array>,
+  announced: string | null | undefined,
+  { max, share, tap }: Reading,
+): Promise<BodyRead> {
+  if (!tap && Number(announced ?? 0) > max) return 'too-large';
+  let parts: Uint8Array[] = [];
   let size = 0;
   try {
     for await (const chunk of chunks) {
       size += chunk.byteLength;
-      if (size > max) return 'too-large';
-      if (!share.take(chunk.byteLength)) return 'no-room';
+      if (size > (tap ? SEEN_BYTES_MAX : max)) return 'too-large';
       tap?.(chunk);
+      if (size > max) {
+        parts = [];
+        share.release();
+        continue;
+      }
+      if (!share.take(chunk.byteLength)) return 'no-room';
       parts.push(chunk);
     }
   } catch {
     throw new BrokenOff();
   }
+  if (size > max) return 'too-large';
   return parts.length === 1 ? (parts[0] as Uint8Array) : Buffer.concat(parts);
 }

@@ -186,7 +186,6 @@ async function bodyOf(manager: Replica, incoming: Incoming): Promise<Uint8Array 
   if (encoding !== 'gzip' && encoding !== 'identity')
     return refused(415, `content-encoding must be gzip or identity, not ${encoding}`);
   if (fromBrowser(incoming)) return refused(403, 'a web page may not send to this route');
-  if (Number(incoming.header('content-length') ?? 0) > max) return tooLarge(max);
   const read = await incoming.read(max);
   const body = typeof read !== 'string' && encoding === 'gzip' ? await unpack(read, max) : read;
   if (body === 'too-large') return tooLarge(typeof read === 'string' ? max : unpackedMax(read.byteLength, max));

@@ -5,7 +5,7 @@ import { createListener } from '../../src/http/index.ts';
 import { draws } from '../support/draws.ts';
 import { Random } from '../support/model.ts';
 import { cleanUp, node, rowsOf, serve, type TestNode, until } from '../support/nodes.ts';
-import { ATTACKS, type Attack, ManInTheMiddle } from './man-in-the-middle.ts';
+import { ATTACKS, type Attack, BODY_BYTES_MAX, ManInTheMiddle } from './man-in-the-middle.ts';
 import { SECRET } from './messages.ts';
 
 const AUTH: AuthOptions = { keys: [{ id: 'k1', secret: SECRET }] };
@@ -50,6 +50,7 @@ async function attacked(
       peers,
       batchMs: 5,
       requestTimeoutMs: 2_000,
+      maxBodyBytes: BODY_BYTES_MAX,
       ...(auth && { auth: { ...auth, peerIds } }),
     });
     urls.set(id, await serve(createListener(made.manager)));
@@ -90,6 +91,15 @@ test('nothing is lost, nothing is buried, and everything is delivered afterwards
     expect(rowsOf(one.db, 'SELECT DISTINCT id FROM _nodes ORDER BY id')).toEqual(NAMES.map((id) => ({ id })));
     expect(rowsOf(one.db, 'SELECT count(*) AS n FROM _nodes')).toEqual([{ n: NAMES.length }]);
   }
+});
+
+test('what he makes too large for a node is buried by nobody: it has refused what no sender has sent', async () => {
+  const isOver = ({ nodes }: Outcome): boolean =>
+    nodes.every((one) => lettersOf(one) > 0 || one.manager.peers.list().every(({ state }) => state === 'down'));
+  const { nodes, written } = await attacked(3, AUTH, ['make the request too large'], isOver);
+  expect(nodes.map(lettersOf)).toEqual([0, 0, 0]);
+  for (const one of nodes) await until('all is there', () => idsOf(one).length === written.length);
+  expect(nodes.map(lettersOf)).toEqual([0, 0, 0]);
 });
 
 test('without keys, acknowledgements alone that he forges lose rows: the man is a real one', async () => {

@@ -14,6 +14,7 @@ export const ATTACKS = [
   'replay an answer',
   'replay a request',
   'change the request',
+  'make the request too large',
   'add a header',
   'change the answer',
   'take the signature away',
@@ -23,6 +24,9 @@ export const ATTACKS = [
   'drop',
 ] as const;
 export type Attack = (typeof ATTACKS)[number];
+
+/** What the nodes take; no batch of theirs is near it. */
+export const BODY_BYTES_MAX = 1_000_000;
 
 interface Message {
   method: string;
@@ -116,6 +120,10 @@ export class ManInTheMiddle {
       }
       case 'change the request':
         return forward(this.#target(), { ...message, body: flipped(message.body, random) });
+      case 'make the request too large': {
+        const body = Buffer.concat([message.body, Buffer.alloc(BODY_BYTES_MAX, ' ')]);
+        return forward(this.#target(), message.method === 'GET' ? message : { ...message, body });
+      }
       case 'add a header': {
         const [name, value] = random.pick([
           ['x-send-again', '*'],
