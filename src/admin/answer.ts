@@ -36,17 +36,20 @@ interface Asked {
   body: Body;
 }
 
+/** The token that whoever asks has to show at this moment; undefined where there is none. It may be exchanged meanwhile. */
+export type TokenNow = () => string | undefined;
+
 type Route = (asked: Asked) => unknown;
 
 export type Routes = Record<string, Route>;
 
 /** Answers what is under the prefix, and the page that shows it. Several doors may have the same routes. */
-export function administer(routes: Routes, options: AdminOptions = {}): Answer {
+export function administer(routes: Routes, token: TokenNow): Answer {
   return async (incoming) => {
     const isDocument = incoming.path === DOCUMENT_PATH;
     const isRoute = isDocument || incoming.path.startsWith(`${ADMIN_PREFIX}/`);
     if (!isRoute) return consolePage(incoming) ?? NOT_FOUND;
-    const refusal = refuse(incoming, options);
+    const refusal = refuse(incoming, token());
     if (refusal) return refusal;
     if (isDocument && incoming.method === 'GET') return json(200, openapi(VERSION));
     try {
@@ -211,7 +214,7 @@ async function retryOne(letters: Administered['deadLetters'], id: number): Promi
 class NotFound extends Error {}
 
 /** Why nobody may ask so; undefined where they may. */
-function refuse(incoming: Incoming, { token }: AdminOptions): Outgoing | undefined {
+function refuse(incoming: Incoming, token: string | undefined): Outgoing | undefined {
   if (token !== undefined && !isToken(incoming.header('authorization'), token)) {
     const { headers, ...answer } = json(401, { error: 'an administrator has to show the token' });
     return { ...answer, headers: { ...headers, 'www-authenticate': 'Bearer' } };

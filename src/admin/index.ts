@@ -11,12 +11,12 @@ export function createAdminHandler(
   subject: Administered,
   options: AdminOptions = {},
 ): (request: Request) => Promise<Response> {
-  return toHandler(administer(routesOf(subject, options), options));
+  return toHandler(administer(routesOf(subject, options), () => options.token));
 }
 
 export function createAdminListener(
   subject: Administered,
   options: AdminOptions = {},
 ): (request: IncomingMessage, response: ServerResponse) => void {
-  return toListener(administer(routesOf(subject, options), options));
+  return toListener(administer(routesOf(subject, options), () => options.token));
 }

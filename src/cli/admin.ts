@@ -5,12 +5,12 @@ import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { administer, type Routes, routesOf } from '../admin/answer.ts';
-import type { Administered, AdminOptions } from '../admin/index.ts';
+import { administer, type Routes, routesOf, type TokenNow } from '../admin/answer.ts';
+import type { Administered } from '../admin/index.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { toListener } from '../http/bridge.ts';
-import { readText } from './config-file.ts';
+import type { AdminToken } from './admin-token.ts';
 import { Doorman, isLoopback, onlyByName } from './door.ts';
 import { choice, type Flag, file, UsageError } from './flags.ts';
 import { explainListen, HEADERS_TIMEOUT_MS, type Listen, parseListen, StartError } from './listen.ts';
@@ -62,13 +62,13 @@ export function checkAdminFlags({ adminListen, adminTokenFile }: AdminFlags): vo
   if (adminListen && !isLoopback(adminListen.host) && adminTokenFile === undefined) {
     throw new UsageError('-admin-listen on another address than loopback needs -admin-token-file');
   }
-  if (adminTokenFile !== undefined) readToken(adminTokenFile);
 }
 
-/** The log, and the last of what was written to it. */
-interface Logged {
+/** The log, the last of what was written to it, and what whoever asks at the port has to show. */
+interface Beside {
   log: Log;
   recent: RecentLines;
+  token: Pick<AdminToken, 'now'>;
   clock?: Clock;
 }
 
@@ -78,18 +78,17 @@ const LOOK_MS = 5_000;
 export async function openAdminDoor(
   subject: Administered,
   flags: AdminFlags,
-  { log, recent, clock = systemClock }: Logged,
+  { log, recent, token, clock = systemClock }: Beside,
 ): Promise<AdminDoor> {
   // One comparison at a time, by whichever door it was begun, and seen through both.
   const routes = routesOf(subject, { log: (after) => recent.after(after) });
   const servers: http.Server[] = [];
   const socket = flags.admin === 'on' ? socketOf(flags.db) : undefined;
-  const { adminListen, adminTokenFile } = flags;
+  const { adminListen } = flags;
   let url: string | undefined;
   if (adminListen) {
-    const token = adminTokenFile === undefined ? {} : { token: readToken(adminTokenFile) };
     const names = isLoopback(adminListen.host) ? flags.host : undefined;
-    const server = serverFor(routes, token, names, flags.clientTimeoutMs);
+    const server = serverFor(routes, token.now, names, flags.clientTimeoutMs);
     fewOfOneAddress(server);
     await listening(server, { port: adminListen.port, host: adminListen.host }).catch((error) => {
       throw new StartError(explainListen(adminListen, error).replaceAll('-listen', '-admin-listen'), { cause: error });
@@ -135,7 +134,7 @@ async function openSocket(routes: Routes, path: string, clientTimeoutMs: number)
   }
   try {
     removeStale(path);
-    const server = serverFor(routes, {}, undefined, clientTimeoutMs);
+    const server = serverFor(routes, NO_TOKEN, undefined, clientTimeoutMs);
     await listening(server, { path });
     // The umask has seen to it; a system that ignores it for sockets must not open the door.
     chmodSync(path, 0o600);
@@ -162,13 +161,8 @@ async function openLater(
 }
 
 /** Whoever is slow, or never reads what it has asked for, must not keep the operator out. */
-function serverFor(
-  routes: Routes,
-  options: AdminOptions,
-  names: string[] | undefined,
-  clientTimeoutMs: number,
-): http.Server {
-  const answer = administer(routes, options);
+function serverFor(routes: Routes, token: TokenNow, names: string[] | undefined, clientTimeoutMs: number): http.Server {
+  const answer = administer(routes, token);
   const listener = toListener(names ? onlyByName(answer, names) : answer);
   const server = http.createServer(
     {
@@ -183,6 +177,9 @@ function serverFor(
   server.timeout = 10 * clientTimeoutMs;
   return server;
 }
+
+/** The socket is for whoever may open it. */
+const NO_TOKEN: TokenNow = () => undefined;
 
 const CONNECTIONS_MAX = 100;
 /** A browser has six. */
@@ -228,10 +225,4 @@ function removeStale(path: string): void {
   } catch {
     // There is none.
   }
-}
-
-export function readToken(path: string): string {
-  const text = readText('-admin-token-file', path).trim();
-  if (text.length < 16) throw new UsageError(`-admin-token-file: the token in ${path} has fewer than 16 characters`);
-  return text;
 }

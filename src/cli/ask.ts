@@ -6,7 +6,8 @@ import { ADMIN_HEADER, ADMIN_PREFIX } from '../admin/answer.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { shownUrl } from '../wire/peer-url.ts';
-import { readToken, socketOf } from './admin.ts';
+import { socketOf } from './admin.ts';
+import { readToken } from './admin-token.ts';
 import { file, UsageError } from './flags.ts';
 
 /** Nobody answers: exit code 3. */

@@ -9,6 +9,7 @@ import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
 import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
+import { AdminToken } from './admin-token.ts';
 import { describeFlags, type Environment, file, text, UsageError, type Values } from './flags.ts';
 import { elsewhereMeanwhile, joinGroup, whileWaiting } from './group.ts';
 import { keyFlags } from './keys.ts';
@@ -114,6 +115,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   const group = store === undefined ? undefined : { url: store, driver: loadDriver() };
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
+  const adminToken = new AdminToken(flags.adminTokenFile);
   const { log, logging, recent, server, answerWith } = await begin(flags, {
     hasKeys: auth !== undefined,
     tls: tls.server,
@@ -136,7 +138,11 @@ export async function hub(args: string[], env: Environment): Promise<number> {
       ({ opened, hub: created } = await joinGroup({ ...group, instance }, config, { log, binding }));
     }
     // A group has no file that a socket could be beside.
-    door = await openAdminDoor(created, store === undefined ? admin : { ...admin, db: '' }, { log, recent });
+    door = await openAdminDoor(created, store === undefined ? admin : { ...admin, db: '' }, {
+      log,
+      recent,
+      token: adminToken,
+    });
   } catch (error) {
     early.over();
     server.cut();
@@ -155,9 +161,10 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     if (next.sending) relay.configure({ tls: next.sending });
     if (next.server) await server.secure(next.server);
   });
+  const held = [tls, tokens, adminToken];
   const reload = new Reload({
     first,
-    held: [tls, tokens],
+    held,
     names: HUB_PEERS,
     read: (running) => configured(HUB_FLAGS, HUB_PEERS, args, env, running) as Configured<typeof HUB_FLAGS>,
     members: store === undefined ? relay.edges : { add: (url) => relay.edges.add(url), remove: keepEdge(log) },
@@ -189,7 +196,7 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     log('warn', 'warning', { code: 'no-edges', message: 'no -edge is given: what is received goes nowhere' });
   }
 
-  for (const { warnings } of [tls, tokens]) for (const warning of warnings) log('warn', 'warning', warning);
+  for (const { warnings } of held) for (const warning of warnings) log('warn', 'warning', warning);
   const watching = watchEnds(tls, log, systemClock);
 
   await stop;

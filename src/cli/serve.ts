@@ -2,14 +2,15 @@
 
 import { endOfMany, systemClock } from '../clock.ts';
 import { FEED } from '../feed/options.ts';
-import type { Answer, Outgoing } from '../http/bridge.ts';
-import { answerChanges, CHANGES_PATH } from '../http/changes.ts';
+import type { Answer } from '../http/bridge.ts';
 import { type RespondOptions, respond } from '../http/respond.ts';
 import { attach, type Config, type Manager, type Settings } from '../index.ts';
 import { collectMetrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
+import { AdminToken } from './admin-token.ts';
+import { withChanges } from './feed-route.ts';
 import { choice, describeFlags, type Environment, limit, text, type Values } from './flags.ts';
 import { type ItemOptions, respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
@@ -117,6 +118,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   checkAdminFlags(flags);
   const tls = new TlsFiles(flags);
   const tokens = new Tokens(flags.tokensFile, env);
+  const adminToken = new AdminToken(flags.adminTokenFile);
   const { log, logging, recent, server, answerWith } = await begin(flags, {
     hasKeys: auth !== undefined,
     tls: tls.server,
@@ -136,7 +138,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     manager = attach(opened.db, { id: flags.id, peers, ...beside, ...settingsOf(flags), ...trust }, tables);
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
-    door = await openAdminDoor(manager, flags, { log, recent });
+    door = await openAdminDoor(manager, flags, { log, recent, token: adminToken });
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
@@ -149,16 +151,18 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   const running = manager;
   const alsoInHealth = certificatesInHealth(tls, systemClock);
   const closing = endOfMany();
-  answerWith(
-    withChanges(running, flags, tokens, closing.signal, compose(running, store, tokens, { metrics, alsoInHealth })),
-  );
+  const routes = compose(running, store, tokens, { metrics, alsoInHealth });
+  // Bun ends a connection on which nothing was said for as long as a client may take.
+  const feed = { signal: closing.signal, keepAliveMs: Math.min(15_000, flags.clientTimeoutMs / 2) };
+  answerWith(typeof flags.feedKeep === 'number' ? withChanges(running, tokens, feed, routes) : routes);
   tls.onChange(async (next) => {
     if (next.sending) running.configure({ tls: next.sending });
     if (next.server) await server.secure(next.server);
   });
+  const held = [tls, tokens, adminToken];
   const reload = new Reload({
     first,
-    held: [tls, tokens],
+    held,
     names: NODE_PEERS,
     read: (running) => configured(SERVE_FLAGS, NODE_PEERS, args, env, running) as Configured<typeof SERVE_FLAGS>,
     members: {
@@ -211,7 +215,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   };
   warnOfSelf(peers);
 
-  for (const { warnings } of [tls, tokens]) for (const warning of warnings) log('warn', 'warning', warning);
+  for (const { warnings } of held) for (const warning of warnings) log('warn', 'warning', warning);
   const watching = watchEnds(tls, log, systemClock);
 
   await stop;
@@ -246,23 +250,6 @@ function settingsOf(flags: Values<typeof SERVE_FLAGS>): Settings {
 function feedOf({ feedKeep: keep }: Values<typeof SERVE_FLAGS>): Pick<Config, 'feed'> {
   if (keep === 'unchanged') return {};
   return { feed: keep === 'off' ? false : { keep: keep as number } };
-}
-
-/** The feed, where it is asked for, to those who may read the items. */
-function withChanges(
-  manager: Manager,
-  { feedKeep, clientTimeoutMs }: Values<typeof SERVE_FLAGS>,
-  tokens: Tokens,
-  signal: AbortSignal,
-  otherwise: Answer,
-): Answer {
-  if (typeof feedKeep !== 'number') return otherwise;
-  // Bun ends a connection on which nothing was said for as long as a client may take.
-  const answer = answerChanges(manager, { signal, keepAliveMs: Math.min(15_000, clientTimeoutMs / 2) });
-  return async (incoming) => {
-    if (incoming.path !== CHANGES_PATH) return await otherwise(incoming);
-    return tokens.refusal(incoming, 'read') ?? ((await answer(incoming)) as Outgoing);
-  };
 }
 
 /** Creates the items table unless other tables are asked for. True where the item routes can be served. */

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { expect, test, vi } from 'vitest';
 import type { Administered } from '../../src/admin/index.ts';
 import { openAdminDoor, socketOf } from '../../src/cli/admin.ts';
+import { AdminToken } from '../../src/cli/admin-token.ts';
 import { asker } from '../../src/cli/ask.ts';
 import { RecentLines } from '../../src/cli/recent-lines.ts';
 import type { Clock } from '../../src/clock.ts';
@@ -32,7 +33,7 @@ async function doorOn(db: string, subject: Administered) {
   const clock = handClock();
   const flags = { admin: 'on' as const, adminListen: undefined, adminTokenFile: undefined, host: [] };
   const log = (_level: string, event: string, fields: object = {}): void => void said.push({ event, ...fields });
-  const beside = { log, recent: new RecentLines(0), clock };
+  const beside = { log, recent: new RecentLines(0), clock, token: new AdminToken(undefined) };
   const door = await openAdminDoor(subject, { ...flags, db, clientTimeoutMs: 10_000 }, beside);
   cleanUp(() => door.close());
   return { door, clock, said };

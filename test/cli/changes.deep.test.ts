@@ -1,8 +1,10 @@
 /** The feed of running programs: over the network, over kills, and to whom it is shown. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { Reader } from '../support/event-reader.ts';
-import { until } from '../support/nodes.ts';
-import { freePorts, startNode } from '../support/programs.ts';
+import { scratchFolder, until } from '../support/nodes.ts';
+import { freePorts, hangUp, startNode } from '../support/programs.ts';
 
 const FEED = ['-feed-keep', '1000', '-stop-ms', '600000'];
 
@@ -48,4 +50,22 @@ test('it is for those who may read the items, and served only where it was asked
   expect(await status(guarded.url, 'may-read-health-only')).toBe(403);
   expect(await status(guarded.url, 'may-read-all-items')).toBe(200);
   expect(await status((await startNode('b')).url)).toBe(404);
+});
+
+test('a reader whose token was taken away is told nothing more, though it was reading', async () => {
+  const path = join(scratchFolder(), 'tokens');
+  const [old, other] = ['may-read-all-items', 'may-read-and-write'];
+  const allow = (...tokens: object[]): void => writeFileSync(path, JSON.stringify({ tokens }), { mode: 0o600 });
+  allow({ token: old, scope: ['read'] }, { token: other, scope: ['read', 'write'] });
+  const node = await startNode('a', [...FEED, '-tokens-file', path]);
+  const changes = `${node.url}/_rowcast/changes`;
+  const [gone, stays] = [old, other].map((token) => new Reader(changes, { authorization: `Bearer ${token}` }));
+  const polled = fetch(`${changes}?feed=longpoll&since=now`, { headers: { authorization: `Bearer ${old}` } });
+  await until('both read', () => (gone?.events.length ?? 0) > 0 && (stays?.events.length ?? 0) > 0);
+  await hangUp(node, 'reloaded', () => allow({ token: other, scope: ['read', 'write'] }));
+  const id = await put(node.url, 'after', other);
+  await until('it is told to the one', () => stays?.ids.includes(id) === true);
+  await until('the other is let go of', () => gone?.ended === true);
+  expect(gone?.ids).not.toContain(id);
+  expect((await polled).status).toBe(401);
 });

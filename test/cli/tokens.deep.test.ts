@@ -54,3 +54,31 @@ test('SIGHUP takes a token away', async () => {
   await hangUp(node, 'reload-failed', () => writeFileSync(path, '{'));
   expect((await ask(`${node.url}/api/items`, 'another-token-entirely')).status).toBe(200);
 });
+
+test.each(['serve', 'hub'])('SIGHUP takes the token of the operator’s port away: %s', async (kind) => {
+  const folder = scratchFolder();
+  const [path, tokens] = [join(folder, 'admin-token'), join(folder, 'tokens')];
+  const put = (token: string): void => writeFileSync(path, `${token}\n`, { mode: 0o600 });
+  put(TOKEN);
+  writeFileSync(tokens, JSON.stringify({ tokens: [{ token: TOKEN, scope: 'health' }] }), { mode: 0o600 });
+  const at = ['-listen', '127.0.0.1:0', '-admin-listen', '127.0.0.1:0', '-admin-token-file', path];
+  const files = ['-id', 'a', '-db', join(folder, 'a.db'), '-tokens-file', tokens];
+  const program = runProgram(MAIN, [kind, ...files, ...at]);
+  const { admin } = await started(program);
+  const status = async (token: string): Promise<number> => (await ask(`${admin}/_rowcast/api/status`, token)).status;
+  expect(await status(TOKEN)).toBe(200);
+  const reloaded = await hangUp(program, 'reloaded', () => put('another-token-entirely'));
+  expect([await status(TOKEN), await status('another-token-entirely')]).toEqual([401, 200]);
+  expect(reloaded).toMatchObject({ changed: ['admin token'] });
+  // Too short, or gone: nothing is changed, and the door does not open to everybody.
+  const failed = await hangUp(program, 'reload-failed', () => put('short'));
+  expect(failed.message).toMatch(
+    /-admin-token-file: the token in .* has fewer than 16 characters; nothing was changed/,
+  );
+  expect([await status(TOKEN), await status('short'), await status('another-token-entirely')]).toEqual([401, 401, 200]);
+  // It is also noticed without a signal.
+  put('a-third-token-altogether');
+  await until('it counts', async () => (await status('a-third-token-altogether')) === 200);
+  expect(await status('another-token-entirely')).toBe(401);
+  expect(program.output()).not.toMatch(/a-token-for|another-token|a-third/);
+});
