@@ -43,7 +43,10 @@ export interface PeerHealth {
 }
 
 export interface Health {
-  /** False where `problems` says why: capture, the database or the clock is broken. A peer that is down does not do so. */
+  /**
+   * False where `problems` says why: capture, the database or the clock is broken, or a link will not move by itself. A peer that
+   * is down does not do so.
+   */
   ok: boolean;
   node_id: string;
   /** Rows of all synced tables: exact up to 50,000, and beyond unless they are being written to. */
@@ -93,6 +96,7 @@ export function health(subject: Subject): Health {
   const problems: string[] = [...subject.company.problems(), ...subject.faults.problems()];
   if (subject.clockProblem !== undefined) problems.push(subject.clockProblem);
   problems.push(...keptBack(shippers));
+  for (const { standStill } of shippers) if (standStill.problem !== undefined) problems.push(standStill.problem);
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(subject, problems);

@@ -95,7 +95,8 @@ export async function hubHealth(subject: Subject): Promise<HubHealth> {
       ...bonded(edge.url),
     };
   });
-  const problems = [...counts.problems, ...usedTwice.values(), ...faults];
+  const still = links.flatMap(({ loop: { shipper } }) => shipper.standStill.problem ?? []);
+  const problems = [...counts.problems, ...usedTwice.values(), ...faults, ...still];
   return {
     ok: problems.length === 0,
     node_id: id,

@@ -15,6 +15,7 @@ import { KeptBack } from './kept-back.ts';
 import { ATTEMPTS, Rest } from './rest.ts';
 import type { Shipment } from './shipment.ts';
 import type { Pace, ShipperOptions, Told } from './shipper-options.ts';
+import { StandStill } from './stand-still.ts';
 import { Uncounted } from './uncounted.ts';
 import { type Acked, isTooLarge, type Verdict } from './verdict.ts';
 import { type Pass, Waiters } from './waiters.ts';
@@ -35,6 +36,7 @@ export class Shipper<P = unknown> {
   lastError: string | undefined;
   lastAckedAt: number | undefined;
   readonly keptBack: KeptBack;
+  readonly standStill: StandStill;
   readonly #o: ShipperOptions<P>;
   readonly #courier: Courier<P>;
   readonly #search: Search<P>;
@@ -52,6 +54,7 @@ export class Shipper<P = unknown> {
     this.#o = options;
     this.peer = peer;
     this.keptBack = new KeptBack(peer, options);
+    this.standStill = new StandStill({ peer, warn: (code, message) => events.emit('warning', { code, message }) });
     this.#changesMax = firstBatchSize(options.pace.batchSize);
     this.#rest = new Rest(options.clock, this.#stop.signal, options.crowd);
     this.#uncounted = new Uncounted(this.#rest);
@@ -250,6 +253,7 @@ export class Shipper<P = unknown> {
         const searched = await isolate(this.#search, current, reason);
         if (searched.kind === 'unreachable') {
           this.lastError = searched.reason;
+          this.standStill.failed(searched.reason);
           return 'unreachable';
         }
         failures = { unreachable: 0, refused: 0 };
@@ -259,6 +263,7 @@ export class Shipper<P = unknown> {
       await this.#rest.backOff(failures.unreachable + failures.refused);
       if (failures.unreachable < (this.#o.told && this.condition === 'down' ? 1 : ATTEMPTS)) continue;
       this.#down(reason);
+      this.standStill.failed(reason);
       return 'unreachable';
     }
     await second?.verdict;
@@ -327,6 +332,7 @@ export class Shipper<P = unknown> {
     this.#up();
     if (shipment.counts === false) return;
     this.#uncounted.isOver();
+    this.standStill.moved();
     this.lastAckedAt = this.#o.clock.now();
     this.#o.events.emit('acked', { peer: this.peer, batchId: shipment.batchId, changes: shipment.count });
   }
