@@ -123,7 +123,7 @@ describe('the header', () => {
     `id=a; inc=${INC}; boot=1-aaaaaaaa; t0=-1; t=1`,
     `id=a; inc=${INC}; boot=1-aaaaaaaa; t0=1; t=1e3`,
     `id=a; inc=${INC}; boot=1-aaaaaaaa; t0=1; t=${'9'.repeat(20)}`,
-    `${introduce(full)}; ${'x'.repeat(1_000)}`,
+    `${introduce(full)}; ${'x'.repeat(3_000)}`,
   ])('%s is a plain peer’s', (header) => {
     expect(readIntroduction(header)).toBeUndefined();
   });
