@@ -6,7 +6,7 @@
  */
 
 import { passedSince } from '../clock.ts';
-import { messageOf, RowcastError } from '../errors.ts';
+import { asFailure, RowcastError } from '../errors.ts';
 import { firstBatchSize, largestBatchSize, nextBatchSize } from './batch-size.ts';
 import { Checkup } from './checkup.ts';
 import { Courier, type Sent } from './courier.ts';
@@ -186,7 +186,7 @@ export class Shipper<P = unknown> {
     } catch (error) {
       // The application is in the middle of a transaction: its changes are not ours to read yet.
       if (error instanceof RowcastError && error.code === 'IN_TRANSACTION') return 'unreachable';
-      const failure = failed(this.peer, error);
+      const failure = asFailure(`shipping to ${this.peer} failed`, error);
       faults.failed(`ship ${this.peer}`, failure);
       events.emit('error', failure);
       return 'unreachable';
@@ -376,7 +376,7 @@ export class Shipper<P = unknown> {
       await this.#o.company.heard(said);
     } catch (error) {
       if (!(error instanceof RowcastError && error.code === 'IN_TRANSACTION'))
-        this.#o.events.emit('error', failed(this.peer, error));
+        this.#o.events.emit('error', asFailure(`shipping to ${this.peer} failed`, error));
     }
   }
 
@@ -397,9 +397,4 @@ export class Shipper<P = unknown> {
 /** The shipment, with the word of the one that has it. */
 function acknowledged<P>(shipment: Shipment<P>, { said }: Acked): Shipment<P> {
   return said === undefined ? shipment : { ...shipment, said };
-}
-
-function failed(peer: string, cause: unknown): RowcastError {
-  if (cause instanceof RowcastError) return cause;
-  return new RowcastError('DATABASE_FAILED', `shipping to ${peer} failed: ${messageOf(cause)}`, { cause });
 }
