@@ -1,6 +1,7 @@
 /** Keys: shared secrets with names. Which of them signs, which verify, and who may use which. */
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { RowcastError, suggest } from '../errors.ts';
+import { isNodeId } from '../wire/protocol.ts';
 import { bothOf, eitherOf, type Rights, writeRights } from '../wire/rights.ts';
 import { Nonces } from './nonces.ts';
 
@@ -143,6 +144,12 @@ export function checkAuth(given: unknown, normalise: (url: string) => string = (
   const ids = checked.map(({ id }) => id);
   const twice = ids.find((id, i) => ids.indexOf(id) !== i);
   if (twice !== undefined) throw wrong(`there are two keys with the id ${JSON.stringify(twice)}`);
+  const shared = checked.find(({ secret }, i) => checked.findIndex((other) => other.secret.equals(secret)) !== i);
+  if (shared) {
+    const hint =
+      'rowcast keygen makes another: whoever has the one has both, and what "nodes" and rights say of them is void';
+    throw wrong(`the key ${JSON.stringify(shared.id)} has the secret of another one`, hint);
+  }
   if (!(AUTH_MODES as readonly unknown[]).includes(mode)) {
     throw wrong(`"auth.mode" must be ${AUTH_MODES.map((one) => `"${one}"`).join(' or ')}, not ${JSON.stringify(mode)}`);
   }
@@ -155,7 +162,16 @@ export function checkAuth(given: unknown, normalise: (url: string) => string = (
   }
   const peerIds = byUrl(auth.peerIds, 'peerIds', normalise);
   for (const [url, id] of peerIds) {
-    if (typeof id !== 'string' || id === '') throw wrong(`"auth.peerIds" must name a node id for ${url}`);
+    if (typeof id !== 'string' || !isNodeId(id)) throw wrong(`"auth.peerIds" must name a node id for ${url}`);
+    const [other] = [...peerIds].find(([at, its]) => its === id && at !== url) ?? [];
+    if (other !== undefined) {
+      const hint = 'a node is at one URL, and has an id of its own: nothing would be sent to either';
+      throw wrong(`"auth.peerIds" names the node ${JSON.stringify(id)} for ${url} and for ${other}`, hint);
+    }
+    if (sign.get(url) === null) {
+      const hint = 'who cannot sign cannot show who it is: take it out of one of the two';
+      throw wrong(`"auth.peerIds" names a node for ${url}, which is exempt by "auth.sign"`, hint);
+    }
   }
   return {
     keys: checked,
@@ -182,7 +198,7 @@ function checkKey(given: unknown, index: number): Key {
     throw wrong(`the secret of key "${id}" must be ${SECRET_BYTES_MIN} bytes or more, as base64`, hint);
   }
   const isList =
-    Array.isArray(nodes) && nodes.length > 0 && nodes.every((one) => typeof one === 'string' && one !== '');
+    Array.isArray(nodes) && nodes.length > 0 && nodes.every((one) => typeof one === 'string' && isNodeId(one));
   if (!isList) throw wrong(`"nodes" of key "${id}" must be an array of node ids, or ["${ANY_NODE}"]`);
   if (!Array.isArray(write) || !write.every((one) => typeof one === 'string' && one !== '')) {
     throw wrong(`"write" of key "${id}" must be an array of names of tables, or ["*"]`);
@@ -208,7 +224,13 @@ function byUrl(given: unknown, name: string, normalise: (url: string) => string)
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     throw wrong(`"auth.${name}" must be an object whose keys are URLs of peers`);
   }
-  return new Map(Object.entries(given).map(([url, value]) => [normalise(url), value]));
+  const found = new Map<string, unknown>();
+  for (const [spelt, value] of Object.entries(given)) {
+    const url = normalise(spelt);
+    if (found.has(url)) throw wrong(`"auth.${name}" names ${url} twice`, 'however it is spelt, it is one peer');
+    found.set(url, value);
+  }
+  return found;
 }
 
 function fieldsOf(given: unknown, name: string, known: string[]): Record<string, unknown> {

@@ -41,6 +41,8 @@ export function readAuth({ keysFile, keysMode, peerId = [] }: KeyValues, env: En
     return undefined;
   }
   const given = secrets.kind === 'file' ? keysOf(secrets) : keysIn(secrets.text);
+  const twice = peerId.find(([url], i) => peerId.findIndex(([other]) => other === url) !== i);
+  if (twice) throw new UsageError(`-peer-id names ${shownUrl(twice[0])} twice: one node answers there`);
   const auth = { ...given, peerIds: Object.fromEntries(peerId), ...(keysMode && { mode: keysMode }) };
   try {
     checkAuth(auth, normalisePeer);

@@ -2,7 +2,9 @@
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { createKeyring, type Key } from '../../src/auth/index.ts';
+import { checkAuth } from '../../src/auth/keys.ts';
 import { NONCES_MAX, Nonces, WINDOW_S } from '../../src/auth/nonces.ts';
+import { normalisePeer } from '../../src/wire/peer-url.ts';
 import { keys, NOW, OTHER_SECRET, received, request, SECRET } from './messages.ts';
 
 describe('what is refused at the start', () => {
@@ -28,10 +30,42 @@ describe('what is refused at the start', () => {
       { keys: [{ id: 'a', secret: SECRET }], sign: { 'http://b': 'x' } },
       /names the key "x"/,
     ],
+    [
+      'one secret for two keys: whoever has the one has what the other may',
+      {
+        keys: [
+          { id: 'a', secret: SECRET, write: [] },
+          { id: 'b', secret: SECRET.replace(/=+$/, '') },
+        ],
+      },
+      /the key "b" has the secret of another one/,
+    ],
+    [
+      'one id for two URLs, of which both would be refused',
+      { keys: [{ id: 'a', secret: SECRET }], peerIds: { 'http://b': 'b', 'http://c': 'b' } },
+      /names the node "b" for http:\/\/b and for http:\/\/c/,
+    ],
+    [
+      'an id for a peer that need not show it',
+      { keys: [{ id: 'a', secret: SECRET }], sign: { 'http://b': null }, peerIds: { 'http://b': 'b' } },
+      /names a node for http:\/\/b, which is exempt/,
+    ],
+    [
+      'an id that no node can have',
+      { keys: [{ id: 'a', secret: SECRET }], peerIds: { 'http://b': 'b ' } },
+      /a node id for/,
+    ],
+    ['a node that can be none', { keys: [{ id: 'a', secret: SECRET, nodes: ['b, c'] }] }, /array of node ids/],
     ['no nodes', { keys: [{ id: 'a', secret: SECRET, nodes: [] }] }, /array of node ids/],
   ];
   test.each(refused)('%s', (_, options, message) => {
     expect(() => createKeyring(options as never)).toThrow(message);
+  });
+
+  test('one peer under two spellings', () => {
+    const both = { 'http://b:80': 'a', 'HTTP://b/': null };
+    const auth = { keys: [{ id: 'a', secret: SECRET }], sign: both };
+    expect(() => checkAuth(auth, normalisePeer)).toThrow(/"auth.sign" names http:\/\/b twice/);
   });
 
   test('no message has any part of a secret', () => {

@@ -16,10 +16,10 @@ function keysFile(content: string): string {
 test('from a file, or from the environment, and from nowhere', () => {
   const sign = { 'http://b': null };
   const path = keysFile(JSON.stringify({ keys: [{ id: 'k1', secret: SECRET, nodes: ['a'] }], sign }));
-  expect(readAuth({ keysFile: path, keysMode: 'accept', peerId: [['http://b', 'b']] }, {})).toEqual({
+  expect(readAuth({ keysFile: path, keysMode: 'accept', peerId: [['http://c', 'c']] }, {})).toEqual({
     keys: [{ id: 'k1', secret: SECRET, nodes: ['a'] }],
     sign,
-    peerIds: { 'http://b': 'b' },
+    peerIds: { 'http://c': 'c' },
     mode: 'accept',
   });
   expect(readAuth({}, { ROWCAST_KEYS: `k1:${SECRET}, k2:${OTHER_SECRET}` })?.keys).toEqual([
@@ -52,6 +52,14 @@ describe('what is wrong is said, where it is, and nothing of a secret with it', 
     }
     expect(said).toMatch(message);
     expect(said).not.toContain(broken);
+  });
+
+  test('two nodes for one URL', () => {
+    const peerId: [string, string][] = [
+      ['http://b', 'b'],
+      ['http://b', 'c'],
+    ];
+    expect(() => readAuth({ peerId }, { ROWCAST_KEYS: `k1:${SECRET}` })).toThrow(/^-peer-id names http:\/\/b twice/);
   });
 
   test('the environment', () => {
