@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 import type { Nodes } from '../compare/ledger.ts';
 import type { Emitter, EventName, RowcastEvents } from '../events.ts';
 import { type Finding, Identity, isNews, LATE_MS, type Other } from '../identity/identity.ts';
-import { isNobodyAwaited, isUnawaitedOne, note, noted, noteUnawaited } from '../identity/last-heard.ts';
+import { isNobodyAwaited, isUnawaitedOne, noted, noteForgotten, noteUnawaited } from '../identity/last-heard.ts';
 import { ANOTHER_DATABASE, EARLIER_STATE, isEarlierState, Turns, TWO_DATABASES } from '../identity/turns.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { yielding } from '../sqlite/yielding.ts';
@@ -307,7 +307,7 @@ export class NodeCompany {
     this.#turns.replace(peer, before, inc, now);
     noteDatabase(this.#db, peer, inc);
     // Nobody waits for the one before; where it is elsewhere, it is heard again, and counts again.
-    for (const other of this.#identity.others()) if (other.inc === before) note(this.#db, 'forgotten', other.id, now);
+    for (const other of this.#identity.others()) if (other.inc === before) noteForgotten(this.#db, other.id, now);
     beginSeed(this.#db, peer, now, 'replaced');
     // What the one before had brought here, it may have brought to nobody else.
     compareAllPeers(this.#db, now, [peer]);

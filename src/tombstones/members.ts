@@ -6,7 +6,7 @@
 import type { Clock } from '../clock.ts';
 import { named, RowcastError } from '../errors.ts';
 import type { Other } from '../identity/identity.ts';
-import { note, noted, noteUnawaited, type What } from '../identity/last-heard.ts';
+import { forgetHeardBut, note, noted, noteForgotten, noteUnawaited, type What } from '../identity/last-heard.ts';
 import { leftDatabases } from '../send/company.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Member } from './horizon.ts';
@@ -56,7 +56,8 @@ export class Members {
   note(): void {
     const now = this.#o.clock.now();
     const notes: [What, string, number][] = [];
-    for (const { id, heardAt } of this.#o.company.others()) {
+    const others = this.#o.company.others();
+    for (const { id, heardAt } of others) {
       const heard = noted(this.#db, 'heard', id);
       const isDue = heardAt !== undefined && heardAt - (heard ?? Number.NEGATIVE_INFINITY) >= NOTED_EVERY_MS;
       if (isDue || isAhead(heard, now)) notes.push(['heard', id, Math.min(heardAt ?? now, now)]);
@@ -66,6 +67,8 @@ export class Members {
     if (notes.length === 0) return;
     this.#db.transaction(() => {
       for (const [what, id, at] of notes) note(this.#db, what, id, at);
+      const names = others.map(({ id }) => id);
+      forgetHeardBut(this.#db, names);
     });
   }
 
@@ -89,7 +92,7 @@ export class Members {
       });
     }
     this.note();
-    this.#db.transaction(() => note(this.#db, 'forgotten', id, this.#o.clock.now()));
+    this.#db.transaction(() => noteForgotten(this.#db, id, this.#o.clock.now()));
   }
 
   /** Peers that have never said who they are. */
