@@ -22,6 +22,7 @@ export interface CompanyParts {
 export class SqliteHubCompany implements HubCompany {
   readonly #db: Connection;
   readonly #identity: Identity;
+  readonly #low: SqliteHubLow;
   readonly #clock: Clock;
   readonly #parts: CompanyParts;
   readonly #turns = new Turns();
@@ -32,8 +33,8 @@ export class SqliteHubCompany implements HubCompany {
   constructor(db: Connection, options: Omit<IdentityOptions, 'atUrls' | 'low'>, parts: CompanyParts) {
     this.#db = db;
     this.#clock = options.clock;
-    const low = new SqliteHubLow(db, { clock: options.clock, saidBy: (inc) => this.#identity.saidBy(inc) });
-    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS, low: (to) => low.toldTo(to) });
+    this.#low = new SqliteHubLow(db, { clock: options.clock, saidBy: (inc) => this.#identity.saidBy(inc) });
+    this.#identity = new Identity(db, { ...options, atUrls: AT_URLS, low: (to) => this.#low.toldTo(to) });
     this.#parts = parts;
   }
 
@@ -142,6 +143,7 @@ export class SqliteHubCompany implements HubCompany {
     const renewal = this.#identity.renew();
     if (renewal === 'none') return;
     if (renewal !== 'renewed') {
+      this.#low.forget();
       this.#parts.nextGeneration();
       this.#tell({ kind: 'another-file' });
     }

@@ -7,6 +7,8 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { type Asked, OldestBehind, type Read } from './oldest-behind.ts';
+import type { Seq } from './store.ts';
 
 export interface HubLowOptions {
   clock: Clock;
@@ -16,8 +18,7 @@ export interface HubLowOptions {
 
 export interface EdgeState {
   inc: string | null;
-  /** The time of the first row that it lacks; null where it lacks none. */
-  oldest: number | null;
+  position: Seq;
   /** What it has last said of itself. */
   said: number | undefined;
 }
@@ -32,6 +33,7 @@ const LOOK_MS_AN_EDGE = 0.5;
 export class SqliteHubLow {
   readonly #db: Connection;
   readonly #o: HubLowOptions;
+  readonly #behind = new OldestBehind();
   #seen: Seen = NOTHING_SEEN;
 
   constructor(db: Connection, options: HubLowOptions) {
@@ -39,18 +41,36 @@ export class SqliteHubLow {
     this.#o = options;
   }
 
-  /** Undefined where an edge has not spoken yet, or never does. */
+  /** Another state of the file is there. */
+  forget(): void {
+    this.#behind.forget();
+    this.#seen = NOTHING_SEEN;
+  }
+
+  /** Undefined where an edge has not spoken yet, or never does, and while the rows that are lacking are not known. */
   toldTo(inc: string | null | undefined): number | undefined {
     const now = this.#o.clock.now();
     if (isOutdated(this.#seen, now)) {
       const edges = this.#db.all<Omit<EdgeState, 'said'> & Record<string, never>>(EDGES);
       const said = (of: string | null): number | undefined => (of === null ? undefined : this.#o.saidBy(of));
-      this.#seen = seenOf(
-        edges.map(({ inc: of, oldest }) => ({ inc: of, oldest, said: said(of) })),
-        now,
-      );
+      const states = edges.map(({ inc: of, position }) => ({ inc: of, position, said: said(of) }));
+      this.#seen = seenOf(states, this.#lacking(states, now), now);
     }
     return toldTo(this.#seen, inc);
+  }
+
+  /**
+   * What the edge that is furthest behind lacks, others may lack as well. Its own rows are among them for as long as its
+   * place is not beyond them, which is not long where it can be reached.
+   */
+  #lacking(edges: EdgeState[], now: number): number | undefined {
+    if (edges.length === 0) return now;
+    const look = this.#behind.look(edges.reduce((least, { position }) => Math.min(least, position), Infinity));
+    for (let step = look.next(); ; step = look.next(this.#read(step.value))) if (step.done) return step.value;
+  }
+
+  #read({ after, limit }: Asked): Read {
+    return this.#db.get<Read & Record<string, never>>(NEXT_ROWS, after, limit) as Read;
   }
 }
 
@@ -58,10 +78,9 @@ export function isOutdated({ at, count }: Seen, now: number): boolean {
   return Math.abs(now - at) >= (count === undefined ? 0 : Math.max(LOOK_MS, LOOK_MS_AN_EDGE * count));
 }
 
-function seenOf(edges: EdgeState[], now: number): Seen {
-  const seen: Seen = { at: now, count: edges.length, lacking: now, unheard: new Set(), least: [] };
-  for (const { inc, oldest, said } of edges) {
-    seen.lacking = Math.min(seen.lacking, oldest ?? now);
+function seenOf(edges: EdgeState[], lacking: number | undefined, now: number): Seen {
+  const seen: Seen = { at: now, count: edges.length, lacking, unheard: new Set(), least: [] };
+  for (const { inc, said } of edges) {
     if (said === undefined) seen.unheard.add(inc);
     else if (inc !== null) noteLeast(seen.least, inc, said);
   }
@@ -78,7 +97,7 @@ function noteLeast(least: Seen['least'], inc: string, said: number): void {
 
 export function toldTo(seen: Seen, inc: string | null | undefined): number | undefined {
   const { at, count, lacking, unheard, least } = seen;
-  if (count === undefined) return undefined;
+  if (count === undefined || lacking === undefined) return undefined;
   // Whoever is told is left out; of the others the least counts, which is the first or the second of all.
   if (unheard.size > (inc != null && unheard.has(inc) ? 1 : 0)) return undefined;
   const said = least.find((one) => one.inc !== inc)?.said ?? at;
@@ -91,8 +110,8 @@ export interface Seen {
   at: number;
   /** How many there were; undefined before the first look. */
   count: number | undefined;
-  /** The time of the first row that any of them lacks. */
-  lacking: number;
+  /** The time of the oldest row that any of them lacks; undefined while that is not known. */
+  lacking: number | undefined;
   /** The databases that have not spoken; null for those of which it is not known which they are. */
   unheard: Set<string | null>;
   /** The two that have said the least. */
@@ -102,11 +121,13 @@ export interface Seen {
 export const NOTHING_SEEN: Seen = {
   at: Number.NEGATIVE_INFINITY,
   count: undefined,
-  lacking: 0,
+  lacking: undefined,
   unheard: new Set(),
   least: [],
 };
 
-const EDGES =
-  'SELECT e.inc AS inc, (SELECT r.updated_at FROM _hub_rows AS r WHERE r.seq > e.position ' +
-  'AND (r.seq <= e.anew_upto OR r.origin IS NOT e.inc) ORDER BY r.seq LIMIT 1) AS oldest FROM _hub_edges AS e';
+const EDGES = 'SELECT inc, position FROM _hub_edges';
+
+const NEXT_ROWS =
+  'SELECT count(*) AS rows, max(seq) AS end, min(updated_at) AS oldest FROM ' +
+  '(SELECT seq, updated_at FROM _hub_rows WHERE seq > ? ORDER BY seq LIMIT CAST(? AS INTEGER))';

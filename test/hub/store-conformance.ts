@@ -747,6 +747,35 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(told.map((words) => readIntroduction(words)?.you?.tick)).toEqual([11, 10, 13]);
     });
 
+    test('what it says is still to come is the time of the oldest row that an edge lacks, wherever that has its place', async () => {
+      const { store: first, reopen } = await make();
+      const [now, day] = [Date.now(), 86_400_000];
+      const said = (inc: string): string => `id=e; inc=${inc.repeat(16)}; boot=1-00000001; t0=0; t=1; low=${now}`;
+      const urls = ['http://one', 'http://two'] as const;
+      await first.addEdges([...urls]);
+      // Somebody was away, and brings what it wrote weeks ago after what was written yesterday.
+      await receive(first, [live('new', now - day)]);
+      await receive(first, [live('old', now - 30 * day)], { from: 'b', plain: false });
+      await receive(first, [live('newer', now)]);
+      const places = (await followFrom(first, 0)).map(({ end }) => end);
+      let store = first;
+      const low = async (...positions: (number | undefined)[]): Promise<number | undefined> => {
+        // What a process has seen a moment ago it says again.
+        for (const again of [false, true]) {
+          if (again) store = await reopen();
+          for (const [i, url] of urls.entries()) {
+            const { generation } = await store.edge(url);
+            await store.answered([{ url, generation, said: said(`${i}`), position: positions[i] }]);
+          }
+          await store.company.look();
+        }
+        return readIntroduction(await store.company.toSender(said('3')))?.low;
+      };
+      expect(await low(undefined, undefined)).toBe(now - 30 * day);
+      expect(await low(places[2], places[0])).toBe(now - 30 * day);
+      expect(await low(places[2], places[1])).toBe(now);
+    });
+
     test('I7: what is done twice, or by two, changes nothing', async () => {
       const { store } = await make();
       await receive(store, [live('x', T), gone('y', T)]);

@@ -2,18 +2,27 @@
  * What a group says of what is still to come through it: see ../sqlite-low.ts. An edge speaks to the process that serves it,
  * so what each has said is kept in the store, where all of them read it.
  */
+import { RowcastError } from '../../errors.ts';
+import { type Asked, OldestBehind, type Read } from '../oldest-behind.ts';
 import { isOutdated, NOTHING_SEEN, type Seen, toldTo } from '../sqlite-low.ts';
+import type { Seq } from '../store.ts';
 import { integerArray, textArray } from './driver.ts';
+import { horizon } from './horizon.ts';
 import type { Base } from './parts.ts';
 
 export class GroupLow {
   readonly #base: Base;
   /** What was heard and is not in the store yet. */
   readonly #heard = new Map<string, number>();
+  readonly #behind = new OldestBehind();
+  /** The state of the server that it has read: see epoch.ts. */
+  #era: number;
   #seen: Seen = NOTHING_SEEN;
+  #looking: Promise<void> | undefined;
 
   constructor(base: Base) {
     this.#base = base;
+    this.#era = base.sessions.era;
   }
 
   note(inc: string, low: number): void {
@@ -25,7 +34,14 @@ export class GroupLow {
     return toldTo(this.#seen, inc);
   }
 
-  async look(): Promise<void> {
+  look(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async #look(): Promise<void> {
     const { sessions, clock } = this.#base;
     const now = clock.now();
     const heard = [...this.#heard];
@@ -34,17 +50,35 @@ export class GroupLow {
       const lows = [textArray(heard.map(([inc]) => inc)), integerArray(heard.map(([, low]) => low))];
       await sessions.transaction((session) => session.run(NOTE, ...lows), 'lazy');
     }
+    if (this.#era !== sessions.era) this.#behind.forget();
+    const { era } = sessions;
+    this.#era = era;
     if (!isOutdated(this.#seen, now)) return;
-    const [all] = await sessions.query<{ count: number; lacking: number | null; unheard: string; least: string }>(SEEN);
+    const [all] = await sessions.query<{ count: number; position: Seq | null; unheard: string; least: string }>(SEEN);
     if (!all) return;
     const unheard = new Set<string | null>(JSON.parse(all.unheard));
-    this.#seen = {
-      at: now,
-      count: all.count,
-      lacking: Math.min(now, all.lacking ?? now),
-      unheard,
-      least: JSON.parse(all.least),
-    };
+    // After what the edges have said: what one of them has delivered by then is among the rows.
+    const lacking = all.position === null ? now : await this.#lacking(all.position);
+    // What was read was of two states of the server.
+    if (era !== sessions.era) return;
+    this.#seen = { at: now, count: all.count, lacking, unheard, least: JSON.parse(all.least) };
+  }
+
+  async #lacking(position: Seq): Promise<number | undefined> {
+    const look = this.#behind.look(position);
+    for (let step = look.next(); ; step = look.next(await this.#read(step.value))) if (step.done) return step.value;
+  }
+
+  /** What is above the horizon is read each time: more may come below it. */
+  #read({ after, limit }: Asked): Promise<Read> {
+    return this.#base.sessions.use(async (session) => {
+      const below = await horizon(session);
+      const [found] = await session.query<Read & { above: number | null }>(NEXT_ROWS, after, below, limit);
+      if (!found) throw new RowcastError('DATABASE_FAILED', 'PostgreSQL does not tell the times of rows');
+      const { rows, oldest, above } = found;
+      if (rows === limit) return found;
+      return { rows, end: below - 1, oldest: above === null ? oldest : Math.min(oldest ?? above, above) };
+    });
   }
 }
 
@@ -59,12 +93,19 @@ const NOTE =
  * there need not be a third, and whoever is told is one of the two that have said the least, or is not.
  */
 const SEEN = [
-  'WITH e AS MATERIALIZED (SELECT e.inc, n.low, (SELECT r.updated_at FROM rowcast.rows AS r WHERE r.seq > e.position',
-  'AND (r.seq <= e.anew_upto OR r.origin IS DISTINCT FROM e.inc) ORDER BY r.seq LIMIT 1) AS oldest',
-  'FROM rowcast.edges AS e LEFT JOIN rowcast.nodes AS n ON n.inc = e.inc)',
-  'SELECT (SELECT count(*) FROM e) AS count, (SELECT min(e.oldest) FROM e) AS lacking,',
+  'WITH e AS MATERIALIZED (SELECT e.inc, n.low, e.position FROM rowcast.edges AS e',
+  'LEFT JOIN rowcast.nodes AS n ON n.inc = e.inc)',
+  'SELECT (SELECT count(*) FROM e) AS count, (SELECT min(e.position) FROM e) AS position,',
   'coalesce((SELECT json_agg(u.inc) FROM (SELECT DISTINCT e.inc FROM e WHERE e.low IS NULL LIMIT 2) AS u)::text,',
   "'[]') AS unheard, coalesce((SELECT json_agg(json_build_object('inc', l.inc, 'said', l.low) ORDER BY l.low) FROM",
   '(SELECT e.inc, min(e.low) AS low FROM e WHERE e.inc IS NOT NULL AND e.low IS NOT NULL GROUP BY e.inc',
   "ORDER BY min(e.low) LIMIT 2) AS l)::text, '[]') AS least",
+].join(' ');
+
+/** `LIMIT` within: the horizon bounds what was found, and not what is looked for (read.ts). */
+const NEXT_ROWS = [
+  'SELECT s.*, CASE WHEN s.rows < $3 THEN (SELECT min(r.updated_at) FROM rowcast.rows AS r WHERE r.seq > $1 AND r.seq >= $2)',
+  'END AS above FROM (SELECT count(*) AS rows, max(r.seq) AS "end", min(r.updated_at) AS oldest FROM',
+  '(SELECT r.seq, r.updated_at FROM rowcast.rows AS r WHERE r.seq > $1 ORDER BY r.seq LIMIT $3) AS r',
+  'WHERE r.seq < $2) AS s',
 ].join(' ');
