@@ -20,6 +20,7 @@ import { SqliteHubCompany } from './sqlite-company.ts';
 import { SqliteEdges } from './sqlite-edges.ts';
 import { Forgetting } from './sqlite-forget.ts';
 import { SqliteHubLedger } from './sqlite-ledger.ts';
+import { HubLock } from './sqlite-lock.ts';
 import { pendingOf } from './sqlite-pending.ts';
 import { SegmentReader, WRITER } from './sqlite-read.ts';
 import { BatchMerger } from './sqlite-receive.ts';
@@ -68,6 +69,7 @@ export class SqliteHubStore implements HubStore {
   readonly #edges: SqliteEdges;
   readonly #counter: RowCounter;
   readonly #forgetting: Forgetting;
+  readonly #lock: HubLock;
   readonly #hints = new Set<() => void>();
   readonly #closed = endOfMany();
 
@@ -85,6 +87,7 @@ export class SqliteHubStore implements HubStore {
     this.#reader = new SegmentReader(db);
     this.#counter = new RowCounter(db, clock);
     this.#forgetting = new Forgetting(db, clock);
+    this.#lock = new HubLock(db, clock);
     this.letters = lettersOf(db, this.#letters);
     this.ledger = new SqliteHubLedger(db, () => this.tables());
   }
@@ -92,11 +95,16 @@ export class SqliteHubStore implements HubStore {
   async open(): Promise<{ code: string; message: string }[]> {
     requireVersion(this.#db);
     const above = prepareHubDatabase(this.#db, this.#clock.now());
+    const lockless = await this.#lock.take();
     this.company.begin();
     this.#forgetting.start();
     this.#db.yieldBy({ clock: this.#clock, stopped: this.#closed.signal });
-    const message = `${above} rows or deletions were dated after the year 2200: they were brought to the present`;
-    return above === 0 ? [] : [{ code: 'time-above-ceiling', message }];
+    const dated = `${above} rows or deletions were dated after the year 2200: they were brought to the present`;
+    const unseen = `${lockless}: another hub that is started on the same file would not be noticed, and harm this one`;
+    return [
+      ...(above === 0 ? [] : [{ code: 'time-above-ceiling', message: dated }]),
+      ...(lockless === undefined ? [] : [{ code: 'no-lock', message: unseen }]),
+    ];
   }
 
   /** Resolves when the content of all rows that were deleted under an earlier hub is gone from the file. */
@@ -108,6 +116,7 @@ export class SqliteHubStore implements HubStore {
     this.#closed.abort();
     this.#counter.stop();
     await this.#forgetting.stop();
+    this.#lock.release();
     try {
       this.#db.release();
     } catch {

@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { systemClock } from '../../src/clock.ts';
 import { SqliteHubStore } from '../../src/hub/sqlite-store.ts';
 import { Connection, type Database } from '../../src/sqlite/connection.ts';
+import type { TestDatabase } from '../support/lane.ts';
 import { database, rowsOf, scratchFolder } from '../support/nodes.ts';
 import { storeConformance } from './store-conformance.ts';
 
@@ -15,8 +16,16 @@ const SELF = { id: 'hub', random: Math.random, maxAheadMs: 0 };
 
 const T = 4_000_000_000_000;
 
+/** By path: whoever opened it last. */
+const processes = new Map<string, TestDatabase>();
+
+/** By another process: the system takes the lock from the one before, which has ended. */
 async function open(path: string, onCommit: () => void = () => {}, clock = systemClock): Promise<SqliteHubStore> {
+  const before = processes.get(path);
+  const has = before && rowsOf(before, 'PRAGMA database_list').some(({ name }) => name === 'rowcast_lock');
+  if (has) before.exec('DETACH DATABASE rowcast_lock');
   const db = await database('PRAGMA synchronous = NORMAL', path);
+  processes.set(path, db);
   const watched: Database = {
     exec: (sql) => {
       // EXTRA, as for every commit that must outlast a power cut.

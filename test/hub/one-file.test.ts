@@ -1,0 +1,65 @@
+/** Two hubs on one file would forget each other's edges: the second one is refused, as long as the first one is there. */
+import { existsSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { createHub, type Hub } from '../../src/hub/hub.ts';
+import { hub } from '../support/hubs.ts';
+import { cleanUp, database, rowsOf, scratchFolder } from '../support/nodes.ts';
+import { VirtualClock } from '../support/virtual-clock.ts';
+
+const ONE = ['http://one.test'];
+const TWO = ['http://two.test'];
+const quiet = {
+  get: () => Promise.reject(new Error('nobody is there')),
+  fetch: () => Promise.reject(new Error('nobody is there')),
+};
+
+async function another(path: string, edges: string[]): Promise<Hub> {
+  const db = await database('SELECT 1', path);
+  const made = await createHub(db, { id: 'hub', edges, ...quiet });
+  cleanUp(() => made.stop());
+  return made;
+}
+
+const edgesIn = async (made: Hub): Promise<string[]> => (await made.edges.list()).map(({ url }) => url);
+
+test('a second hub on the file of one that runs is refused, and takes no edge from it', async () => {
+  const path = join(scratchFolder(), 'hub.db');
+  const first = await hub({ edges: ONE, ...quiet }, path);
+  const urls = (): unknown[] => rowsOf(first.db, 'SELECT url FROM _hub_edges').map(({ url }) => url);
+  await expect(another(path, TWO)).rejects.toMatchObject({
+    code: 'INVALID_DATABASE',
+    message: expect.stringContaining('is served by another hub at this moment'),
+  });
+  expect(urls()).toEqual(ONE);
+  await expect(createHub(first.db, { id: 'hub', edges: TWO, ...quiet })).rejects.toThrow(/served by another hub/);
+  expect(urls()).toEqual(ONE);
+  await first.hub.stop();
+  expect(await edgesIn(await another(path, TWO))).toEqual(TWO);
+  expect(urls()).toEqual(TWO);
+});
+
+test('one that was never stopped is over when its connection is closed', async () => {
+  const path = join(scratchFolder(), 'hub.db');
+  const first = await hub({ edges: ONE, clock: new VirtualClock(), ...quiet }, path);
+  first.db.close();
+  expect(await edgesIn(await another(path, ONE))).toEqual(ONE);
+});
+
+test('one that waits has the file when the other has ended', async () => {
+  const path = join(scratchFolder(), 'hub.db');
+  const first = await hub({ edges: ONE, ...quiet }, path);
+  const second = hub({ edges: TWO, ...quiet }, path);
+  await first.hub.stop();
+  expect(await edgesIn((await second).hub)).toEqual(TWO);
+});
+
+test('files that are read or refused have no lock beside them, and hubs in memory need none', async () => {
+  const path = join(scratchFolder(), 'node.db');
+  const db = await database('CREATE TABLE own (id TEXT)', path);
+  await expect(createHub(db, { id: 'hub', edges: [] })).rejects.toThrow(/not a hub's/);
+  expect(existsSync(`${path}-lock`)).toBe(false);
+  rmSync(path);
+  const [one, two] = [await hub({ edges: ONE, ...quiet }), await hub({ edges: TWO, ...quiet })];
+  expect([await edgesIn(one.hub), await edgesIn(two.hub)]).toEqual([ONE, TWO]);
+});
