@@ -13,6 +13,8 @@ export class Edge {
   asked = false;
   /** Another edge has the same id; then a change of one of them may be news to the other. */
   shared = false;
+  /** Of an edge that has not said its id nobody knows whether that is another's. */
+  others: { readonly haveAllSaidWho: boolean } = { haveAllSaidWho: true };
   readonly #store: HubStore;
   readonly #answers: Answers;
   #row: EdgeRow;
@@ -54,8 +56,17 @@ export class Edge {
   /** Whose changes are not to be sent here: the database that answers here, or the id of a plain node. */
   get ownOrigin(): string | undefined {
     if (this.position < this.#row.anewUpto) return undefined;
-    // In a group another edge of the same id may be another process's.
-    return this.inc ?? (this.shared || this.#store.group ? undefined : this.nodeId);
+    return this.inc ?? (this.#isNamedAlone ? this.nodeId : undefined);
+  }
+
+  /** In a group another edge of the same id may be another process's. */
+  get #isNamedAlone(): boolean {
+    return this.#store.group === undefined && !this.shared && this.others.haveAllSaidWho;
+  }
+
+  /** What was brought in the name of its id may not have been sent to it. */
+  get isKnownByName(): boolean {
+    return this.#store.group === undefined && this.inc === undefined;
   }
 
   async advance({ seq, generation }: EdgeEnd): Promise<void> {

@@ -76,6 +76,8 @@ export class EdgeIdentities {
   readonly #askedBackAt = new Map<string, number>();
   /** The edges that have said they are the node of that id; mostly one. */
   readonly #byId = new Map<string, Set<Edge>>();
+  /** Those that have said nothing. */
+  readonly #nameless = new Set<Edge>();
   readonly #seen: SeenTogether;
   /** What was said already, so that it is said once. */
   readonly #reported = new Set<string>();
@@ -101,6 +103,7 @@ export class EdgeIdentities {
   async remove(edge: Edge): Promise<void> {
     const watched = this.#edges.get(edge.url);
     this.#edges.delete(edge.url);
+    this.#nameless.delete(edge);
     if (edge.nodeId !== undefined) this.#regroup(edge.nodeId, (group) => group.delete(edge));
     this.#left(this.#seen.forget(edge));
     watched?.request?.abort();
@@ -144,10 +147,16 @@ export class EdgeIdentities {
     return found;
   }
 
+  get haveAllSaidWho(): boolean {
+    return this.#nameless.size === 0;
+  }
+
   #watch(edge: Edge): Watched {
     const idle = { asking: undefined, again: false, request: undefined };
     const watched: Watched = { edge, askedAt: 0, pause: UNKNOWN_MS, isKnown: false, ...idle };
     this.#edges.set(edge.url, watched);
+    edge.others = this;
+    if (edge.nodeId === undefined) this.#nameless.add(edge);
     this.#note(edge, undefined);
     return watched;
   }
@@ -227,6 +236,7 @@ export class EdgeIdentities {
     if (found === undefined || !this.#isWatched(watched)) return false;
     try {
       const { nodeId: before, generation } = edge;
+      if (found.id !== before) await this.#giveBack(found.id);
       await edge.identify(found.id, found.said);
       if (!this.#isWatched(watched)) return false;
       if (edge.generation !== generation) this.#o.onAnew(edge);
@@ -274,6 +284,7 @@ export class EdgeIdentities {
   #note(edge: Edge, before: string | undefined): void {
     const { nodeId } = edge;
     if (nodeId === undefined || nodeId === before) return;
+    this.#nameless.delete(edge);
     if (before !== undefined) this.#regroup(before, (group) => group.delete(edge));
     this.#regroup(nodeId, (group) => group.add(edge));
     const group = this.#byId.get(nodeId) as Set<Edge>;
@@ -285,6 +296,18 @@ export class EdgeIdentities {
     if (nodeId === this.#o.hubId) {
       this.#report('own-id', `edge ${edge.url} has the hub's own id ${JSON.stringify(this.#o.hubId)}`);
     }
+  }
+
+  /**
+   * Another edge has this id. What it has brought until now was taken for the one's that is known by it, which was not sent that:
+   * it is given everything, before the other is known by the id, so that it is not forgotten should the process end.
+   */
+  async #giveBack(id: string): Promise<void> {
+    const [sole, ...more] = this.#byId.get(id) ?? [];
+    if (!sole?.isKnownByName || more.length > 0) return;
+    sole.shared = true;
+    await sole.reseed();
+    this.#o.onAnew(sole);
   }
 
   #regroup(nodeId: string, change: (group: Set<Edge>) => void): void {

@@ -1,7 +1,7 @@
 /** Edges that do not introduce themselves, and whoever takes their place. */
 import type { RequestListener } from 'node:http';
 import { expect, test } from 'vitest';
-import { count, deliver, door, edge, gone, hub, live, T } from '../support/hubs.ts';
+import { count, deliver, door, edge, gone, hub, live, plainAck, T } from '../support/hubs.ts';
 import { until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
@@ -75,4 +75,33 @@ test('what a plain edge once sent in vain goes to it as well when it is tried ag
   expect((await made.deadLetters.retry(letter?.id as number)).outcome).toBe('applied');
   await until('it has the deletion', () => bodies.length === 2);
   expect(JSON.parse(bodies[1] as string).changes).toEqual([gone('x', T)]);
+});
+
+test('of two plain edges that send under one id, each has what the other wrote, whether or not it says who it is', async () => {
+  const [known, silent] = [await door(), await door()];
+  const bodies: Record<'known' | 'silent', string[]> = { known: [], silent: [] };
+  known.open(plain('x', bodies.known));
+  silent.open((request, response) => plainAck(request, response, bodies.silent));
+  const { hub: made } = await hub({ edges: [known.url, silent.url] });
+  await until('one is known', async () => (await made.health()).peer_states.some(({ node_id: id }) => id === 'x'));
+  await deliver(made, [live('of the silent one', T)], 'x');
+  await deliver(made, [live('of the known one', T)], 'x');
+  for (const sent of [bodies.known, bodies.silent]) {
+    await until('it has both', () => ['silent', 'known'].every((of) => sent.join().includes(`of the ${of} one`)));
+  }
+});
+
+test('what came under the id of a plain edge before another one was known to have it is sent to the first as well', async () => {
+  const [one, two] = [await door(), await door()];
+  const bodies: Record<'one' | 'two', string[]> = { one: [], two: [] };
+  one.open(plain('x', bodies.one));
+  const { hub: made } = await hub({ edges: [one.url] });
+  await until('one is known', async () => (await made.health()).peer_states[0]?.node_id === 'x');
+  // The other one is not an edge yet, and sends already.
+  await deliver(made, [live('of the other', T)], 'x');
+  await until('it is passed', async () => (await made.health()).pending_changes === 0);
+  expect(bodies.one).toEqual([]);
+  two.open(plain('x', bodies.two));
+  await made.edges.add(two.url);
+  for (const sent of [bodies.one, bodies.two]) await until('it has it', () => sent.join().includes('of the other'));
 });

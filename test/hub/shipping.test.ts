@@ -227,8 +227,8 @@ describe('shipping', () => {
     for (const [i, id] of ids.entries()) {
       edges.push(
         await serve((request, response) => {
-          if (away) return void response.writeHead(503).end();
           if (request.url === '/health') return void response.end(JSON.stringify({ node_id: id }));
+          if (away) return void response.writeHead(503).end();
           plainAck(request, response, bodies[i] as string[]);
         }),
       );
@@ -236,6 +236,8 @@ describe('shipping', () => {
     const path = join(scratchFolder(), 'hub.db');
     // Named before there is anything: one that is new is sent its own changes, too.
     const before = await hub({ edges }, path);
+    // While one of them may have any id, what came under theirs goes to all.
+    await until('they are known', async () => (await before.hub.edges.list()).every((one) => one.node_id !== null));
     for (let n = 0; n < 60; n++) {
       const from = [...ids, undefined][n % 4];
       const name = '\u00e9'.repeat(n);
