@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import { hub } from '../support/hubs.ts';
+import { lane } from '../support/lane.ts';
 import { cleanUp, database, rowsOf, scratchFolder } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
@@ -39,7 +40,8 @@ test('a second hub on the file of one that runs is refused, and takes no edge fr
   expect(urls()).toEqual(TWO);
 });
 
-test('one that was never stopped is over when its connection is closed', async () => {
+// On Bun a connection is closed when its statements are, and those are a running hub's: it has to be stopped.
+test.skipIf(lane === 'bun-sqlite')('one that was never stopped is over when its connection is closed', async () => {
   const path = join(scratchFolder(), 'hub.db');
   const first = await hub({ edges: ONE, clock: new VirtualClock(), ...quiet }, path);
   first.db.close();
