@@ -54,11 +54,11 @@ export class GroupLow {
     const { era } = sessions;
     this.#era = era;
     if (!isOutdated(this.#seen, now)) return;
-    const [all] = await sessions.query<{ count: number; position: Seq | null; unheard: string; least: string }>(SEEN);
+    const [all] = await sessions.query<SeenThere>(SEEN);
     if (!all) return;
     const unheard = new Set<string | null>(JSON.parse(all.unheard));
     // After what the edges have said: what one of them has delivered by then is among the rows.
-    const lacking = all.position === null ? now : await this.#lacking(all.position);
+    const lacking = all.position === null || all.position >= all.last ? now : await this.#lacking(all.position);
     // What was read was of two states of the server.
     if (era !== sessions.era) return;
     this.#seen = { at: now, count: all.count, lacking, unheard, least: JSON.parse(all.least) };
@@ -82,6 +82,16 @@ export class GroupLow {
   }
 }
 
+interface SeenThere {
+  count: number;
+  /** Of the edge that is furthest behind; null where there is none. */
+  position: Seq | null;
+  /** That of the last row. */
+  last: Seq;
+  unheard: string;
+  least: string;
+}
+
 /** In one order, in which all take their locks. */
 const NOTE =
   'UPDATE rowcast.nodes AS n SET low = h.low FROM (SELECT k.inc, h.low FROM rowcast.nodes AS k ' +
@@ -96,6 +106,7 @@ const SEEN = [
   'WITH e AS MATERIALIZED (SELECT e.inc, n.low, e.position FROM rowcast.edges AS e',
   'LEFT JOIN rowcast.nodes AS n ON n.inc = e.inc)',
   'SELECT (SELECT count(*) FROM e) AS count, (SELECT min(e.position) FROM e) AS position,',
+  '(SELECT coalesce(max(r.seq), 0) FROM rowcast.rows AS r) AS last,',
   'coalesce((SELECT json_agg(u.inc) FROM (SELECT DISTINCT e.inc FROM e WHERE e.low IS NULL LIMIT 2) AS u)::text,',
   "'[]') AS unheard, coalesce((SELECT json_agg(json_build_object('inc', l.inc, 'said', l.low) ORDER BY l.low) FROM",
   '(SELECT e.inc, min(e.low) AS low FROM e WHERE e.inc IS NOT NULL AND e.low IS NOT NULL GROUP BY e.inc',
