@@ -1,11 +1,11 @@
 /** Two hubs on one file would forget each other's edges: the second one is refused, as long as the first one is there. */
-import { existsSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
 import { hub } from '../support/hubs.ts';
 import { lane } from '../support/lane.ts';
-import { cleanUp, database, rowsOf, scratchFolder } from '../support/nodes.ts';
+import { cleanUp, database, rowsOf, scratchFolder, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
 const ONE = ['http://one.test'];
@@ -65,3 +65,17 @@ test('files that are read or refused have no lock beside them, and hubs in memor
   const [one, two] = [await hub({ edges: ONE, ...quiet }), await hub({ edges: TWO, ...quiet })];
   expect([await edgesIn(one.hub), await edgesIn(two.hub)]).toEqual([ONE, TWO]);
 });
+
+test('where there can be no lock it is said, and the hub runs', async () => {
+  const path = join(scratchFolder(), 'hub.db');
+  mkdirSync(`${path}-lock`);
+  const { hub: made, db } = await hub({ edges: ONE, ...quiet }, path);
+  const warnings: string[] = [];
+  made.on('warning', ({ code, message }) => warnings.push(`${code}: ${message}`));
+  await until('it is said', () => warnings.length > 0);
+  expect(warnings).toEqual([`no-lock: ${expected(path)}`]);
+  expect(rowsOf(db, 'PRAGMA database_list').map(({ name }) => name)).not.toContain('rowcast_lock');
+});
+
+const expected = (path: string): string =>
+  `${path}-lock cannot be written: another hub that is started on the same file would not be noticed, and harm this one`;
