@@ -4,8 +4,9 @@
  * one too many does no harm.
  */
 import type { Connection } from '../sqlite/connection.ts';
-import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
+import type { Table } from '../sqlite/schema.ts';
 import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
+import type { UniqueConstraint } from '../sqlite/unique-indexes.ts';
 import { rareRowJson } from '../wire/row-json.ts';
 import { dayOf } from './floors.ts';
 import type { TriggerParts } from './triggers.ts';

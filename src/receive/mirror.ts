@@ -5,9 +5,10 @@
  * The mirror gives it all of these by the table's own declaration, and is where a change to such a row is merged.
  */
 import type { Connection } from '../sqlite/connection.ts';
-import type { Table, UniqueConstraint } from '../sqlite/schema.ts';
-import { literal, quote } from '../sqlite/sql.ts';
-import { GAP, QUOTED, TEXT, unqualified } from '../sqlite/unqualified.ts';
+import { GAP, QUOTED, reused, TEXT } from '../sqlite/reused.ts';
+import { declarationOf, type Table } from '../sqlite/schema.ts';
+import { fold, literal, quote } from '../sqlite/sql.ts';
+import type { UniqueConstraint } from '../sqlite/unique-indexes.ts';
 import { exactJson, exactString } from '../wire/exact-text.ts';
 import { toldJson } from '../wire/told-json.ts';
 import { BOUND_ID, decode, idForWire } from '../wire/values.ts';
@@ -72,7 +73,7 @@ export class Mirror {
   loadVisible(id: string): void {
     this.clear();
     this.#db.run(
-      `INSERT INTO ${this.table.target} (${this.#columns}) SELECT ${this.#columns} FROM ${this.#of.target} ` +
+      `INSERT OR ABORT INTO ${this.table.target} (${this.#columns}) SELECT ${this.#columns} FROM ${this.#of.target} ` +
         `WHERE ${quote(this.#of.id)} = ${BOUND_ID}`,
       id,
     );
@@ -87,7 +88,7 @@ export class Mirror {
     });
     this.clear();
     this.#db.run(
-      `INSERT INTO ${this.table.target} (${this.#columns}) SELECT ${values.join(', ')} FROM (SELECT ? AS r LIMIT -1) AS j`,
+      `INSERT OR ABORT INTO ${this.table.target} (${this.#columns}) SELECT ${values.join(', ')} FROM (SELECT ? AS r LIMIT -1) AS j`,
       rowData,
     );
   }
@@ -124,13 +125,10 @@ export class Mirror {
  * for a CHECK that says `name.column`.
  */
 function columnsOf(db: Connection, table: Table): string {
-  const declared = db.get<{ sql: string }>(
-    "SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE",
-    table.name,
-  );
-  const found = DECLARATION.exec(declared?.sql ?? '');
+  const found = DECLARATION.exec(declarationOf(db, table.name));
   if (!found) throw new Error(`the declaration of table ${JSON.stringify(table.name)} cannot be read`);
-  return unqualified(found[1] as string, table.name);
+  const names = [...table.columns.map(({ name }) => name), ...table.generated].map(fold);
+  return reused(found[1] as string, table.name, new Set(names));
 }
 
 const DECLARATION = new RegExp(

@@ -4,7 +4,7 @@ import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
 import { isMachineFault } from './result-codes.ts';
 import { fold, literal, quote } from './sql.ts';
-import { unqualified } from './unqualified.ts';
+import { type UniqueConstraint, uniqueIndexes } from './unique-indexes.ts';
 
 /** SQLite's five column affinities; BLOB is the one that converts nothing. */
 export type Affinity = 'TEXT' | 'INTEGER' | 'REAL' | 'NUMERIC' | 'BLOB';
@@ -18,13 +18,6 @@ export interface Column {
   required: boolean;
   /** What ALTER TABLE ADD COLUMN gives to the rows that exist: the declared default, as SQL. */
   fallback: string;
-}
-
-export interface UniqueConstraint {
-  /** Each column, or an expression over columns instead, with the collation under which it is unique. */
-  columns: { name: string; expression?: string; collation: string }[];
-  /** The condition of a partial index. */
-  where?: string;
 }
 
 export interface Table {
@@ -137,7 +130,8 @@ export function describeTable(db: Connection, requested: string): Table {
     refuse(`has ${columns.length} columns`, `at most ${COLUMNS_MAX} can be synced: move some to a table of their own`);
   }
 
-  const indexes = uniqueIndexes(db, listed.name);
+  const names = new Set(info.map((column) => fold(column.name)));
+  const indexes = uniqueIndexes(db, listed.name, names);
   const keyCollation = indexes.find((index) => index.primary)?.columns[0]?.collation ?? 'BINARY';
   if (fold(keyCollation) !== 'binary') {
     refuse(
@@ -145,8 +139,8 @@ export function describeTable(db: Connection, requested: string): Table {
       'ids must differ on every node alike: use the default, BINARY',
     );
   }
-  const names = new Set(info.map((column) => fold(column.name)));
   const rowid = ['rowid', '_rowid_', 'oid'].find((alias) => !names.has(alias));
+  const unguarded = unguardedTriggers(db, listed.name);
   const table: Table = {
     name: listed.name,
     wireName: listed.name,
@@ -166,7 +160,7 @@ export function describeTable(db: Connection, requested: string): Table {
     ignores: triggersOn(db, listed.name).some(({ sql }) => mayIgnore(sql)),
     warnings: [],
   };
-  for (const { name, sql } of unguardedTriggers(db, listed.name)) {
+  for (const { name, sql } of unguarded) {
     const remedy = "WHEN (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
     table.warnings.push(
       `trigger "${name}" on "${listed.name}" also fires while received changes are applied: give it ${remedy} ` +
@@ -214,6 +208,15 @@ function fallbackOf(dflt: string | null): string {
 const LONE_NAME =
   /^(?:"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|\[([^\]]*)\]|(?!(?:null|true|false|current_(?:time|date|timestamp))$)([a-z_\u0080-\uffff][\w$\u0080-\uffff]*))$/i;
 
+/** As SQLite keeps it: the text of CREATE TABLE, comments included. */
+export function declarationOf(db: Connection, table: string): string {
+  const declared = db.get<{ sql: string }>(
+    "SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE",
+    table,
+  );
+  return declared?.sql ?? '';
+}
+
 /** SQLite's rules for the declared type; in a STRICT table ANY converts nothing. */
 function affinityOf(declared: string, strict: boolean): Affinity {
   const type = declared.toUpperCase();
@@ -224,57 +227,6 @@ function affinityOf(declared: string, strict: boolean): Affinity {
   if (/REAL|FLOA|DOUB/.test(type)) return 'REAL';
   return 'NUMERIC';
 }
-
-interface UniqueIndex extends UniqueConstraint {
-  primary: boolean;
-}
-
-function uniqueIndexes(db: Connection, table: string): UniqueIndex[] {
-  const indexes = db.all<{ name: string; origin: string; sql: string | null }>(
-    "SELECT l.name AS name, l.origin AS origin, m.sql AS sql FROM pragma_index_list(?, 'main') AS l LEFT JOIN main.sqlite_schema AS m " +
-      'ON m.type = \'index\' AND m.name = l.name WHERE l."unique" = 1',
-    table,
-  );
-  return indexes.map((index) => {
-    const parts = db.all<{ name: string | null; coll: string }>(
-      "SELECT name, coll FROM pragma_index_xinfo(?, 'main') WHERE key = 1 ORDER BY seqno",
-      index.name,
-    );
-    const { terms, where } = index.sql === null ? { terms: [], where: undefined } : partsOfIndex(index.sql);
-    return {
-      primary: index.origin === 'pk',
-      columns: parts.map((part, i) =>
-        part.name === null
-          ? { name: 'an expression', expression: terms[i] ?? 'NULL', collation: part.coll }
-          : { name: part.name, collation: part.coll },
-      ),
-      // It may say whose column it means, and no statement of ours calls the table so. A term may not.
-      ...(where !== undefined && { where: unqualified(where, table) }),
-    };
-  });
-}
-
-/** The terms and the condition of CREATE INDEX: SQLite's pragmas tell neither what an expression nor what WHERE says. */
-function partsOfIndex(sql: string): { terms: string[]; where: string | undefined } {
-  const terms: string[] = [];
-  let depth = 0;
-  let start = 0;
-  const token = /'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|\/\*[\s\S]*?\*\/|[(),]/g;
-  for (const { 0: text, index } of sql.matchAll(token)) {
-    if (text === '(' && ++depth === 1) start = index + 1;
-    if (text === ')') depth--;
-    if ((text === ',' && depth === 1) || (text === ')' && depth === 0)) {
-      terms.push(sql.slice(start, index).replace(/\s+(asc|desc)\s*$/i, ''));
-      start = index + 1;
-    }
-    if (text !== ')' || depth > 0) continue;
-    return { terms, where: CONDITION.exec(sql.slice(start))?.[1] };
-  }
-  return { terms, where: undefined };
-}
-
-/** SQLite keeps a comment that stands before it. */
-const CONDITION = /^(?:\s|--[^\n]*(?:\n|$)|\/\*[\s\S]*?\*\/)*where\b([\s\S]*)$/i;
 
 /** Every trigger that names the table, on whichever table it is, temporary ones included: a guess on the safe side. */
 function writersOf(db: Connection, table: string): number {
