@@ -3,7 +3,7 @@
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
 import { isMachineFault } from './result-codes.ts';
-import { fold, literal, quote } from './sql.ts';
+import { fold, inMain, literal, quote } from './sql.ts';
 import { type UniqueConstraint, uniqueIndexes } from './unique-indexes.ts';
 
 /** SQLite's five column affinities; BLOB is the one that converts nothing. */
@@ -132,12 +132,11 @@ export function describeTable(db: Connection, requested: string): Table {
 
   const names = new Set(info.map((column) => fold(column.name)));
   const indexes = uniqueIndexes(db, listed.name, names);
+  // The key's own is how ids are told apart, the column's is how they are compared: two ids must differ in both.
   const keyCollation = indexes.find((index) => index.primary)?.columns[0]?.collation ?? 'BINARY';
-  if (fold(keyCollation) !== 'binary') {
-    refuse(
-      `compares "id" with collation ${keyCollation}`,
-      'ids must differ on every node alike: use the default, BINARY',
-    );
+  for (const collation of [keyCollation, collationOf(db, listed.name, id.name)]) {
+    if (fold(collation) === 'binary') continue;
+    refuse(`compares "id" with collation ${collation}`, 'ids must differ on every node alike: use the default, BINARY');
   }
   const rowid = ['rowid', '_rowid_', 'oid'].find((alias) => !names.has(alias));
   const unguarded = unguardedTriggers(db, listed.name);
@@ -207,6 +206,23 @@ function fallbackOf(dflt: string | null): string {
 
 const LONE_NAME =
   /^(?:"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|\[([^\]]*)\]|(?!(?:null|true|false|current_(?:time|date|timestamp))$)([a-z_\u0080-\uffff][\w$\u0080-\uffff]*))$/i;
+
+/**
+ * How a column is compared where no statement says otherwise. No pragma tells it, but the first part of a UNION decides what
+ * the others' values are equal to; EXPLAIN would tell the name, and keeps the table locked on bun:sqlite.
+ */
+function collationOf(db: Connection, table: string, column: string): string {
+  const differ = (a: string, b: string): boolean =>
+    Number(
+      db.get(
+        `SELECT count(*) AS n FROM (SELECT ${quote(column)} FROM ${inMain(table)} WHERE 0 ` +
+          `UNION SELECT ${literal(a)} UNION SELECT ${literal(b)})`,
+      )?.n,
+    ) === 2;
+  if (!differ('a', 'A')) return 'NOCASE';
+  if (!differ('a', 'a ')) return 'RTRIM';
+  return differ('a', 'á') && differ('ä', 'Ä') && differ('1', '01') ? 'BINARY' : 'of its own';
+}
 
 /** As SQLite keeps it: the text of CREATE TABLE, comments included. */
 export function declarationOf(db: Connection, table: string): string {
