@@ -9,7 +9,7 @@ import { messageOf } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { TRIGGER_PREFIX } from '../sqlite/schema.ts';
+import { orAbort, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { inMain, literal, quote } from '../sqlite/sql.ts';
 import { exactString } from '../wire/exact-text.ts';
 import { TIMESTAMP_MIN } from '../wire/protocol.ts';
@@ -94,7 +94,7 @@ function write(db: Connection, table: Table, id?: string): void {
   );
   const stamp = (): void =>
     db.run(
-      `UPDATE ${inMain(table.name)} AS t SET ${quote(table.updatedAt)} = s.version FROM main._stamps AS s ` +
+      `UPDATE${orAbort(table)} ${inMain(table.name)} AS t SET ${quote(table.updatedAt)} = s.version FROM main._stamps AS s ` +
         `WHERE ${pending} AND ${idOf(table, 't')} = s.row_id AND ${time} IS NOT s.version`,
       ...params,
     );

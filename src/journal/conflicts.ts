@@ -3,7 +3,7 @@ import type { Clock } from '../clock.ts';
 import { checkOptions, messageOf, named, RowcastError, suggest } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
-import type { Column, Table } from '../sqlite/schema.ts';
+import { type Column, orAbort, type Table } from '../sqlite/schema.ts';
 import { fold, quote } from '../sqlite/sql.ts';
 import { exactJson, exactString } from '../wire/exact-text.ts';
 import { BOUND_ID, decode, idForWire } from '../wire/values.ts';
@@ -105,12 +105,12 @@ export class JournalConflicts implements Conflicts {
     if (current === null) {
       const names = [target.id, target.updatedAt, ...columns].map(quote).join(', ');
       const values = [BOUND_ID, 'CAST(? AS INTEGER)', ...parts.map(({ value }) => value)].join(', ');
-      const sql = `INSERT INTO ${target.target} (${names}) VALUES (${values})`;
+      const sql = `INSERT${orAbort(target)} INTO ${target.target} (${names}) VALUES (${values})`;
       this.#write(conflictId, target, sql, id, this.#clock.now(), ...parts.map(() => json));
     } else {
       this.#refuseHidden(target, id);
       const set = parts.map(({ name, value }) => `${quote(name)} = ${value}`).join(', ');
-      const sql = `UPDATE ${target.target} SET ${set} WHERE ${quote(target.id)} = ${BOUND_ID}`;
+      const sql = `UPDATE${orAbort(target)} ${target.target} SET ${set} WHERE ${quote(target.id)} = ${BOUND_ID}`;
       this.#write(conflictId, target, sql, ...parts.map(() => json), id);
     }
     return { columns };

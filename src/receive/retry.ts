@@ -2,9 +2,11 @@
 
 import type { Registry } from '../capture/registry.ts';
 import { sayFilled } from '../capture/unsaid.ts';
+import { messageOf } from '../errors.ts';
 import { checkLetterNumber, type DeadLetter, type DeadLetters, type Waiting } from '../letters/dead-letters.ts';
-import type { Connection, Value } from '../sqlite/connection.ts';
-import type { Table } from '../sqlite/schema.ts';
+import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
+import { isMachineFault } from '../sqlite/result-codes.ts';
+import { orAbort, type Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { batchText } from '../wire/body.ts';
 import { TIMESTAMP_MAX } from '../wire/protocol.ts';
@@ -215,10 +217,11 @@ export class Retry {
     const keptOut = new Map<Fill, string>();
     const attempt = (plan: Fill, fill: () => void): void => {
       try {
-        fill();
+        this.#db.savepoint(fill);
       } catch (error) {
-        if (!(error instanceof KeptOut)) throw error;
-        keptOut.set(plan, `${error.message}; retry this when the trigger lets it`);
+        if (error instanceof TransactionLost || isMachineFault(error)) throw error;
+        // A constraint that the column has, or a trigger: the letters behind it must not wait for that.
+        keptOut.set(plan, `${messageOf(error)}; retry this when the table takes it`);
       }
     };
     if (due.length > 0) {
@@ -331,7 +334,7 @@ export class Retry {
   #set(table: Table, values: string, is: string, params: Value[]): void {
     const wanted = `(${wantedSql(table)}) AS f WHERE t.${quote(table.id)} = f.row_id AND ${is}`;
     const isDue = table.ignores && this.#db.get(`SELECT 1 AS n FROM ${table.target} AS t, ${wanted}`, ...params);
-    this.#db.run(`UPDATE ${table.target} AS t SET ${values} FROM ${wanted}`, ...params);
+    this.#db.run(`UPDATE${orAbort(table)} ${table.target} AS t SET ${values} FROM ${wanted}`, ...params);
     if (isDue && this.#db.changes() === 0) throw new KeptOut(table);
   }
 

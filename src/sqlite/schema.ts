@@ -46,6 +46,8 @@ export interface Table {
   writers: number;
   /** A trigger of the application may end a write to this table without a word, by RAISE(IGNORE). */
   ignores: boolean;
+  /** A constraint of the table may say itself, by ON CONFLICT, what becomes of a row that breaks it. */
+  conflicts: boolean;
   warnings: string[];
   /**
    * No tombstone above it was ever collected: what is not live here and comes at or below it may have been deleted.
@@ -77,6 +79,14 @@ export const INTERNAL_TABLES = [
 const COLUMNS_MAX = 1_990;
 
 export const TRIGGER_PREFIX = '_rowcast_';
+
+/**
+ * Behind UPDATE or INSERT, in a statement of ours: a constraint of the application's may ask for more than that the statement
+ * fails, and would remove another row or leave this one out. Not where none does, because it also counts for what its triggers do.
+ */
+export function orAbort({ conflicts }: Table): string {
+  return conflicts ? ' OR ABORT' : '';
+}
 
 /** A condition on the schema table: a trigger, and not one of ours, whose long texts are not worth reading here. */
 export const OTHERS_TRIGGER = `type = 'trigger' AND substr(name, 1, ${TRIGGER_PREFIX.length}) <> '${TRIGGER_PREFIX}'`;
@@ -157,6 +167,7 @@ export function describeTable(db: Connection, requested: string): Table {
       .map(({ columns: parts, where }) => ({ columns: parts, ...(where !== undefined && { where }) })),
     writers: writersOf(db, listed.name),
     ignores: triggersOn(db, listed.name).some(({ sql }) => mayIgnore(sql)),
+    conflicts: /\bconflict\b/i.test(declarationOf(db, listed.name)),
     warnings: [],
   };
   for (const { name, sql } of unguarded) {

@@ -1,7 +1,7 @@
 /** The journal of tables of every kind that is synced, of what they are called later, and of what was put back. */
 import { describe, expect, test } from 'vitest';
 import { Cluster, type Member } from '../support/cluster.ts';
-import { rowsOf, until } from '../support/nodes.ts';
+import { rowsOf, until, writeStamps } from '../support/nodes.ts';
 
 const MANY = Array.from({ length: 1_100 }, (_, i) => `c${i}`);
 
@@ -157,4 +157,20 @@ describe('what lost, later', () => {
     a.manager.conflicts.restore(3);
     expect(rowsOf(a.db, "SELECT length(v) AS n FROM t WHERE id = 'r3'")).toEqual([{ n: 2_000_000 }]);
   });
+});
+
+test('a restored edit whose value another row has by now is refused, whatever the constraint says of that itself', async () => {
+  const schema =
+    'CREATE TABLE t (id TEXT PRIMARY KEY, v TEXT, updated_at INT, UNIQUE (v, id), UNIQUE (v) ON CONFLICT REPLACE)';
+  const lostIn = { schema: schema.replace('UNIQUE (v) ON CONFLICT REPLACE', 'CHECK (1)'), table: 't', text: 'v' };
+  const { a } = await lost(lostIn);
+  const { conflictId } = conflictOf(a, 'r');
+  a.db.exec(
+    `${schema.replace('TABLE t', 'TABLE made')}; INSERT INTO made SELECT * FROM t WHERE id = 'r'; DROP TABLE t; ` +
+      "ALTER TABLE made RENAME TO t; INSERT INTO t VALUES ('other', 'of a', 400)",
+  );
+  // Which also looks at the schema.
+  writeStamps(a.manager);
+  expect(() => a.manager.conflicts.restore(conflictId)).toThrow(/the table refuses it: UNIQUE constraint failed: t.v/);
+  expect(rowsOf(a.db, "SELECT id FROM t WHERE id = 'other'")).toEqual([{ id: 'other' }]);
 });
