@@ -36,6 +36,11 @@ export function hasAnyStamps(db: Connection): boolean {
   return db.get('SELECT 1 AS n FROM main._stamps LIMIT 1') !== undefined;
 }
 
+/** Has a row of this table one? Once no stamp is pending, that is one that was refused, and the row's version is not its time. */
+export function hasStampsOf(db: Connection, table: Table): boolean {
+  return db.get('SELECT 1 AS n FROM main._stamps WHERE table_name = ? LIMIT 1', table.name) !== undefined;
+}
+
 /**
  * Writes every pending stamp into its row, as a change that nobody captures. A stamp that the application does not let in
  * (a trigger or a CHECK of its own forbids it) is kept: it stays the version of its row, and the caller is told.

@@ -7,6 +7,7 @@
  */
 
 import type { Registry } from '../capture/registry.ts';
+import { hasStampsOf } from '../capture/stamps.ts';
 import { messageOf } from '../errors.ts';
 import type { Journal } from '../journal/journal.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
@@ -97,6 +98,7 @@ export class CarefulApply {
     };
     if (delivery.rights?.rowless === false) forbidRowless(work);
     const { groups } = sorted;
+    for (const { number, table } of groups) if (hasStampsOf(this.#db, table)) this.#stage.outdate(number, table);
     const before = this.#settle(sorted);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);

@@ -6,6 +6,7 @@
  */
 
 import type { Registry } from '../capture/registry.ts';
+import { hasStampsOf } from '../capture/stamps.ts';
 import type { RowRef } from '../events.ts';
 import type { Journal } from '../journal/journal.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
@@ -75,8 +76,9 @@ export class FastApply {
 
   /** `parts` are those of a regular body. */
   merge(document: Document, parts: RegularPart[] | undefined, delivery: Delivery): FastOutcome {
-    // A row that is hidden is not in its table, where these statements would look for it.
-    const suits = ({ table, spelling }: RegularPart): boolean => spelling.fits && !this.#unique.hasHidden(table);
+    // A row that is hidden is not in its table, where these statements would look for it, nor is a version that was refused.
+    const suits = ({ table, spelling }: RegularPart): boolean =>
+      spelling.fits && !this.#unique.hasHidden(table) && !hasStampsOf(this.#db, table);
     if (!this.#registry.features.jsonb || !parts?.every(suits)) return { kind: 'passed', isRefused: false };
     try {
       const merged = this.#db.savepoint(() => this.#mergeParts(document, parts, delivery));

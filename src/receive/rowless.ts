@@ -1,5 +1,7 @@
 /** A DELETE without a row: it has no version of its own, and removes whatever is there. */
 import { dayOf } from '../capture/floors.ts';
+import { qualified } from '../capture/stamps.ts';
+import { versionOf } from '../capture/versions.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { literal, quote } from '../sqlite/sql.ts';
 import { BOUND_ID } from '../wire/values.ts';
@@ -17,8 +19,8 @@ export function deleteWhatIsThere(db: Connection, unique: UniqueRows, { table, i
   const day = dayOf(table);
   db.run(
     `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
-      `SELECT ${literal(table.name)}, ${quote(table.id)}, ${quote(table.updatedAt)}${day.value} ` +
-      `FROM ${table.target} ${where} ` +
+      `SELECT ${literal(table.name)}, t.${quote(table.id)}, ${qualified(table, versionOf(table, 't'))}${day.value} ` +
+      `FROM ${table.target} AS t ${where} ` +
       `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
     id,
   );
