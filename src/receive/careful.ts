@@ -18,7 +18,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
 import type { BatchDocument } from '../wire/read-batch.ts';
 import { announceAll, announceMixed } from './announce.ts';
-import { deletion, KeptOut, type Statements, update, upsert } from './kept-out.ts';
+import { KeptOut } from './kept-out.ts';
 import {
   belowFloorSql,
   isInsertable,
@@ -36,6 +36,7 @@ import { isPlaced, type Reason, Report, type Work } from './report.ts';
 import { deleteWhatIsThere, forbidRowless, type Rowless } from './rowless.ts';
 import { checkSingly } from './singly.ts';
 import { type Group, type Sorted, STAGE, Stage, stagedAtTheirTime, stagedSource } from './stage.ts';
+import { deletion, type Statements, update, upsert } from './statements.ts';
 import type { UniqueRows } from './unique.ts';
 
 /** Changes of a group with `lo <= idx < hi`. */
@@ -221,7 +222,7 @@ export class CarefulApply {
 
   /** Whatever fails and is not the machine's fault is a row's: a queue never stands still for a row. */
   #mergeRange(work: Work, range: Range, statements: Statements): void {
-    const broken = this.#unpreparable(statements.run);
+    const broken = this.#unpreparable(statements);
     if (broken !== undefined) this.#setAsideRange(work, range, broken);
     else if (work.isRefused) this.#tryParts(work, range, statements);
     else this.#tryRange(work, range, statements);
@@ -232,13 +233,13 @@ export class CarefulApply {
     const { run, keptOut } = statements;
     try {
       const written = this.#db.savepoint(() => {
-        let first: number | undefined;
-        for (const sql of run) {
+        let won = 0;
+        for (const { sql, counts } of run) {
           this.#db.run(sql, group.number, lo, range.hi);
-          first ??= this.#db.changes();
+          if (counts) won += this.#db.changes();
         }
         if (keptOut !== undefined && this.#db.get(keptOut, group.number, lo, range.hi)) throw new KeptOut(group.table);
-        return first as number;
+        return won;
       });
       decide(work, group, written);
     } catch (error) {
@@ -330,9 +331,9 @@ export class CarefulApply {
   }
 
   /** A broken trigger of the application, or a function that is not there yet: no row of the table can be written. */
-  #unpreparable(statements: string[]): string | undefined {
+  #unpreparable({ run }: Statements): string | undefined {
     try {
-      for (const sql of statements) this.#db.prepare(sql);
+      for (const { sql } of run) this.#db.prepare(sql);
       return undefined;
     } catch (error) {
       if (isMachineFault(error)) throw error;

@@ -77,8 +77,9 @@ export class FastApply {
   /** `parts` are those of a regular body. */
   merge(document: Document, parts: RegularPart[] | undefined, delivery: Delivery): FastOutcome {
     // A row that is hidden is not in its table, where these statements would look for it, nor is a version that was refused.
+    // And triggers of the application that fire are to see an UPDATE where a row is.
     const suits = ({ table, spelling }: RegularPart): boolean =>
-      spelling.fits && !this.#unique.hasHidden(table) && !hasStampsOf(this.#db, table);
+      spelling.fits && !table.fires && !this.#unique.hasHidden(table) && !hasStampsOf(this.#db, table);
     if (!this.#registry.features.jsonb || !parts?.every(suits)) return { kind: 'passed', isRefused: false };
     try {
       const merged = this.#db.savepoint(() => this.#mergeParts(document, parts, delivery));

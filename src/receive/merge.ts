@@ -7,7 +7,7 @@
  */
 
 import { dayOf } from '../capture/floors.ts';
-import type { Column, Table } from '../sqlite/schema.ts';
+import { type Column, orAbort, type Table } from '../sqlite/schema.ts';
 import { conjunction, literal, pathOf, quote } from '../sqlite/sql.ts';
 import { content } from '../wire/content.ts';
 import { isUnsaid, unsaidColumns } from '../wire/told-json.ts';
@@ -107,7 +107,7 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
     `(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
     `AND NOT (${sameValues(table, shape, target)}) AND ${outweighs(table, shape, target, (column) => `excluded.${quote(column.name)}`)})`;
   return (
-    `INSERT OR ABORT INTO ${table.target} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
+    `INSERT${conflictOf(table)} INTO ${table.target} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
     `FROM (${extracted(shape, source)}) AS s WHERE NOT ${entombed(table, source)}${notHidden(table, source)}${mayComeIn(table, source)} ` +
     `ON CONFLICT (${quote(table.id)}) DO UPDATE SET ${assignments.join(', ')} WHERE ${beats}`
   );
@@ -117,12 +117,15 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
 export function updateSql(table: Table, shape: Shape, source: Source): string {
   const target = '_present';
   const updatedAt = quote(table.updatedAt);
-  const assignments = shape.fields.map(({ column }, i) => `${quote(column.name)} = d.d${i}`);
+  // Not the id, which it has: triggers that are for its change alone are not to fire.
+  const assignments = shape.fields.flatMap(({ column }, i) =>
+    column.name === table.id ? [] : [`${quote(column.name)} = d.d${i}`],
+  );
   // UPDATE has no `excluded`, in which the columns' affinities are applied already; a tie is decided by what is stored.
   const fields = shape.fields.map(({ column }, i) => `${affine(`d${i}`, column.affinity)} AS d${i}`);
   const rows = `SELECT ${fields.join(', ')}, id, ua FROM (${decoded(shape, source)}) LIMIT -1`;
   return (
-    `UPDATE OR ABORT ${table.target} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
+    `UPDATE${conflictOf(table)} ${table.target} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
     `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
     `${outweighs(table, shape, target, decodedIn(shape))}))`
   );
@@ -330,8 +333,13 @@ function decodedIn(shape: Shape): (column: Column) => string {
   return (column) => `d.d${shape.fields.findIndex((field) => field.column === column)}`;
 }
 
+/** What a statement says of conflicts also counts for what the triggers do that it fires: then it says no more than it must. */
+export function conflictOf(table: Table): string {
+  return table.fires ? orAbort(table) : ' OR ABORT';
+}
+
 /** An INSERT or UPDATE at or below a tombstone is stale. Whether there are any at all is asked once per statement. */
-function entombed(table: Table, source: Source): string {
+export function entombed(table: Table, source: Pick<Source, 'id' | 'ua'>): string {
   const any = `(SELECT EXISTS (SELECT 1 FROM main._tombstones WHERE table_name = ${literal(table.name)}))`;
   return (
     `(${any} AND EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.table_name = ${literal(table.name)} AND g.row_id = ${source.id} ` +

@@ -13,6 +13,7 @@ import { exactJson, exactString } from '../wire/exact-text.ts';
 import { toldJson } from '../wire/told-json.ts';
 import { BOUND_ID, decode, idForWire } from '../wire/values.ts';
 import { KeptOut } from './kept-out.ts';
+import { conflictOf } from './merge.ts';
 
 /** A row that stands in the table and shares a UNIQUE value with the row in the mirror. */
 export interface Rival {
@@ -111,7 +112,7 @@ export class Mirror {
   /** Puts the row that it holds into the table. Nothing may stand in its way. */
   insert(): void {
     this.#db.run(
-      `INSERT OR ABORT INTO ${this.#of.target} (${this.#columns}) SELECT ${this.#columns} FROM ${this.table.target}`,
+      `INSERT${conflictOf(this.#of)} INTO ${this.#of.target} (${this.#columns}) SELECT ${this.#columns} FROM ${this.table.target}`,
     );
     const { target, ignores } = this.#of;
     const id = quote(this.#of.id);

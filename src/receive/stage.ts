@@ -187,8 +187,9 @@ export class Stage {
       this.#db.exec(
         // `wire` is the id as it travels, `id` as it is stored; `placed`: it is what stands; `was`: it was before as well;
         // `tied`: its time is that of what stands.
+        // `way`: how its row is written, where the application has triggers that can tell: see statements.ts.
         // `apart`: its row is hidden by another, and it was merged by itself. `base`: the version that it has seen.
-        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, tied, letter, apart, base, origin)`,
+        `CREATE TEMP TABLE _rowcast_stage (idx INTEGER PRIMARY KEY, op, tbl, r, keys, wire, id, ua, grp, placed, was, tied, letter, apart, base, origin, way)`,
       );
   }
 

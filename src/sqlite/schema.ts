@@ -3,6 +3,7 @@
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Connection } from './connection.ts';
 import { isMachineFault } from './result-codes.ts';
+import { GAP } from './reused.ts';
 import { fold, inMain, literal, quote } from './sql.ts';
 import { type UniqueConstraint, uniqueIndexes } from './unique-indexes.ts';
 
@@ -46,6 +47,8 @@ export interface Table {
   writers: number;
   /** A trigger of the application may end a write to this table without a word, by RAISE(IGNORE). */
   ignores: boolean;
+  /** A trigger of the application fires for received rows, and what it does may depend on the statement that writes them. */
+  fires: boolean;
   /** A constraint of the table may say itself, by ON CONFLICT, what becomes of a row that breaks it. */
   conflicts: boolean;
   warnings: string[];
@@ -167,6 +170,7 @@ export function describeTable(db: Connection, requested: string): Table {
       .map(({ columns: parts, where }) => ({ columns: parts, ...(where !== undefined && { where }) })),
     writers: writersOf(db, listed.name),
     ignores: triggersOn(db, listed.name).some(({ sql }) => mayIgnore(sql)),
+    fires: canTell(db, unguarded),
     conflicts: /\bconflict\b/i.test(declarationOf(db, listed.name)),
     warnings: [],
   };
@@ -268,6 +272,28 @@ function setsTime(sql: string): boolean {
   const [head = ''] = sql.split(/\bbegin\b/i);
   return !/\bupdated_at\b/i.test(head) && /\bset\b(?:(?!\bwhere\b)[^;])*?[\s,("'`[]updated_at["'`\]]?\s*=/i.test(sql);
 }
+
+/**
+ * Can they tell an UPSERT from an INSERT or UPDATE of its own? Those BEFORE INSERT see one too many; and what the statement says
+ * of conflicts goes before what is said by a trigger, by those that it fires, and by the tables that these write to.
+ */
+function canTell(db: Connection, triggers: { sql: string }[]): boolean {
+  const heads = triggers.map(({ sql }) => sql.split(/\bbegin\b/i)[0] ?? '').filter((head) => WRITES.test(head));
+  if (heads.length === 0) return false;
+  if (!heads.every((head) => /\bafter\b/i.test(head) && !/\bbefore\b/i.test(head))) return true;
+  const of = (schema: string): string =>
+    `SELECT sql FROM ${schema}.sqlite_schema WHERE type = 'table' OR (${OTHERS_TRIGGER})`;
+  const all = db.all<{ sql: string | null }>(`${of('main')} UNION ALL ${of('temp')}`);
+  return all.some(({ sql }) => CONFLICT_CLAUSE.test(sql ?? ''));
+}
+
+/** In what stands before BEGIN; a name there may have the words, too. One that does not say when it fires does so BEFORE. */
+const WRITES = /\b(?:insert|update)\b/i;
+
+const CONFLICT_CLAUSE = new RegExp(
+  `\\bconflict\\b|\\breplace${GAP}into\\b|\\bor\\b${GAP}(?:rollback|abort|fail|ignore|replace)\\b`,
+  'i',
+);
 
 /** A guess on the safe side: comments may stand between the words. */
 function mayIgnore(sql: string): boolean {

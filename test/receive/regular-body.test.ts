@@ -30,6 +30,7 @@ function tableNamed(name: string, columns: string[]): Table {
     writers: 0,
     generated: [],
     ignores: false,
+    fires: false,
     conflicts: false,
     warnings: [],
   };
