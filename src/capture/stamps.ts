@@ -97,9 +97,10 @@ function write(db: Connection, table: Table, id?: string): void {
       `WHERE ${idOf(table, 't')} = s.row_id AND NOT (${valid(time)} AND ${time} >= s.version))`,
     ...params,
   );
+  const conflict = isTimeUnique(table) ? orAbort(table) : '';
   const stamp = (): void =>
     db.run(
-      `UPDATE${orAbort(table)} ${inMain(table.name)} AS t SET ${quote(table.updatedAt)} = s.version FROM main._stamps AS s ` +
+      `UPDATE${conflict} ${inMain(table.name)} AS t SET ${quote(table.updatedAt)} = s.version FROM main._stamps AS s ` +
         `WHERE ${pending} AND ${idOf(table, 't')} = s.row_id AND ${time} IS NOT s.version`,
       ...params,
     );
@@ -117,6 +118,11 @@ function write(db: Connection, table: Table, id?: string): void {
   }
   db.run(RESET_SYNCING);
   db.run(`DELETE FROM main._stamps AS s WHERE ${pending}`, ...params);
+}
+
+/** No other constraint can be broken by a version. */
+function isTimeUnique({ uniques, updatedAt, generated }: Table): boolean {
+  return uniques.some(({ columns }) => columns.some(({ name }) => name === updatedAt || generated.includes(name)));
 }
 
 /**

@@ -49,7 +49,7 @@ export interface Table {
   ignores: boolean;
   /** A trigger of the application fires for received rows, and what it does may depend on the statement that writes them. */
   fires: boolean;
-  /** A constraint of the table may say itself, by ON CONFLICT, what becomes of a row that breaks it. */
+  /** A constraint of the table, other than its key, may say itself, by ON CONFLICT, what becomes of a row that breaks it. */
   conflicts: boolean;
   warnings: string[];
   /**
@@ -171,7 +171,7 @@ export function describeTable(db: Connection, requested: string): Table {
     writers: writersOf(db, listed.name),
     ignores: triggersOn(db, listed.name).some(({ sql }) => mayIgnore(sql)),
     fires: canTell(db, unguarded),
-    conflicts: /\bconflict\b/i.test(declarationOf(db, listed.name)),
+    conflicts: /\bconflict\b/i.test(declarationOf(db, listed.name).replace(KEY_CLAUSE, '')),
     warnings: [],
   };
   for (const { name, sql } of unguarded) {
@@ -280,12 +280,19 @@ function setsTime(sql: string): boolean {
 function canTell(db: Connection, triggers: { sql: string }[]): boolean {
   const heads = triggers.map(({ sql }) => sql.split(/\bbegin\b/i)[0] ?? '').filter((head) => WRITES.test(head));
   if (heads.length === 0) return false;
-  if (!heads.every((head) => /\bafter\b/i.test(head) && !/\bbefore\b/i.test(head))) return true;
+  const isAfter = (head: string): boolean => /\bafter\b/i.test(head) && !/\bbefore\b/i.test(head);
+  if (heads.some((head) => /\binsert\b/i.test(head) && !isAfter(head))) return true;
   const of = (schema: string): string =>
     `SELECT sql FROM ${schema}.sqlite_schema WHERE type = 'table' OR (${OTHERS_TRIGGER})`;
   const all = db.all<{ sql: string | null }>(`${of('main')} UNION ALL ${of('temp')}`);
   return all.some(({ sql }) => CONFLICT_CLAUSE.test(sql ?? ''));
 }
+
+/** Of the key itself, which no row of ours breaks: what is there is updated. */
+const KEY_CLAUSE = new RegExp(
+  `\\bprimary${GAP}key${GAP}(?:\\(${GAP}[^()]*\\)|\\basc\\b|\\bdesc\\b)?${GAP}on${GAP}conflict\\b`,
+  'i',
+);
 
 /** In what stands before BEGIN; a name there may have the words, too. One that does not say when it fires does so BEFORE. */
 const WRITES = /\b(?:insert|update)\b/i;

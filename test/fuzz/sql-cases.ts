@@ -22,6 +22,7 @@ export const FEATURES = [
   'touch',
   'fts',
   'recursive-triggers',
+  'once',
 ] as const;
 export type Feature = (typeof FEATURES)[number];
 
@@ -69,6 +70,7 @@ export function schemaOf({ seed, features }: Case, own: boolean): string {
     ...(own ? ['CREATE TABLE audit (n INTEGER PRIMARY KEY, what TEXT)'] : []),
     ...(own && has('audit') ? audit() : []),
     ...(own && has('touch') ? [touch()] : []),
+    ...(own || !saysOnConflict(features) ? (has('once') ? once() : []) : []),
     ...(own && has('fts') && !has('without-rowid') ? fts() : []),
   ].join(';\n');
 }
@@ -78,6 +80,24 @@ function audit(): string[] {
     `CREATE TRIGGER audit_${event} AFTER ${event} ON t BEGIN ` +
     `INSERT INTO audit (what) VALUES ('${event} ' || coalesce(${row}.id, '') || ' ' || coalesce(${row}.a, '')); END`;
   return [note('INSERT', 'NEW'), note('UPDATE', 'NEW'), note('DELETE', 'OLD')];
+}
+
+/** A table that says itself what becomes of a conflict has received rows written by OR ABORT, which counts for its triggers. */
+function saysOnConflict(features: Feature[]): boolean {
+  return features.includes('unique-conflict');
+}
+
+/** What each value is that was ever written; these must not fail because a value was seen before. */
+function once(): string[] {
+  const note = (event: string, when: string): string =>
+    `CREATE TRIGGER once_${when}_${event} ${when} ${event} ON t BEGIN ` +
+    "INSERT OR IGNORE INTO once VALUES (coalesce(NEW.a, 'none')); END";
+  return [
+    'CREATE TABLE once (what TEXT PRIMARY KEY)',
+    note('INSERT', 'BEFORE'),
+    note('INSERT', 'AFTER'),
+    note('UPDATE', 'AFTER'),
+  ];
 }
 
 /** The popular one, with a time that two databases agree on. */

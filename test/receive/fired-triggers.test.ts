@@ -1,6 +1,6 @@
 /** Triggers of the application without a guard fire for received rows as they would for an INSERT or UPDATE of its own. */
 import { describe, expect, test } from 'vitest';
-import { node, rowsOf, type TestNode } from '../support/nodes.ts';
+import { node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
 
 const T = 1_700_000_000_000;
 const ITEMS = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, updated_at INTEGER)';
@@ -148,4 +148,41 @@ test('where the table itself says ON CONFLICT, that removes no row, and counts f
   expect(
     rowsOf(one.db, 'SELECT count(*) AS n FROM (SELECT id FROM items UNION ALL SELECT row_id FROM _hidden)'),
   ).toEqual([{ n: 2 }]);
+});
+
+test('a version is written into its row though triggers count on OR IGNORE and another constraint says ON CONFLICT', async () => {
+  const one = await node({
+    schema:
+      'CREATE TABLE items (id TEXT PRIMARY KEY ON CONFLICT IGNORE, name TEXT UNIQUE ON CONFLICT REPLACE, updated_at INTEGER); ' +
+      'CREATE TABLE log (what TEXT UNIQUE); CREATE TRIGGER t AFTER UPDATE ON items BEGIN INSERT OR IGNORE INTO log VALUES (1); END',
+  });
+  one.db.exec("INSERT INTO items (id, name) VALUES ('a', 'x'), ('b', 'y')");
+  writeStamps(one.manager);
+  expect(rowsOf(one.db, 'SELECT id FROM items WHERE updated_at IS NULL')).toEqual([]);
+  expect(rowsOf(one.db, 'SELECT * FROM _stamps')).toEqual([]);
+});
+
+test('a key that says ON CONFLICT itself removes and keeps out nothing, and leaves triggers their own clauses', async () => {
+  for (const key of ['id TEXT PRIMARY KEY ON CONFLICT', 'id TEXT, PRIMARY KEY (id) /* the key */ ON CONFLICT']) {
+    for (const clause of ['REPLACE', 'IGNORE', 'ROLLBACK', 'FAIL']) {
+      const columns = key.includes(',')
+        ? `${key.replace(',', ', name TEXT, updated_at INTEGER,')} ${clause}`
+        : `${key} ${clause}, name TEXT, updated_at INTEGER`;
+      const one = await node({
+        schema:
+          `CREATE TABLE items (${columns}); CREATE TABLE log (what TEXT UNIQUE); ` +
+          ['INSERT', 'UPDATE', 'DELETE']
+            .map(
+              (e) => `CREATE TRIGGER t_${e} AFTER ${e} ON items BEGIN INSERT OR IGNORE INTO log VALUES ('${e}'); END;`,
+            )
+            .join(' '),
+      });
+      const give = (...changes: unknown[]) =>
+        one.manager.receive(JSON.stringify({ batch_id: 1, changes }), { said: 'id=x' }).body;
+      expect(give(put('a', 'x', 1), put('b', 'x', 1))).toEqual({ applied: 2, ack: 1 });
+      expect(give(put('a', 'y', 2), put('c', 'y', 2), put('b', 'old', 0), put('c', 'z', 2))).toMatchObject({ ack: 1 });
+      expect(items(one)).toEqual(['a y', 'b x', 'c z']);
+      expect(log(one)).toEqual(['INSERT', 'UPDATE']);
+    }
+  }
 });
