@@ -104,7 +104,9 @@ export class BatchMerger {
   #document(body: string | Uint8Array, sender: Sender): BatchDocument {
     // The specification's ceiling binds senders that say they follow it; another's large batch would never get through.
     const batchChanges = sender.plain ? PLAIN_BATCH_CHANGES_MAX : BATCH_CHANGES_MAX;
-    return readBatch(this.#db, this.#jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
+    // Letters that are tried again have been let in, and their pages are bounded.
+    const bodyBytes = sender.again ? Infinity : this.#bodyBytes;
+    return readBatch(this.#db, this.#jsonb, { bodyBytes, batchChanges }, body);
   }
 
   #receive(document: BatchDocument, sender: Sender): Stored & { advanced: boolean } {

@@ -311,10 +311,14 @@ export class Applier {
     this.#careful.release();
   }
 
-  /** Rowcast itself never sends more than that; of others, what can be applied without holding everybody else up. */
-  #read(body: string | Uint8Array, { isRowcast }: Delivery): Document {
+  /**
+   * Rowcast itself never sends more than that; of others, what can be applied without holding everybody else up. The limit of a
+   * body is one of requests: what is kept here already has been let in, and whoever tries it again has bounded it.
+   */
+  #read(body: string | Uint8Array, { isRowcast, again }: Delivery): Document {
     const batchChanges = isRowcast ? BATCH_CHANGES_MAX : PLAIN_BATCH_CHANGES_MAX;
-    return readEitherForm(this.#db, this.#registry.features.jsonb, { bodyBytes: this.#bodyBytes, batchChanges }, body);
+    const bodyBytes = again ? Infinity : this.#bodyBytes;
+    return readEitherForm(this.#db, this.#registry.features.jsonb, { bodyBytes, batchChanges }, body);
   }
 
   /**

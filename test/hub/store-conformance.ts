@@ -677,6 +677,15 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(idsOf((await store.read(0, ALL, 'a')) as Segment)).toEqual(found.map(({ change }) => change.row.id));
     });
 
+    test('a dead letter that is received again has been let in: the limit of a request does not count', async () => {
+      const { store } = await make();
+      const large = Array.from({ length: 10 }, (_, i) => live(`r${i}`, T, { name: 'n'.repeat(30_000) }));
+      await expect(receive(store, large)).rejects.toMatchObject({ code: 'BODY_TOO_LARGE' });
+      expect(await receive(store, large, { from: 'a', plain: false, again: true })).toMatchObject({
+        ack: { applied: 10 },
+      });
+    });
+
     test('I6: a position moves forward, and by its own generation alone', async () => {
       const { store } = await make();
       await store.addEdges(URLS);
