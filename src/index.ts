@@ -18,7 +18,7 @@ export type { Alias } from './migrate/aliases.ts';
 export type { MigrateOptions, Migration } from './migrate/options.ts';
 export type { Status } from './observe/status.ts';
 export type { Received } from './receive/answer.ts';
-export type { RetryResult } from './receive/retry.ts';
+export type { RetryResult } from './receive/tried.ts';
 export type { PeerStatus, Peers } from './send/roster.ts';
 export type { TlsOptions } from './send/tls.ts';
 export type { Fetch, Get } from './send/transport.ts';

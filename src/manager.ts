@@ -13,7 +13,7 @@ import type { Alias } from './migrate/aliases.ts';
 import type { MigrateOptions, Migration } from './migrate/options.ts';
 import type { Status } from './observe/status.ts';
 import type { Received, ReceiveOptions } from './receive/answer.ts';
-import type { RetryResult } from './receive/retry.ts';
+import type { RetryResult } from './receive/tried.ts';
 import type { Peers } from './send/roster.ts';
 import type { Change } from './wire/protocol.ts';
 

@@ -3,7 +3,7 @@ import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import type { Conflict, ConflictDetail, ConflictPage } from '../journal/conflicts.ts';
 import type { Why } from '../journal/why.ts';
 import type { DeadLetter } from '../letters/dead-letters.ts';
-import type { RetryResult } from '../receive/retry.ts';
+import type { RetryResult } from '../receive/tried.ts';
 import type { Countable } from './rates.ts';
 
 type Eventually<T> = T | Promise<T>;

@@ -9,7 +9,7 @@ import type { Why } from '../journal/why.ts';
 import type { DeadLetter } from '../letters/dead-letters.ts';
 import type { Facts } from '../observe/facts.ts';
 import type { ReceiveOptions } from '../receive/answer.ts';
-import type { RetryResult } from '../receive/retry.ts';
+import type { RetryResult } from '../receive/tried.ts';
 import type { HubHealth } from './health.ts';
 import type { Edges } from './roster.ts';
 

@@ -1,6 +1,6 @@
 /** A hub's dead letters tried again by hand, with the same outcomes as a node's. */
 import type { DeadLetter } from '../letters/dead-letters.ts';
-import type { RetryResult } from '../receive/retry.ts';
+import type { RetryResult } from '../receive/tried.ts';
 import { batchText } from '../wire/body.ts';
 import type { Hub } from './hub.ts';
 import type { HubStore } from './store.ts';

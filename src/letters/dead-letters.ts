@@ -246,7 +246,7 @@ export class DeadLetters {
       "WHERE code IN ('unknown-table', 'unknown-column') AND direction = 'in' AND dead_id > ? ORDER BY dead_id LIMIT ?";
     const found = this.#db.all<{ id: number; ready: number }>(
       "SELECT l.dead_id AS id, EXISTS (SELECT 1 FROM json_each(?) AS t WHERE l.name = (t.value ->> '$.name') COLLATE NOCASE AND (l.code = 'unknown-table' " +
-        "OR EXISTS (SELECT 1 FROM json_each(l.unknown_columns) AS u JOIN json_each(t.value, '$.columns') AS c ON u.value = c.value COLLATE NOCASE))) " +
+        "OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(l.unknown_columns), l.unknown_columns, json_array())) AS u JOIN json_each(t.value, '$.columns') AS c ON u.value = c.value COLLATE NOCASE))) " +
         `AS ready FROM (${looked}) AS l`,
       JSON.stringify(tables),
       page.after,

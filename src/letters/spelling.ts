@@ -37,8 +37,12 @@ const REMAINDER =
   // Whoever writes `row` twice has both of them kept.
   "ELSE iif(json_type(json_remove(i.change, '$.row'), '$.row') IS NULL, json_remove(i.change, '$.row'), i.change) END";
 
-/** The whole change of a letter, as JSON text. What still has a row is whole already. */
+/**
+ * The whole change of a letter, as JSON text; NULL where what is kept of it cannot be read: a person may have written anything there.
+ * What still has a row is whole already.
+ */
 export const LETTER_CHANGE =
-  `CASE WHEN NOT ${IS_JSON} THEN NULL WHEN i.dead_id IS NULL THEN NULL WHEN i.change IS NULL THEN ${SPELT} ` +
-  "WHEN d.row_data IS NULL OR NOT json_valid(i.change) OR json_type(i.change, '$.row') IS NOT NULL THEN i.change " +
+  `CASE WHEN NOT ${IS_JSON} OR NOT json_valid(coalesce(i.change, '0')) OR i.dead_id IS NULL THEN NULL ` +
+  `WHEN i.change IS NULL THEN ${SPELT} ` +
+  "WHEN d.row_data IS NULL OR json_type(i.change, '$.row') IS NOT NULL THEN i.change " +
   "ELSE json_set(i.change, '$.row', json(d.row_data)) END";

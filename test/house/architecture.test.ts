@@ -183,7 +183,7 @@ describe('the direction of imports', () => {
     ['journal', /^(sqlite|wire)\/|^(capture\/registry|letters\/dead-letters|errors|clock|events)\.ts$/],
     [
       'admin',
-      /^((http\/bridge|compare\/verify|receive\/retry|letters\/dead-letters|journal\/(conflicts|why)|observe\/version|errors|clock)\.ts|openapi\/.*)$/,
+      /^((http\/bridge|compare\/verify|receive\/tried|letters\/dead-letters|journal\/(conflicts|why)|observe\/version|errors|clock)\.ts|openapi\/.*)$/,
     ],
     ['openapi', /^$/],
     ['observe', /^(sqlite\/.*|capture\/(change-ids|registry)\.ts|(clock|errors|events|health)\.ts)$/],
