@@ -70,12 +70,16 @@ export class Attachment {
   enter(): void {
     const before = this.#enteredWith;
     if (before !== undefined && before !== this.#peers) this.#remove(before);
-    this.#enteredWith = this.#peers;
     this.#db.run(
       'INSERT INTO main._attachments (node_id, peers) VALUES (?, ?) ON CONFLICT DO NOTHING',
       this.#o.nodeId,
       this.#peers,
     );
+  }
+
+  /** The transaction is committed. Not before: tried again, it would leave the row of the old list behind, as somebody else's. */
+  entered(): void {
+    this.#enteredWith = this.#peers;
   }
 
   /** `besides` in the same transaction. What cannot be taken out now, whoever else is attached takes out in a while. */

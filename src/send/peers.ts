@@ -80,6 +80,7 @@ export function enrolPeers(
     db.run(`UPDATE main._peer_state SET pinned = NULL WHERE pinned IS NOT NULL AND NOT (${OF_ANY_ATTACHMENT})`);
     pruneChanges(db, peers, attachment.seenUpTo);
   });
+  attachment.entered();
 }
 
 /** By URL: the node that has shown the key there. */

@@ -122,19 +122,20 @@ export class Roster implements Peers {
   add(peer: string | PeerOptions): void {
     const url = checkPeer(peer);
     if (this.#urls.includes(url)) return;
-    this.#change([...this.#urls, url]);
+    const paused = this.#change([...this.#urls, url]);
     this.#loops.push(this.#loop(url));
-    this.#follow();
+    this.#follow(paused);
   }
 
   async remove(peer: string): Promise<void> {
     const loop = this.#find(peer);
     const { url } = loop;
-    this.#change(
-      this.#urls.filter((other) => other !== url),
-      () => setPaused(this.#o.db, url, false),
-    );
-    this.noteRemoved();
+    const { db, clock } = this.#o;
+    const others = this.#urls.filter((other) => other !== url);
+    this.#change(others, () => {
+      setPaused(db, url, false);
+      noteRemoved(db, clock.now());
+    });
     this.#loops = this.#loops.filter((other) => other !== loop);
     loop.end();
     this.#o.onRemoved(url);
@@ -146,25 +147,23 @@ export class Roster implements Peers {
 
   async pause(peer: string): Promise<void> {
     const loop = this.#find(peer);
-    // An incident outlives whatever ends this process.
-    this.#o.db.transaction(() => setPaused(this.#o.db, loop.url, true), { durable: true });
-    this.#follow();
+    this.#setPaused(loop.url, true);
     await loop.ended;
   }
 
   resume(peer: string): void {
-    const { url } = this.#find(peer);
-    this.#o.db.transaction(() => setPaused(this.#o.db, url, false), { durable: true });
-    this.#follow();
+    this.#setPaused(this.#find(peer).url, false);
   }
 
   reseed(peer: string): void {
     const { url, shipper } = this.#find(peer);
     const { db, clock } = this.#o;
-    db.transaction(() => {
+    const begin = (): void => {
       // A stale one is given everything as it is, when it is back; until then nothing is kept for it.
       if (!stateOf(db, url).stale) beginSeed(db, url, clock.now(), 'manual');
-    });
+    };
+    // A person has said so, who would not be asked again after a power cut.
+    db.transaction(begin, { durable: true });
     shipper.nudge();
   }
 
@@ -232,21 +231,39 @@ export class Roster implements Peers {
     return this.#loops.find((one) => one.url === url) ?? refuseStranger(url, this.#urls, 'peer');
   }
 
-  /** The peers are these, here and for whoever else is attached to the file; or, where that fails, those from before. */
-  #change(urls: string[], besides: () => void = () => {}): void {
+  /**
+   * The peers are these, here and for whoever else is attached to the file; or, where that fails, those from before. It tells
+   * who of them is paused, read in the same transaction: nothing that can fail comes after it.
+   */
+  #change(urls: string[], besides: () => void = () => {}): Set<string> {
     const before = this.#urls;
     this.#urls = urls;
+    let paused = new Set<string>();
+    const alsoRead = (): void => {
+      besides();
+      paused = pausedPeers(this.#o.db);
+    };
     try {
-      enrolPeers(this.#o.db, this.#o.registry, this.#attachment, besides);
+      enrolPeers(this.#o.db, this.#o.registry, this.#attachment, alsoRead);
     } catch (error) {
       this.#urls = before;
       throw error;
     }
+    return paused;
+  }
+
+  /** An incident outlives whatever ends this process. */
+  #setPaused(url: string, isPaused: boolean): void {
+    const { db } = this.#o;
+    const change = (): Set<string> => {
+      setPaused(db, url, isPaused);
+      return pausedPeers(db);
+    };
+    this.#follow(db.transaction(change, { durable: true }));
   }
 
   /** Who is paused is in the database: another process may have said so. */
-  #follow(): void {
-    const paused = pausedPeers(this.#o.db);
+  #follow(paused = pausedPeers(this.#o.db)): void {
     for (const loop of this.#loops) {
       if (paused.has(loop.url)) loop.end();
       else loop.begin();
