@@ -40,6 +40,14 @@ import type {
   Stored,
 } from './store.ts';
 
+/**
+ * The rows of a table and the next places, one after the other. Never as far apart as they were: the gaps would double with each
+ * time, until the numbers are none any more that are exact.
+ */
+const MOVED =
+  'FROM (SELECT seq AS was, (SELECT max(seq) FROM _hub_rows) + row_number() OVER (ORDER BY seq) AS place ' +
+  'FROM _hub_rows WHERE table_name = ?) AS m WHERE seq = m.was';
+
 /** How much is released at a time: a bounded transaction. */
 const RELEASED = { limit: 200, characters: 256 * 1024 };
 
@@ -217,11 +225,7 @@ export class SqliteHubStore implements HubStore {
 
   async touchTable(table: string): Promise<void> {
     await this.#transaction(() => {
-      this.#db.run(
-        `UPDATE _hub_rows SET seq = seq + (SELECT max(seq) FROM _hub_rows), writer = ${WRITER}, origin = NULL ` +
-          'WHERE table_name = ?',
-        table,
-      );
+      this.#db.run(`UPDATE _hub_rows SET seq = m.place, writer = ${WRITER}, origin = NULL ${MOVED}`, table);
       this.#db.run('DELETE FROM _hub_asked WHERE table_name = ?', table);
     });
     this.#advanced();

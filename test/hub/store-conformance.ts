@@ -535,6 +535,20 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(await (await reopen()).askedFor()).toEqual(['others']);
     });
 
+    test('a table that goes out again and again takes no more places each time than before', async () => {
+      const { store } = await make();
+      await receive(store, [live('x', T), live('y', T), { ...live('o', T), table: 'others' }, live('z', T)]);
+      let end = 0;
+      for (let times = 0; times < 70; times++) {
+        await store.touchTable('items');
+        const segment = (await store.read(end, ALL)) as Segment;
+        expect(idsOf(segment).filter((id) => id !== 'o')).toEqual(['x', 'y', 'z']);
+        end = segment.end;
+      }
+      expect(end).toBeLessThan(70 * 50_000);
+      expect(await store.read(end, ALL)).toBeUndefined();
+    });
+
     test('what an edge has said of itself is told to it again, by the next process too', async () => {
       const { store, reopen } = await make();
       const inc = '0123456789abcdef';
