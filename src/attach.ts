@@ -172,7 +172,7 @@ class Attached implements Manager {
     this.trust = this.#lines.bonds?.trust;
     this.#comparisons = new Comparisons(db, {
       ...around,
-      registry: this.#registry,
+      ...kept,
       config,
       stopped: this.#stopped.signal,
       fetch: (peer, ...request) => this.#lines.fetch(peer, ...request),
@@ -228,7 +228,7 @@ class Attached implements Manager {
       shippers: this.#roster.shippers,
       counter: this.#counter,
       age: this.#age,
-      verified: (peer) => this.#comparisons.summaryOf(peer),
+      comparisons: this.#comparisons,
       heldBy: this.#tombstones.heldBy,
       bonded: (peer) => this.#lines.bonds?.healthOf(peer),
       now: this.#clock.now(),

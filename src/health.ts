@@ -79,8 +79,8 @@ export interface Subject {
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
-  /** What the latest comparison with a peer has found. */
-  verified(peer: string): VerifySummary | undefined;
+  /** What the latest comparison with a peer has found, and what cannot be put right. */
+  comparisons: { summaryOf(peer: string): VerifySummary | undefined; problems(): string[] };
   /** Where there are keys. */
   bonded(peer: string): BondHealth | undefined;
   /** For whom tombstones are kept longer than they should be. */
@@ -95,8 +95,8 @@ export function health(subject: Subject): Health {
   const { nodeId, db, shippers } = subject;
   const problems: string[] = [...subject.company.problems(), ...subject.faults.problems()];
   if (subject.clockProblem !== undefined) problems.push(subject.clockProblem);
-  problems.push(...keptBack(shippers));
-  for (const { standStill } of shippers) if (standStill.problem !== undefined) problems.push(standStill.problem);
+  const still = shippers.flatMap(({ standStill }) => standStill.problem ?? []);
+  problems.push(...keptBack(shippers), ...still, ...subject.comparisons.problems());
   let figures: Figures = { item_count: 0, pending_changes: 0, dead_letter: 0, peer_states: [], lag_ms: 0 };
   try {
     const isOpen = probe(subject, problems);
@@ -227,7 +227,7 @@ function peerHealth({ db, registry, age, now, ...subject }: Subject, shipper: Sh
     lag_ms: pending === 0 ? 0 : lag,
     last_acked_at: shipper.lastAckedAt ?? null,
     last_error: shipper.lastError ?? null,
-    verified: subject.verified(shipper.peer) ?? null,
+    verified: subject.comparisons.summaryOf(shipper.peer) ?? null,
     ...subject.bonded(shipper.peer),
   };
 }

@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
+import { isCode } from '../sqlite/result-codes.ts';
 import { APPLY_MS_HEADER, COMPARE_PATH, FETCH_PATH } from '../wire/protocol.ts';
 import { hashRanges } from './hashing.ts';
 import type { Id, Range } from './ids.ts';
@@ -68,7 +69,7 @@ export class Answers {
     } catch (error) {
       const code = error instanceof RowcastError ? error.code : undefined;
       if (code === 'INVALID_BATCH' || code === 'INVALID_TABLE') return refused(400, error);
-      return refused(code === 'BODY_TOO_LARGE' ? 413 : 503, error);
+      return refused(code === 'BODY_TOO_LARGE' || isCode(error, 'TOOBIG') ? 413 : 503, error);
     }
   }
 

@@ -9,12 +9,12 @@
  * aside.
  */
 import { type Body, batchText } from '../wire/body.ts';
+import type { Exchange } from './exchange.ts';
 import type { Id } from './ids.ts';
 import type { Columns, Entry, Ledger, Nodes } from './ledger.ts';
 import type { Pace } from './pace.ts';
 import { lookInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
-import type { Exchange } from './verify.ts';
 import type { Suspect } from './walk.ts';
 
 export type Side = 'here' | 'there';
@@ -55,6 +55,17 @@ export function forgottenBy({ here, there }: Suspect, floors: Floors): Side | un
   return undefined;
 }
 
+async function sendDeletions(exchange: Exchange, table: string, rows: Suspect[]): Promise<void> {
+  const body = deletions(table, rows);
+  const outcome = await exchange.send(body, BATCH_ID, rows.length);
+  if (outcome === 'acked') return;
+  if (outcome !== 'too-large') throw new CannotCompare(outcome.refused);
+  const middle = rows.length >> 1;
+  if (middle === 0) return exchange.tooLarge({ table, id: (rows[0] as Suspect).id, side: 'there', body });
+  await sendDeletions(exchange, table, rows.slice(0, middle));
+  await sendDeletions(exchange, table, rows.slice(middle));
+}
+
 /** Rows that were judged to be forgotten by one side, deleted on the other. */
 export async function deleteForgotten(
   { exchange, pace }: { exchange: Exchange; pace: Pace },
@@ -64,10 +75,7 @@ export async function deleteForgotten(
   const there = rows.filter(({ forgotten }) => forgotten === 'here');
   const here = rows.filter(({ forgotten }) => forgotten === 'there');
   for (let i = 0; i < there.length; i += TOGETHER) {
-    const some = there.slice(i, i + TOGETHER);
-    const outcome = await exchange.send(deletions(table, some), BATCH_ID, some.length);
-    if (outcome === 'too-large') throw new CannotCompare('a batch of deletions is too large for the peer');
-    if (outcome !== 'acked') throw new CannotCompare(outcome.refused);
+    await sendDeletions(exchange, table, there.slice(i, i + TOGETHER));
   }
   for (let i = 0; i < here.length; i += TOGETHER) {
     const body = new TextDecoder().decode(deletions(table, here.slice(i, i + TOGETHER)));

@@ -11,7 +11,7 @@ export interface PeerReply {
   header(name: string): string | null;
 }
 
-/** Asks the peer at one of its paths; rejects where there is no complete answer. */
+/** Asks the peer at one of its paths; rejects where there is no complete answer, with `TooLarge` where it is for that. */
 export type Ask = (path: string, body: string) => Promise<PeerReply>;
 
 /** The peer cannot be compared with: at the moment, or at all. */
@@ -24,6 +24,9 @@ export class CannotCompare extends Error {
     this.isPlain = isPlain;
   }
 }
+
+/** What was asked, or what is answered, is too large for one of the two, or for what is between: of less there may be an answer. */
+export class TooLarge extends CannotCompare {}
 
 const NO_SUCH_PAGE = [404, 405, 501];
 
@@ -50,7 +53,12 @@ export class Remote {
     return tables;
   }
 
-  async hashes(table: string, columns: Columns, ranges: Range[], floor?: number): Promise<string[]> {
+  hashes(table: string, columns: Columns, ranges: Range[], floor?: number): Promise<string[]> {
+    const ask = (some: Range[]): Promise<string[]> => this.#hashes(table, columns, some, floor);
+    return inHalves(ranges, ask, async (first, second) => [...first, ...(await second())]);
+  }
+
+  async #hashes(table: string, columns: Columns, ranges: Range[], floor?: number): Promise<string[]> {
     const { hashes } = await this.#compare({ table, columns, ...this.#told(ranges), want: 'hash', floor });
     const all =
       Array.isArray(hashes) && hashes.length === ranges.length && hashes.every((one) => typeof one === 'string');
@@ -59,13 +67,37 @@ export class Remote {
   }
 
   /** What is in these ranges; `upTo` where the answer breaks off before their end. */
-  async list(table: string, columns: Columns, ranges: Range[]): Promise<{ entries: Entry[]; upTo: Id | null }> {
+  list(table: string, columns: Columns, ranges: Range[]): Promise<{ entries: Entry[]; upTo: Id | null }> {
+    const ask = (some: Range[]): Promise<{ entries: Entry[]; upTo: Id | null }> => this.#list(table, columns, some);
+    return inHalves(ranges, ask, async (first, second) => {
+      if (first.upTo !== null) return first;
+      const { entries, upTo } = await second();
+      return { entries: [...first.entries, ...entries], upTo };
+    });
+  }
+
+  async #list(table: string, columns: Columns, ranges: Range[]): Promise<{ entries: Entry[]; upTo: Id | null }> {
     const { rows, upTo } = await this.#compare({ table, columns, ...this.#told(ranges), want: 'rows' });
     if (upTo !== undefined && typeof upTo !== 'string') throw notAnAnswer('upTo');
     return { entries: entriesOf(rows), upTo: upTo ?? null };
   }
 
-  async look(table: string, columns: Columns, ids: Id[]): Promise<Omit<Sight, 'rest'>> {
+  look(table: string, columns: Columns, ids: Id[]): Promise<Omit<Sight, 'rest'>> {
+    const ask = (some: Id[]): Promise<Omit<Sight, 'rest'>> => this.#look(table, columns, some);
+    return inHalves(ids, ask, async (first, second) => {
+      const then = await second();
+      const both = <T>(of: (one: Omit<Sight, 'rest'>) => T[]): T[] => [...of(first), ...of(then)];
+      return {
+        ...then,
+        entries: both(({ entries }) => entries),
+        undelivered: both(({ undelivered }) => undelivered),
+        parked: both(({ parked }) => parked),
+        early: both(({ early }) => early),
+      };
+    });
+  }
+
+  async #look(table: string, columns: Columns, ids: Id[]): Promise<Omit<Sight, 'rest'>> {
     const answer = await this.#compare({ table, columns, ids, want: 'rows' });
     const { rows, undelivered, parked, early, floor, nodes } = answer;
     if (!isFloor(floor)) throw notAnAnswer('floor');
@@ -99,19 +131,36 @@ export class Remote {
     try {
       reply = await this.#ask(path, text);
     } catch (error) {
-      throw new CannotCompare(messageOf(error));
+      throw error instanceof TooLarge ? error : new CannotCompare(messageOf(error));
     }
     this.requests += 1;
     this.bytes += Buffer.byteLength(text) + Buffer.byteLength(reply.body);
     this.busyMs += Number(reply.header(APPLY_MS_HEADER) ?? 0) || 0;
     if (reply.status === 200) return reply;
     const said = reply.body.slice(0, 200).replace(/\s+/g, ' ').trim();
+    if (reply.status === 413) throw new TooLarge(`HTTP 413 to ${path}: ${said}`);
     const plain = NO_SUCH_PAGE.includes(reply.status);
     if (plain) this.#lacks(path);
     throw new CannotCompare(
       plain ? `the peer cannot be compared with: it has no ${path}` : `HTTP ${reply.status} to ${path}: ${said}`,
       plain,
     );
+  }
+}
+
+/** What is too large together is asked in halves, the second as far as it is wanted. */
+async function inHalves<T, A>(
+  items: T[],
+  ask: (some: T[]) => Promise<A>,
+  join: (first: A, second: () => Promise<A>) => Promise<A>,
+): Promise<A> {
+  try {
+    return await ask(items);
+  } catch (error) {
+    if (!(error instanceof TooLarge) || items.length < 2) throw error;
+    const middle = items.length >> 1;
+    const first = await inHalves(items.slice(0, middle), ask, join);
+    return join(first, () => inHalves(items.slice(middle), ask, join));
   }
 }
 

@@ -20,7 +20,8 @@ export interface VerifierOptions {
   /** How often, in milliseconds; 0 is never by itself. */
   everyMs: number;
   repair: boolean;
-  onDone(result: VerifyResult & { cause: string }): void;
+  /** `isOfAll`: of all tables. */
+  onDone(result: VerifyResult & { cause: string }, isOfAll: boolean): void;
   /** What differed in these tables, by their names as they travel, was exchanged with a peer. */
   onRepaired?(peer: string, tables: string[]): void;
   onError(error: unknown): void;
@@ -120,7 +121,7 @@ export class Verifier {
     }
     const compared = result.tables.map(({ table }) => table);
     if (repair && result.error === undefined) this.#o.onRepaired?.(peer, compared);
-    this.#o.onDone({ ...result, cause });
+    this.#o.onDone({ ...result, cause }, options.tables === undefined);
     return result;
   }
 

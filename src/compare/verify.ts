@@ -8,14 +8,14 @@
 import { passedSince } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { fold } from '../sqlite/sql.ts';
-import type { Body } from '../wire/body.ts';
+import { type Exchange, fetchRows, sendRows } from './exchange.ts';
 import { deleteForgotten, forgottenBy, higherOf, type Side } from './forgotten.ts';
 import type { Id } from './ids.ts';
-import type { Columns, Entry, Eventually, Ledger, Outline, Portion } from './ledger.ts';
+import type { Columns, Entry, Ledger, Outline } from './ledger.ts';
 import type { Pace } from './pace.ts';
-import { lookInTurns } from './reading.ts';
 import { CannotCompare, type Remote } from './remote.ts';
 import { lookAt } from './second-look.ts';
+import { newerSide, order } from './versions.ts';
 import { isSame, type Suspect, suspectsIn } from './walk.ts';
 
 /** The version of a row on one side. */
@@ -80,14 +80,6 @@ export interface VerifyOptions {
   onProgress?(progress: { peer: string; table: string; rows: number; differences: number }): void;
 }
 
-/** How rows get from one side to the other. */
-export interface Exchange {
-  /** Hands a batch to the peer. */
-  send(body: Body, batchId: number, count: number): Promise<'acked' | 'too-large' | { refused: string }>;
-  /** Applies a batch of the peer's, as any other. */
-  take(body: string): Eventually<void>;
-}
-
 export interface Comparison {
   peer: string;
   ledger: Ledger;
@@ -104,9 +96,6 @@ const AGAIN_MS_MAX = 30_000;
 /** Suspects that are looked at together; what is in memory does not depend on how much differs. */
 const SUSPECTS_MAX = 10_000;
 const IDS_TOGETHER = 500;
-const BATCH_ID = 1;
-/** What is read, or applied, in no more than a turn. */
-const BATCH: Portion = { rows: 100, bytes: 1024 * 1024 };
 
 export async function verify(comparison: Comparison, options: VerifyOptions = {}): Promise<VerifyResult> {
   const { peer, remote, ledger, pace, now } = comparison;
@@ -290,18 +279,6 @@ function hasReached(entry: Entry | undefined, before: Suspect): boolean {
   return side !== undefined && entry.hash === goal.hash;
 }
 
-/** Undefined where both have the same time, and the content decides. */
-export function newerSide({ here, there }: Suspect): 'here' | 'there' | undefined {
-  if (!here || !there) return here ? 'here' : 'there';
-  const difference = order(here, there);
-  return difference === 0 ? undefined : difference > 0 ? 'here' : 'there';
-}
-
-/** The version order without the content. */
-function order(a: Entry, b: Entry): number {
-  return a.version - b.version || Number(a.deleted) - Number(b.deleted);
-}
-
 /** The newer version goes to the other side; of two at one time each gets the other's, and the merge decides. */
 async function repair(
   { ledger, remote, exchange, pace }: Comparison,
@@ -323,51 +300,6 @@ async function repair(
 
 function isForgotten(judged: Judged): judged is Judged & { forgotten: Side } {
   return judged.forgotten !== undefined;
-}
-
-async function sendRows(
-  sides: Pick<Comparison, 'ledger' | 'exchange' | 'pace'>,
-  table: string,
-  ids: Id[],
-): Promise<void> {
-  const { ledger, exchange, pace } = sides;
-  for (let left = ids; left.length > 0; ) {
-    const rows = left;
-    const { body, count, rest } = await pace.once(() => ledger.changes(table, rows, BATCH_ID, BATCH));
-    const outcome = count === 0 ? 'acked' : await exchange.send(body, BATCH_ID, count);
-    if (outcome === 'too-large' && rows.length > 1) {
-      await sendRows(sides, table, rows.slice(0, rows.length >> 1));
-      left = rows.slice(rows.length >> 1);
-      continue;
-    }
-    if (outcome === 'too-large') throw new CannotCompare(`row ${JSON.stringify(rows[0])} is too large for the peer`);
-    if (outcome !== 'acked') throw new CannotCompare(outcome.refused);
-    left = rest;
-  }
-}
-
-/** Fetches rows that are newer there, until all are here or the peer brings no more of them. */
-export async function fetchRows(
-  { ledger, remote, exchange, pace }: Pick<Comparison, 'ledger' | 'remote' | 'exchange' | 'pace'>,
-  table: string,
-  suspects: Suspect[],
-): Promise<void> {
-  for (let left = suspects; left.length > 0; ) {
-    const body = await remote.fetch(
-      table,
-      left.map(({ id }) => id),
-    );
-    await pace.once(() => exchange.take(body));
-    const ids = left.map(({ id }) => id);
-    const { entries } = await lookInTurns(ledger, pace, table, null, ids, undefined);
-    const here = new Map(entries.map((entry) => [entry.id, entry]));
-    const missing = left.filter(({ id, there }) => {
-      const entry = here.get(id);
-      return !entry || !there || order(entry, there) < 0;
-    });
-    if (missing.length === left.length) return;
-    left = missing;
-  }
 }
 
 async function stillDiffering(

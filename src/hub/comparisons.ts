@@ -1,6 +1,7 @@
 /** A hub's comparisons with its edges, and its answers to theirs. */
 import type { Clock } from '../clock.ts';
 import { type Answered, type AnswerOptions, Answers } from '../compare/answer.ts';
+import type { Exchange } from '../compare/exchange.ts';
 import { EVERYTHING } from '../compare/ids.ts';
 import { type Counterpart, type Ledger, smaller } from '../compare/ledger.ts';
 import { noteIn, type VerifyNote, type VerifyNotes, type VerifySummary } from '../compare/notes.ts';
@@ -11,9 +12,12 @@ import type { CheckedConfig } from '../config.ts';
 import { asFailure } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import type { Bond } from '../send/bond.ts';
+import { TOO_LARGE_ALONE } from '../send/isolate.ts';
 import { comparing } from '../send/question.ts';
+import { TooLargeRows } from '../send/too-large.ts';
 import type { Post } from '../send/transport.ts';
 import { Unmounted } from '../send/unmounted.ts';
+import type { Body } from '../wire/body.ts';
 import { normalisePeer } from '../wire/peer-url.ts';
 import type { Rights } from '../wire/rights.ts';
 import type { Link } from './roster.ts';
@@ -47,6 +51,7 @@ export class HubComparisons {
   readonly #answers: Answers;
   readonly #verifier: Verifier;
   readonly #unmounted: Unmounted;
+  readonly #tooLarge: TooLargeRows;
   readonly #ledger: Ledger;
   #watching: Promise<void> | undefined;
 
@@ -56,6 +61,7 @@ export class HubComparisons {
     this.#ledger = this.#ledgerOf(store);
     this.#answers = new Answers(this.#ledger, options.clock, options.stopped);
     this.#unmounted = new Unmounted(options.events);
+    this.#tooLarge = new TooLargeRows(options.clock, options.events);
     this.#verifier = this.#verifying();
   }
 
@@ -74,6 +80,11 @@ export class HubComparisons {
 
   summaryOf(url: string): VerifySummary | undefined {
     return this.#verifier.summaryOf(url);
+  }
+
+  /** Rows that cannot be brought here. */
+  problems(): string[] {
+    return this.#tooLarge.problems(this.#urls());
   }
 
   async stop(): Promise<void> {
@@ -154,7 +165,10 @@ export class HubComparisons {
       clock,
       random,
       ...config.verify,
-      onDone: (result) => events.emit('verify-done', eventOf(result)),
+      onDone: (result, isOfAll) => {
+        if (isOfAll && result.error === undefined) this.#tooLarge.compared(result.peer, result.ms);
+        events.emit('verify-done', eventOf(result));
+      },
       onError: (error) => events.emit('error', asFailure('comparing failed', error)),
       stopped,
     });
@@ -162,19 +176,42 @@ export class HubComparisons {
 
   #with(url: string, withdrawn: AbortSignal | undefined): ReturnType<typeof comparing> & { ledger: Ledger } {
     const { config, clock, fetch, stopped, link, bond, rightsAt } = this.#o;
-    const { requestTimeoutMs, id: nodeId } = config;
+    const { requestTimeoutMs, maxBodyBytes, id: nodeId } = config;
     const introduction = (to: string): Promise<string> => this.#store.company.toEdge(to);
     const another = (to: string, said: string): Promise<string | undefined> => this.#store.company.another(to, said);
     const lacks = (to: string, path: string): void => {
       if (this.#isRowcast(to)) this.#unmounted.found(to, path);
     };
-    const asker = { nodeId, introduction, another, fetch, clock, requestTimeoutMs, stopped, bond: bond(url), lacks };
+    const asker = {
+      nodeId,
+      introduction,
+      another,
+      fetch,
+      clock,
+      requestTimeoutMs,
+      stopped,
+      bond: bond(url),
+      lacks,
+      maxBodyBytes,
+    };
     const from = link(url)?.edge.ownOrigin;
     const take = async (body: string): Promise<void> => {
       const { letters } = await this.#store.receive(body, { from, plain: false, rights: rightsAt(url) });
       for (const one of letters) this.#o.events.emit('dead-letter', one);
     };
-    return { ledger: this.#ledger, ...comparing(asker, url, take, withdrawn) };
+    const tooLarge: Exchange['tooLarge'] = ({ table, id, side, body }) => {
+      if (side === 'there' && body) return this.#setAside(url, body);
+      this.#tooLarge.found({ peer: url, table, id });
+    };
+    return { ledger: this.#ledger, ...comparing(asker, url, { take, tooLarge }, withdrawn) };
+  }
+
+  /** As where a change is too large for the edge. */
+  async #setAside(url: string, body: Body): Promise<void> {
+    const refusal = { peer: url, reason: TOO_LARGE_ALONE, attempts: 1 };
+    const rows = await this.#store.letters.setAside({ body }, refusal);
+    const told = { direction: 'out', peer: url, code: 'refused', reason: TOO_LARGE_ALONE, rows } as const;
+    this.#o.events.emit('dead-letter', told);
   }
 }
 

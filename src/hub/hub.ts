@@ -284,7 +284,8 @@ class Relay implements Hub {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
     const bonded = (url: string): BondHealth | undefined => this.#bonds?.healthOf(url);
-    const faults = [...this.#faults.problems(), this.#time.problem, this.#ownership?.problem].filter(isSaid);
+    const lasting = [this.#time.problem, this.#ownership?.problem].filter(isSaid);
+    const faults = [...this.#faults.problems(), ...this.#comparisons.problems(), ...lasting];
     return hubHealth({
       id: this.id,
       store: this.#store,

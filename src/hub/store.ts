@@ -290,7 +290,10 @@ export interface HubLetters {
   /** The change as it came, where it was kept. */
   changeOf(id: number): Promise<string | undefined>;
   /** Makes a letter of each change of a refused shipment; the same change and edge again is the same letter. */
-  setAside(shipment: EdgeShipment, refusal: { peer: string; reason: string; attempts: number }): Promise<RowRef[]>;
+  setAside(
+    shipment: Pick<EdgeShipment, 'body'>,
+    refusal: { peer: string; reason: string; attempts: number },
+  ): Promise<RowRef[]>;
   /** Only some of its changes, each with a reason of its own. */
   forbid(shipment: EdgeShipment, refusal: { peer: string; forbidden: Forbidden[] }): Promise<RowRef[]>;
   countRetry(id: number, code: string, reason: string): Promise<void>;

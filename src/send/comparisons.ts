@@ -14,17 +14,22 @@ import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import type { CheckedConfig } from '../config.ts';
 import { asFailure } from '../errors.ts';
 import type { Emitter } from '../events.ts';
+import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
+import type { Body } from '../wire/body.ts';
 import { normalisePeer } from '../wire/peer-url.ts';
 import type { Bond } from './bond.ts';
 import type { NodeCompany } from './company.ts';
+import { TOO_LARGE_ALONE } from './isolate.ts';
 import type { PeerOutbox } from './outbox.ts';
 import { deliveredUpTo } from './peers.ts';
 import { comparing } from './question.ts';
 import { SeedOutbox } from './seed.ts';
+import { setAsideChanges } from './set-aside.ts';
 import type { Shipper } from './shipper.ts';
+import { TooLargeRows } from './too-large.ts';
 import type { Post } from './transport.ts';
 import { Unmounted } from './unmounted.ts';
 
@@ -45,6 +50,7 @@ export interface ComparisonsOptions {
   shipper(peer: string): Shipper | undefined;
   /** Applies a batch that a peer was asked for. */
   take(peer: string, body: string): void;
+  letters: DeadLetters;
 }
 
 export class Comparisons {
@@ -54,6 +60,7 @@ export class Comparisons {
   readonly #answers: Answers;
   readonly #verifier: Verifier;
   readonly #unmounted: Unmounted;
+  readonly #tooLarge: TooLargeRows;
   /** The peers by the node ids that they have told with their answers. */
   readonly #peerOf = new Map<string, string>();
 
@@ -69,6 +76,7 @@ export class Comparisons {
     });
     this.#answers = new Answers(this.ledger, clock, stopped);
     this.#unmounted = new Unmounted(options.events);
+    this.#tooLarge = new TooLargeRows(clock, options.events);
     this.#verifier = this.#verifying();
   }
 
@@ -92,6 +100,11 @@ export class Comparisons {
     return this.#verifier.summaryOf(peer);
   }
 
+  /** Rows that cannot be brought here. */
+  problems(): string[] {
+    return this.#tooLarge.problems(this.#o.peers());
+  }
+
   tick(): void {
     this.#verifier.tick();
   }
@@ -110,13 +123,29 @@ export class Comparisons {
       fetch: (...request: Parameters<Post>) => this.#o.fetch(peer, ...request),
       clock,
       requestTimeoutMs: config.requestTimeoutMs,
+      maxBodyBytes: config.maxBodyBytes,
       stopped,
       bond: this.#o.bond(peer),
       lacks: (url: string, path: string) => {
         if (this.#isRowcast(url)) this.#unmounted.found(url, path);
       },
     };
-    return { ledger: this.ledger, ...comparing(asker, peer, (body) => this.#o.take(peer, body), withdrawn) };
+    const here: Parameters<typeof comparing>[2] = {
+      take: (body) => this.#o.take(peer, body),
+      tooLarge: ({ table, id, side, body }) => {
+        if (side === 'there' && body) this.#setAside(peer, body);
+        else this.#tooLarge.found({ peer, table, id });
+      },
+    };
+    return { ledger: this.ledger, ...comparing(asker, peer, here, withdrawn) };
+  }
+
+  /** As where a change is too large for the peer. The row is in its table, and stays there. */
+  #setAside(peer: string, body: Body): void {
+    const refusal = { peer, reason: TOO_LARGE_ALONE, attempts: 1 };
+    const rows = this.#db.transaction(() => setAsideChanges(this.#db, this.#o.letters, { body }, refusal));
+    const told = { direction: 'out', peer, code: 'refused', reason: TOO_LARGE_ALONE, rows } as const;
+    this.#o.events.emit('dead-letter', told);
   }
 
   /** The outbox of a peer, which is compared with where it would be given everything. */
@@ -146,7 +175,10 @@ export class Comparisons {
       clock,
       random: this.#o.random,
       ...config.verify,
-      onDone: (result) => events.emit('verify-done', eventOf(result)),
+      onDone: (result, isOfAll) => {
+        if (isOfAll && result.error === undefined) this.#tooLarge.compared(result.peer, result.ms);
+        events.emit('verify-done', eventOf(result));
+      },
       onRepaired: (peer, names) => {
         const tables = this.#o.registry.list().filter(({ wireName }) => names.includes(wireName));
         noteCompared(this.#db, tables, peer, this.#o.peers());

@@ -1,7 +1,7 @@
 /** Questions to a peer beside the ship loop, and batches that are answers to what was found out by them. */
 import type { Clock } from '../clock.ts';
-import { Remote } from '../compare/remote.ts';
-import type { Exchange } from '../compare/verify.ts';
+import type { Exchange } from '../compare/exchange.ts';
+import { Remote, TooLarge } from '../compare/remote.ts';
 import { messageOf } from '../errors.ts';
 import type { Body } from '../wire/body.ts';
 import { madeByOthers, writeOrigins } from '../wire/origins.ts';
@@ -20,17 +20,19 @@ export interface Asker {
   fetch: Post;
   clock: Clock;
   requestTimeoutMs: number;
+  /** As much of an answer is read as of a request. */
+  maxBodyBytes: number;
   stopped: AbortSignal;
   bond?: Bond | undefined;
   /** The peer has no such path. */
   lacks(peer: string, path: string): void;
 }
 
-/** How rows and questions get to a peer, for a comparison with it; `take` applies what it sends. */
+/** How rows and questions get to a peer, for a comparison with it; `here` is what this side does with what comes of it. */
 export function comparing(
   asker: Asker,
   peer: string,
-  take: (body: string) => void | Promise<void>,
+  here: Pick<Exchange, 'take' | 'tooLarge'>,
   withdrawn: AbortSignal | undefined,
 ): { remote: Remote; exchange: Exchange } {
   return {
@@ -38,7 +40,7 @@ export function comparing(
       (path, body) => question(asker, peer, path, body, withdrawn),
       (path) => asker.lacks(peer, path),
     ),
-    exchange: { send: (...batch) => handOver(asker, peer, ...batch), take },
+    exchange: { send: (...batch) => handOver(asker, peer, ...batch), ...here },
   };
 }
 
@@ -50,11 +52,15 @@ async function question(
   body: string,
   withdrawn?: AbortSignal,
 ): Promise<PeerAnswer> {
-  const { nodeId, fetch } = asker;
+  const { nodeId, fetch, maxBodyBytes } = asker;
   const bytes = new TextEncoder().encode(body);
   const introduction = await asker.introduction(peer);
-  const request = { nodeId, introduction, body: bytes };
-  const answer = await postQuestion(fetch, peer, path, request, optionsOf(asker, withdrawn));
+  const request = { nodeId, introduction, body: bytes, maxBodyBytes };
+  const asked = postQuestion(fetch, peer, path, request, optionsOf(asker, withdrawn));
+  const answer = await asked.catch((error: unknown) => {
+    const isOne = error instanceof NoAnswer && (error.isTooLarge || error.isTooLong);
+    throw isOne ? new TooLarge(error.message) : error;
+  });
   const said = answer.header(ROWCAST_HEADER);
   const objection = said === null ? undefined : await asker.another(peer, said);
   if (objection !== undefined) throw new Error(objection);

@@ -8,7 +8,7 @@ import { readIntroduction } from '../wire/introduction.ts';
 import { HEALTH_PATH, NODE_ID_HEADER, ROWCAST_HEADER, SYNC_PATH } from '../wire/protocol.ts';
 import { type Bond, NotProven, type RawAnswer, type Unsigned } from './bond.ts';
 import { explainFailure } from './tls.ts';
-import type { Ask, BoundedResponse, Post } from './transport.ts';
+import { AnswerTooLong, type Ask, type BoundedResponse, type Post } from './transport.ts';
 
 /** A complete answer; a torn one is an error. */
 export interface PeerAnswer {
@@ -42,11 +42,14 @@ export class NoAnswer extends Error {
   readonly withdrawn: boolean;
   /** Somebody before the peer takes no request that large: a smaller one may get through. */
   readonly isTooLarge: boolean;
+  /** There was one, and more of it than may be read. */
+  readonly isTooLong: boolean;
 
-  constructor(message: string, withdrawn: boolean, isTooLarge = false) {
+  constructor(message: string, withdrawn: boolean, isTooLarge = false, isTooLong = false) {
     super(message);
     this.withdrawn = withdrawn;
     this.isTooLarge = isTooLarge;
+    this.isTooLong = isTooLong;
   }
 }
 
@@ -64,15 +67,17 @@ export function postBatch(
 /** What a comparison may answer: some thousand ids, or as many rows as one batch has. */
 const ANSWER_BYTES_COMPARED = 16 * 1024 * 1024;
 
-/** Asks for something at one of a peer's addresses. Throws NoAnswer. */
+/** Asks for something at one of a peer's addresses. A single row may be as large as any batch. Throws NoAnswer. */
 export function postQuestion(
   post: Post,
   peer: string,
   path: string,
-  question: { nodeId: string; introduction: string; body: Body },
+  question: { nodeId: string; introduction: string; body: Body; maxBodyBytes: number },
   options: RequestOptions,
 ): Promise<PeerAnswer> {
-  return postTo(post, peer, path, { ...question, headers: {} }, ANSWER_BYTES_COMPARED, options);
+  const { maxBodyBytes, ...message } = question;
+  const answerBytes = Math.max(ANSWER_BYTES_COMPARED, maxBodyBytes);
+  return postTo(post, peer, path, { ...message, headers: {} }, answerBytes, options);
 }
 
 function postTo(
@@ -182,7 +187,7 @@ async function exchange(
     return await Promise.race([answering, aborted]);
   } catch (error) {
     if (timedOut) throw new NoAnswer(`no answer within ${timeoutMs} ms`, false);
-    throw new NoAnswer(explainFailure(error), request.signal.aborted);
+    throw new NoAnswer(explainFailure(error), request.signal.aborted, false, error instanceof AnswerTooLong);
   } finally {
     turnOff();
     for (const signal of [stopped, withdrawn]) signal?.removeEventListener('abort', cancel);

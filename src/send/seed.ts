@@ -9,6 +9,7 @@
  * a power cut could take back.
  */
 import type { Clock } from '../clock.ts';
+import { type Exchange, fetchInParts } from '../compare/exchange.ts';
 import { withoutForgotten } from '../compare/forgotten.ts';
 import { type Hashed, hashNext } from '../compare/hashing.ts';
 import { compareIds, type Id, isInLastPart, type Range } from '../compare/ids.ts';
@@ -16,8 +17,9 @@ import { LARGE_RANGE, type Outline, type Portion } from '../compare/ledger.ts';
 import { Pace } from '../compare/pace.ts';
 import { CannotCompare, type Remote } from '../compare/remote.ts';
 import type { SqliteLedger } from '../compare/sqlite-ledger.ts';
-import { type Exchange, fetchRows, floorOf, newerSide, sharedColumns } from '../compare/verify.ts';
-import { type Terms as Compared, type Suspect, suspectsWithin } from '../compare/walk.ts';
+import { floorOf, sharedColumns } from '../compare/verify.ts';
+import { newerSide } from '../compare/versions.ts';
+import { type Terms as Compared, suspectsWithin } from '../compare/walk.ts';
 import { RowcastError } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -372,15 +374,6 @@ function portionOf({ changes, bytes }: BatchLimit): Portion {
 function hasNothingAfter(last: Id | null, after: Id | null): boolean {
   if (last === null) return true;
   return after !== null && isInLastPart(after) && compareIds(last, after) <= 0;
-}
-
-/** Ids in one question. */
-const FETCHED_TOGETHER = 500;
-
-async function fetchInParts(sides: Parameters<typeof fetchRows>[0], table: string, suspects: Suspect[]): Promise<void> {
-  for (let i = 0; i < suspects.length; i += FETCHED_TOGETHER) {
-    await fetchRows(sides, table, suspects.slice(i, i + FETCHED_TOGETHER));
-  }
 }
 
 function positionOf({ run, snapshot }: PeerState, previous: PeerShipment | undefined): SnapshotPosition {

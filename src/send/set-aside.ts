@@ -44,7 +44,7 @@ export function changesIn(db: Connection, body: Body): RefusedChange[] {
 export function setAsideChanges(
   db: Connection,
   letters: DeadLetters,
-  { body }: Shipment<unknown>,
+  { body }: Pick<Shipment<unknown>, 'body'>,
   refusal: { peer: string; reason: string; attempts: number },
 ): RowRef[] {
   const changes = changesIn(db, body);

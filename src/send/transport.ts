@@ -220,6 +220,9 @@ function isStream(body: unknown): body is AsyncIterable<Uint8Array> {
   return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
 }
 
+/** More has come than may be read of an answer. */
+export class AnswerTooLong extends Error {}
+
 function tooLong(max: number): Error {
-  return new Error(`the answer is longer than the ${max} bytes that an answer may have`);
+  return new AnswerTooLong(`the answer is longer than the ${max} bytes that an answer may have`);
 }

@@ -40,6 +40,8 @@ export async function pair(options: {
   tables?: string[];
   thereTables?: string[];
   config?: Partial<Config>;
+  /** Of the other one besides. */
+  thereConfig?: Partial<Config>;
   clock?: VirtualClock;
   /** Rows that nobody captures: neither side sends them. */
   fill?(here: TestDatabase, there: TestDatabase): void;
@@ -75,7 +77,7 @@ export async function pair(options: {
   const common = { clock, batchMs: 3_600_000, maxAheadMs: 0, ...options.config };
   const other = attach(
     there,
-    { ...common, id: 'there', peers: [HERE], fetch: fetchTo(HERE) },
+    { ...common, ...options.thereConfig, id: 'there', peers: [HERE], fetch: fetchTo(HERE) },
     options.thereTables ?? tables,
   );
   cleanUp(() => other.stop());

@@ -74,7 +74,7 @@ export class PostgresLetters implements HubLetters, LettersOfBatch {
   }
 
   setAside(
-    { body }: EdgeShipment,
+    { body }: Pick<EdgeShipment, 'body'>,
     { peer, reason, attempts }: { peer: string; reason: string; attempts: number },
   ): Promise<RowRef[]> {
     const changes = changesIn(this.#base.scratch, body);
