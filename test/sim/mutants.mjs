@@ -618,7 +618,7 @@ export const MUTANTS = [
     what: 'what is kept of a column that is not here yet is not filled in where the column has its default',
     edits: [
       [
-        'receive/retry.js',
+        'receive/fill-in.js',
         'f.time AND t.${name} COLLATE BINARY IS (${column.fallback})`',
         'f.time AND t.${name} IS NULL`',
       ],
@@ -640,7 +640,7 @@ export const MUTANTS = [
     name: 'tie-not-decided-again',
     focus: 'schemas',
     what: 'of two versions of one time, which one won without a column is not asked again when the column is there',
-    edits: [['receive/retry.js', 'if (tied.length > 0)', 'if (false)']],
+    edits: [['receive/fill-in.js', 'if (tied.length > 0)', 'if (false)']],
   },
   {
     name: 'migrated-rows-not-recorded',
