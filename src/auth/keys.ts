@@ -1,5 +1,6 @@
 /** Keys: shared secrets with names. Which of them signs, which verify, and who may use which. */
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import { RowcastError, suggest } from '../errors.ts';
 import { isNodeId } from '../wire/protocol.ts';
 import { bothOf, eitherOf, type Rights, writeRights } from '../wire/rights.ts';
@@ -144,11 +145,16 @@ export function checkAuth(given: unknown, normalise: (url: string) => string = (
   const ids = checked.map(({ id }) => id);
   const twice = ids.find((id, i) => ids.indexOf(id) !== i);
   if (twice !== undefined) throw wrong(`there are two keys with the id ${JSON.stringify(twice)}`);
-  const shared = checked.find(({ secret }, i) => checked.findIndex((other) => other.secret.equals(secret)) !== i);
+  const shared = checked.find((key) =>
+    checked.some((other) => other.secret.equals(key.secret) && !maySame(key, other)),
+  );
   if (shared) {
     const hint =
       'rowcast keygen makes another: whoever has the one has both, and what "nodes" and rights say of them is void';
-    throw wrong(`the key ${JSON.stringify(shared.id)} has the secret of another one`, hint);
+    throw wrong(
+      `the key ${JSON.stringify(shared.id)} has the secret of another one, which may do something else`,
+      hint,
+    );
   }
   if (!(AUTH_MODES as readonly unknown[]).includes(mode)) {
     throw wrong(`"auth.mode" must be ${AUTH_MODES.map((one) => `"${one}"`).join(' or ')}, not ${JSON.stringify(mode)}`);
@@ -179,6 +185,11 @@ export function checkAuth(given: unknown, normalise: (url: string) => string = (
     peerIds: peerIds as Map<string, string>,
     mode: mode as AuthMode,
   };
+}
+
+/** A key that is given another name has both for a while. */
+function maySame(one: Key, other: Key): boolean {
+  return isDeepStrictEqual([one.nodes, one.rights], [other.nodes, other.rights]);
 }
 
 function checkKey(given: unknown, index: number): Key {

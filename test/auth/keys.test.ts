@@ -38,7 +38,7 @@ describe('what is refused at the start', () => {
           { id: 'b', secret: SECRET.replace(/=+$/, '') },
         ],
       },
-      /the key "b" has the secret of another one/,
+      /the key "a" has the secret of another one, which may do something else/,
     ],
     [
       'one id for two URLs, of which both would be refused',
@@ -77,6 +77,11 @@ describe('what is refused at the start', () => {
       }
     }
   });
+});
+
+test('a key may have two names for a while, where both may do the same', () => {
+  const renamed = ['old', 'new'].map((id) => ({ id, secret: SECRET, nodes: ['a'], write: ['items'] }));
+  expect(checkAuth({ keys: renamed }).keys.map(({ id }) => id)).toEqual(['old', 'new']);
 });
 
 test('a secret is shown by nothing that prints or serialises what there is of keys', () => {
