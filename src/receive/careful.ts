@@ -30,6 +30,7 @@ import {
   upsertSql,
 } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
+import { isOvertaken } from './overtaken.ts';
 import { noteOverwritten } from './overwritten.ts';
 import type { RegularPart } from './regular-body.ts';
 import { isPlaced, type Reason, Report, type Work } from './report.ts';
@@ -95,6 +96,7 @@ export class CarefulApply {
       decided: new Map(),
       won: new Set(),
       apart: 0,
+      overtaken: 0,
       isRefused: known.isRefused,
     };
     if (delivery.rights?.rowless === false) forbidRowless(work);
@@ -126,7 +128,14 @@ export class CarefulApply {
   /** Sets every change of a batch aside without trying any of them. */
   setAsideAll(document: BatchDocument, delivery: Delivery, reason: Reason): Merged {
     const sorted = this.#stage.fill(document);
-    const nothing = { letters: new Map(), decided: new Map(), won: new Set<Group>(), apart: 0, isRefused: true };
+    const nothing = {
+      letters: new Map(),
+      decided: new Map(),
+      won: new Set<Group>(),
+      apart: 0,
+      overtaken: 0,
+      isRefused: true,
+    };
     const work: Work = { sorted, source: stagedSource({ verbatim: true }), ...nothing };
     for (let index = 0; index < document.count; index++) work.letters.set(index, reason);
     sorted.groups = [];
@@ -247,7 +256,9 @@ export class CarefulApply {
       const hi = this.#end(range);
       if (hi - lo > 1) this.#tryParts(work, { group, lo, hi }, statements);
       else if (!this.#mergeApart(work, group, lo, messageOf(error))) {
-        this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
+        if (isOvertaken(this.#db, group.table, lo)) work.overtaken += 1;
+        else this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
+        checkSingly(work.overtaken + work.letters.size);
       }
     }
   }
