@@ -142,7 +142,7 @@ test('a table that a node asks for again goes to all edges, its own rows to it a
     ['dead', 7, null],
   ]);
   await ask('*');
-  await until('the other table has, too', () => JSON.stringify(places()).includes('["other",11,null]'));
+  await until('the other table has, too', () => JSON.stringify(places()).includes('["other",8,null]'));
   expect(places().slice(0, 3)).toEqual([
     ['mine', 5, null],
     ['old', 6, null],
@@ -168,11 +168,11 @@ test('a table that is asked for too early goes out in its time, though the hub d
   const after = join(scratchFolder(), 'after.db');
   first.db.exec(`VACUUM INTO '${after}'`);
   const second = await hub({ clock: new VirtualClock() }, after);
-  expect(place(second)).toBe(4);
+  expect(place(second)).toBe(3);
   await clock.advance(20_000);
-  expect(place(first)).toBe(4);
+  expect(place(first)).toBe(3);
   await clock.advance(30 * 60_000);
-  expect(place(first)).toBe(4);
+  expect(place(first)).toBe(3);
 });
 
 test('a table that could not be given new places is tried again', async () => {
