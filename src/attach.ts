@@ -1,5 +1,4 @@
 /** The composition root: checks what it is given, installs capture, starts a loop per peer, returns the manager. */
-
 import type { Trust } from './auth/trust.ts';
 import { tidy } from './capture/mend.ts';
 import { Registry } from './capture/registry.ts';

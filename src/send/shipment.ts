@@ -83,3 +83,8 @@ export interface Outbox<P> {
    */
   owed?(): Eventually<IsPaid>;
 }
+
+/** The shipment, with the word of the one that has it. */
+export function acknowledged<P>(shipment: Shipment<P>, { said }: { said?: string }): Shipment<P> {
+  return said === undefined ? shipment : { ...shipment, said };
+}

@@ -13,7 +13,7 @@ import { Courier, type Sent } from './courier.ts';
 import { bareIfTooLarge, isolate, type Search, TOO_LARGE_ALONE } from './isolate.ts';
 import { KeptBack } from './kept-back.ts';
 import { ATTEMPTS, Rest } from './rest.ts';
-import type { Shipment } from './shipment.ts';
+import { acknowledged, type Shipment } from './shipment.ts';
 import type { Pace, ShipperOptions, Told } from './shipper-options.ts';
 import { StandStill } from './stand-still.ts';
 import { Uncounted } from './uncounted.ts';
@@ -392,9 +392,4 @@ export class Shipper<P = unknown> {
     this.condition = 'down';
     this.#o.events.emit('peer-down', { peer: this.peer, reason });
   }
-}
-
-/** The shipment, with the word of the one that has it. */
-function acknowledged<P>(shipment: Shipment<P>, { said }: Acked): Shipment<P> {
-  return said === undefined ? shipment : { ...shipment, said };
 }

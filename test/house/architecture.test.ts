@@ -133,7 +133,7 @@ describe('the direction of imports', () => {
   });
 
   test.each(['wire/protocol.ts', 'errors.ts', 'clock.ts'])('%s stands at the bottom', (file) => {
-    const up = imports.filter(({ from, to }) => from === file && to !== 'errors.ts');
+    const up = imports.filter(({ from, to }) => from === file && to !== 'errors.ts' && !to.startsWith('node:'));
     expect(up.map(show)).toEqual([]);
   });
 
@@ -188,7 +188,7 @@ describe('the direction of imports', () => {
     ['openapi', /^$/],
     ['observe', /^(sqlite\/.*|capture\/(change-ids|registry)\.ts|(clock|errors|events|health)\.ts)$/],
     ['http', /^(auth\/.*|wire\/.*|feed\/page\.ts|(compare|receive)\/answer\.ts|(errors|attach|clock)\.ts)$/],
-    ['feed', /^((sqlite|wire)\/.*|capture\/(change-ids|registry|versions)\.ts|(errors|events)\.ts)$/],
+    ['feed', /^((sqlite|wire)\/.*|capture\/(change-ids|registry|versions)\.ts|(clock|errors|events)\.ts)$/],
   ];
   test.each(rooms)('%s/ imports what is below it and nothing else', (room, allowed) => {
     const up = imports.filter(
