@@ -30,7 +30,7 @@ import {
   upsertSql,
 } from './merge.ts';
 import type { Delivery, Merged } from './outcome.ts';
-import { isOvertaken } from './overtaken.ts';
+import { dropOvertaken } from './overtaken.ts';
 import { noteOverwritten } from './overwritten.ts';
 import type { RegularPart } from './regular-body.ts';
 import { isPlaced, type Reason, Report, type Work } from './report.ts';
@@ -96,7 +96,6 @@ export class CarefulApply {
       decided: new Map(),
       won: new Set(),
       apart: 0,
-      overtaken: 0,
       isRefused: known.isRefused,
     };
     if (delivery.rights?.rowless === false) forbidRowless(work);
@@ -110,6 +109,7 @@ export class CarefulApply {
       noteOverwritten(notes, group, delivery.again === true, () => this.#unique.hasHidden(group.table));
     }
     this.#mergeInOrder(work);
+    dropOvertaken(this.#db, work);
     for (const group of groups) this.#parkBelowFloor(work, group);
     this.#report.markLetters(work);
     for (const group of groups) {
@@ -133,7 +133,6 @@ export class CarefulApply {
       decided: new Map(),
       won: new Set<Group>(),
       apart: 0,
-      overtaken: 0,
       isRefused: true,
     };
     const work: Work = { sorted, source: stagedSource({ verbatim: true }), ...nothing };
@@ -256,9 +255,7 @@ export class CarefulApply {
       const hi = this.#end(range);
       if (hi - lo > 1) this.#tryParts(work, { group, lo, hi }, statements);
       else if (!this.#mergeApart(work, group, lo, messageOf(error))) {
-        if (isOvertaken(this.#db, group.table, lo)) work.overtaken += 1;
-        else this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
-        checkSingly(work.overtaken + work.letters.size);
+        this.#setAsideRange(work, { group, lo, hi }, messageOf(error));
       }
     }
   }

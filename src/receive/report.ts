@@ -37,8 +37,6 @@ export interface Work {
   won: Set<Group>;
   /** How many changes were merged by themselves, because a UNIQUE value keeps their row out of the table. */
   apart: number;
-  /** So many that could not be written have been found to be stale. */
-  overtaken: number;
   /** Some row of it is known to be one that cannot be written. */
   isRefused: boolean;
 }

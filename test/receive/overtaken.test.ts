@@ -46,12 +46,23 @@ test('what is older than its deletion is stale', async () => {
   expect(all('SELECT * FROM items')).toEqual([]);
 });
 
-test('of one batch, what comes later overtakes what cannot be written', async () => {
-  const { manager, all } = await node({ schema: SCHEMA });
-  receive(manager, put(5, T + 1), put(50, T), put(6, T + 2));
-  expect(letters(manager)).toEqual([]);
-  expect(all('SELECT value FROM items')).toEqual([{ value: 6 }]);
-});
+test.each([
+  ['before it', [put(5, T + 1), put(50, T), put(6, T + 2)]],
+  ['behind it', [put(50, T), put(6, T + 2)]],
+  ['on both sides of it', [put(5, T + 3), put(60, T + 4), put(7, T + 5)]],
+  ['as a deletion', [put(50, T), gone(T + 1)]],
+])(
+  'of one batch, what stands %s overtakes what cannot be written; sent again, it has the same answer',
+  async (_, changes) => {
+    const { manager, all } = await node({ schema: SCHEMA });
+    const first = receive(manager, ...changes);
+    const rows = all('SELECT * FROM items');
+    expect(letters(manager)).toEqual([]);
+    expect(receive(manager, ...changes)).toEqual(first);
+    expect(all('SELECT * FROM items')).toEqual(rows);
+    expect(letters(manager)).toEqual([]);
+  },
+);
 
 test('a letter that the row has overtaken goes when it is tried again', async () => {
   const { manager, all } = await node({ schema: SCHEMA });
