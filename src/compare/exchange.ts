@@ -63,17 +63,19 @@ async function sent(
   }
 }
 
-/** Fetches rows that are newer there, until all are here that can be. */
+/**
+ * Fetches rows that are newer there, until all are here that can be. What has come once and cannot be applied here is not asked
+ * for again: it must not stand in the way of what comes after it.
+ */
 export async function fetchRows(ways: Ways, table: string, suspects: Suspect[]): Promise<void> {
   for (let left = suspects; left.length > 0; ) {
     const outcome = await fetched(ways, table, left);
-    if (outcome !== 'too-large' && outcome.length < left.length) {
+    if (outcome !== 'too-large') {
       left = outcome;
       continue;
     }
-    // What comes first is too large, or cannot be applied here: it must not stand in the way of what comes after it.
     if (left.length === 1) {
-      if (outcome === 'too-large') await ways.exchange.tooLarge({ table, id: (left[0] as Suspect).id, side: 'here' });
+      await ways.exchange.tooLarge({ table, id: (left[0] as Suspect).id, side: 'here' });
       return;
     }
     await fetchRows(ways, table, left.slice(0, left.length >> 1));
@@ -91,15 +93,16 @@ export async function fetchInParts(ways: Ways, table: string, suspects: Suspect[
   }
 }
 
-/** Fetches the first of these, as many as the peer brings at once; those that are still to come. */
+/** Fetches the first of these, as many as the peer brings at once; those that are still to be asked for, fewer than before. */
 async function fetched(
   { ledger, remote, exchange, pace }: Ways,
   table: string,
   suspects: Suspect[],
 ): Promise<Suspect[] | 'too-large'> {
   const ids = suspects.map(({ id }) => id);
+  let body: string;
   try {
-    const body = await remote.fetch(table, ids);
+    body = await remote.fetch(table, ids);
     await pace.once(() => exchange.take(body));
   } catch (error) {
     if (!isTooLarge(error)) throw error;
@@ -107,10 +110,23 @@ async function fetched(
   }
   const { entries } = await lookInTurns(ledger, pace, table, null, ids, undefined);
   const here = new Map(entries.map((entry) => [entry.id, entry]));
-  return suspects.filter(({ id, there }) => {
+  const isMissing = ({ id, there }: Suspect): boolean => {
     const entry = here.get(id);
     return !entry || !there || order(entry, there) < 0;
-  });
+  };
+  if (!isMissing(suspects[0] as Suspect)) return suspects.filter(isMissing);
+  // What was asked for first comes first, and is not taken here; or the peer does not have it any more.
+  const tried = countChanges(body);
+  return tried === 0 ? [] : suspects.slice(tried).filter(isMissing);
+}
+
+function countChanges(body: string): number {
+  try {
+    return (JSON.parse(body) as { changes: unknown[] }).changes.length;
+  } catch {
+    // It was no batch, and nothing of it has been applied.
+    return 0;
+  }
 }
 
 /** For the peer, for what is between, for this side, or for SQLite. */

@@ -20,8 +20,8 @@ export interface VerifierOptions {
   /** How often, in milliseconds; 0 is never by itself. */
   everyMs: number;
   repair: boolean;
-  /** `isOfAll`: of all tables. */
-  onDone(result: VerifyResult & { cause: string }, isOfAll: boolean): void;
+  /** `hasTriedAll`: whatever differs in any table was to be put right. */
+  onDone(result: VerifyResult & { cause: string }, hasTriedAll: boolean): void;
   /** What differed in these tables, by their names as they travel, was exchanged with a peer. */
   onRepaired?(peer: string, tables: string[]): void;
   onError(error: unknown): void;
@@ -121,7 +121,8 @@ export class Verifier {
     }
     const compared = result.tables.map(({ table }) => table);
     if (repair && result.error === undefined) this.#o.onRepaired?.(peer, compared);
-    this.#o.onDone({ ...result, cause }, options.tables === undefined);
+    // Who only looks fetches nothing, and cannot come upon what is too large to be fetched.
+    this.#o.onDone({ ...result, cause }, options.tables === undefined && (repair || result.equal));
     return result;
   }
 

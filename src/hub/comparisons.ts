@@ -165,8 +165,8 @@ export class HubComparisons {
       clock,
       random,
       ...config.verify,
-      onDone: (result, isOfAll) => {
-        if (isOfAll && result.error === undefined) this.#tooLarge.compared(result.peer, result.ms);
+      onDone: (result, hasTriedAll) => {
+        if (hasTriedAll && result.error === undefined) this.#tooLarge.compared(result.peer, result.ms);
         events.emit('verify-done', eventOf(result));
       },
       onError: (error) => events.emit('error', asFailure('comparing failed', error)),

@@ -175,8 +175,8 @@ export class Comparisons {
       clock,
       random: this.#o.random,
       ...config.verify,
-      onDone: (result, isOfAll) => {
-        if (isOfAll && result.error === undefined) this.#tooLarge.compared(result.peer, result.ms);
+      onDone: (result, hasTriedAll) => {
+        if (hasTriedAll && result.error === undefined) this.#tooLarge.compared(result.peer, result.ms);
         events.emit('verify-done', eventOf(result));
       },
       onRepaired: (peer, names) => {
