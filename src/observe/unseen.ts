@@ -6,8 +6,10 @@
 import { type Clock, passedSince } from '../clock.ts';
 import { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
-import { writeIfFree } from '../sqlite/look.ts';
+import { inTransaction, isNestedTransaction } from '../sqlite/explained.ts';
+import { isReading, waitingAtMost } from '../sqlite/look.ts';
 import type { OpenFile } from '../sqlite/open-file.ts';
+import { isStale } from '../sqlite/result-codes.ts';
 
 const WHAT = 'see what others write';
 /** What is being committed at this moment is seen at the next look. */
@@ -40,16 +42,33 @@ export class Unseen {
   /** `isQuiet`: our connection sees what it saw at the look before. */
   tick(isQuiet: boolean): void {
     const wal = this.#file.walState;
-    if (!isQuiet || wal === undefined || wal === this.#seen) {
+    // With a transaction open nobody can tell by our connection whether it sees what is new.
+    const isOpen = this.#db.isInTransaction === true;
+    if ((!isQuiet && !isOpen) || wal === undefined || wal === this.#seen) {
       this.#isSeen(wal);
       return;
     }
     this.#triedAt ??= this.#clock.now();
     if (passedSince(this.#clock, this.#triedAt) < PAUSE_MS) return;
     this.#triedAt = this.#clock.now();
-    // Only who sees everything may write. A transaction that was taken back has left something there as well.
-    if (writeIfFree(this.#db) === 'busy') this.#faults.failed(WHAT, behind());
-    else this.#isSeen(wal);
+    const found = this.#try();
+    if (found === 'all') this.#isSeen(wal);
+    else if (found !== 'unknown') this.#faults.failed(WHAT, found);
+  }
+
+  /** Only who sees everything may write. A transaction that was taken back has left something there as well. */
+  #try(): 'all' | 'unknown' | RowcastError {
+    try {
+      waitingAtMost(this.#db, 0, () => {
+        this.#db.beginWriting();
+        this.#db.exec('ROLLBACK');
+      });
+      return 'all';
+    } catch (error) {
+      if (isNestedTransaction(error)) return inTransaction(error);
+      // Somebody else who is writing keeps us from writing, and not from seeing.
+      return isReading(error) || isStale(error) ? behind() : 'unknown';
+    }
   }
 
   #isSeen(wal: string | undefined): void {

@@ -6,7 +6,7 @@
  */
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import { busy, explained, inTransaction, isNestedTransaction } from './explained.ts';
+import { busy, explained, inTransaction, isNestedTransaction, NESTED } from './explained.ts';
 import { isCode, isMachineFault } from './result-codes.ts';
 import { isQualified, named, plainRows } from './row-shape.ts';
 
@@ -316,10 +316,21 @@ export class Connection {
     return Number(Object.values(this.get('PRAGMA busy_timeout') ?? {})[0] ?? 0);
   }
 
+  /**
+   * SQLite takes the write lock first, and finds only then that there is a transaction: one of the application's that has read
+   * something would keep everybody else from writing until its end.
+   */
+  beginWriting(): void {
+    if (this.isInTransaction === true) throw new Error(NESTED);
+    if (this.isInTransaction === undefined) for (const sql of ['BEGIN', 'ROLLBACK']) this.exec(sql);
+    this.exec('BEGIN IMMEDIATE');
+  }
+
   /** BEGIN or COMMIT, waiting for somebody else's lock even where the binding's own busy timeout is zero. */
   #waiting(sql: 'BEGIN IMMEDIATE' | 'COMMIT'): void {
+    const run = (): void => (sql === 'COMMIT' ? this.exec(sql) : this.beginWriting());
     try {
-      this.exec(sql);
+      run();
     } catch (error) {
       if (isNestedTransaction(error)) throw inTransaction(error);
       if (!isCode(error, 'BUSY', 'LOCKED')) throw error;
@@ -328,7 +339,7 @@ export class Connection {
       if (more <= before) throw this.#held(error);
       this.exec(`PRAGMA busy_timeout = ${more}`);
       try {
-        this.exec(sql);
+        run();
       } catch (again) {
         throw isCode(again, 'BUSY', 'LOCKED') ? this.#held(again) : again;
       } finally {

@@ -2,6 +2,9 @@
 import { messageOf, RowcastError } from '../errors.ts';
 import { isCode, resultCode } from './result-codes.ts';
 
+/** As SQLite says it. */
+export const NESTED = 'cannot start a transaction within a transaction';
+
 /** Both BEGIN and PRAGMA synchronous say that the caller has a transaction open; neither has a code of its own for it. */
 export function isNestedTransaction(error: unknown): boolean {
   return /(within|inside) a transaction/.test(messageOf(error));

@@ -28,7 +28,7 @@ export function waitingAtMost<T>(db: Connection, ms: number, fn: () => T): T {
 export function writeIfFree(db: Connection, fn: () => void = () => {}): 'done' | 'busy' | 'open' {
   return waitingAtMost(db, 0, () => {
     try {
-      db.exec('BEGIN IMMEDIATE');
+      db.beginWriting();
     } catch (error) {
       if (isNestedTransaction(error)) return 'open';
       if (isCode(error, 'BUSY', 'LOCKED') || isReading(error)) return 'busy';
@@ -124,7 +124,7 @@ export class Stillness {
 }
 
 /** better-sqlite3 lets nothing but reads through while the application is in the middle of an iterate(). */
-function isReading(error: unknown): boolean {
+export function isReading(error: unknown): boolean {
   const { code } = error as { code?: unknown };
   return code === 'DATABASE_BUSY' || /busy executing a query/.test(messageOf(error));
 }

@@ -82,6 +82,14 @@ export function isMachineFault(error: unknown): boolean {
   return code !== undefined && OF_THE_MACHINE.has(code);
 }
 
+const BUSY_SNAPSHOT = 517;
+
+/** Who reads the database as it was may not write to it as it is. */
+export function isStale(error: unknown): boolean {
+  const { errcode, errno, code } = error as { errcode?: unknown; errno?: unknown; code?: unknown };
+  return code === 'SQLITE_BUSY_SNAPSHOT' || errcode === BUSY_SNAPSHOT || errno === BUSY_SNAPSHOT;
+}
+
 /** An extended code has the primary one in its lowest byte. */
 function nameOf(code: number): ResultCode {
   const primary = code & 0xff;

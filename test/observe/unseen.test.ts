@@ -54,3 +54,31 @@ test('what was taken back, and what is written while nobody reads, is none', asy
   await pass(clock, 40_000);
   expect(problemsOf(manager)).toEqual([]);
 });
+
+test('what others write behind a transaction of the application is a problem as well', async () => {
+  const { db, clock, manager, other } = await beside();
+  await pass(clock, 2_000);
+  db.exec('BEGIN');
+  db.prepare('SELECT count(*) AS n FROM items').all();
+  await pass(clock, 40_000);
+  expect(problemsOf(manager)).toEqual([]);
+  other.exec(`${INSERT} ('c', 2)`);
+  await pass(clock, 40_000);
+  expect(problemsOf(manager)).toEqual([expect.stringMatching(/^nothing could be written .* has a transaction open/)]);
+  db.exec('COMMIT');
+  await pass(clock, 2_000);
+  expect(manager.health()).toMatchObject({ ok: true, item_count: 3, problems: [] });
+});
+
+test('what another one is still writing is none: it is not there yet', async () => {
+  const { clock, manager, other } = await beside();
+  await pass(clock, 2_000);
+  other.exec('PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN');
+  const many = 'WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)';
+  other.exec(`${many} INSERT INTO items (id, name, updated_at) SELECT 'x' || i, hex(zeroblob(100)), 1 FROM n`);
+  await pass(clock, 40_000);
+  expect(problemsOf(manager)).toEqual([]);
+  other.exec('COMMIT');
+  await pass(clock, 40_000);
+  expect(problemsOf(manager)).toEqual([]);
+});

@@ -2,9 +2,20 @@
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createHandler } from '../../src/http/index.ts';
-import type { Config, Manager } from '../../src/index.ts';
+import { attach, type Config, type Database, type Manager } from '../../src/index.ts';
 import { acknowledged, type Reply, recordingFetch } from '../support/bad-servers.ts';
-import { attached, database, node, recording, rowsOf, scratchFolder, type TestNode } from '../support/nodes.ts';
+import type { TestDatabase } from '../support/lane.ts';
+import {
+  attached,
+  cleanUp,
+  database,
+  ITEMS,
+  node,
+  recording,
+  rowsOf,
+  scratchFolder,
+  type TestNode,
+} from '../support/nodes.ts';
 import { PEER, pending, write } from '../support/sender.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
@@ -225,3 +236,26 @@ test('a body is not read again and again while it waits', async () => {
   expect(receive()).toBe(200);
   expect(read()).toBeGreaterThan(before);
 });
+
+test.each([
+  ['', (db: TestDatabase): Database => db],
+  [', by a handle that does not say so', (db: TestDatabase): Database => silent(db)],
+])('a transaction in which the application reads does not come to have the write lock by us%s', async (_, given) => {
+  const path = join(scratchFolder(), 'node.db');
+  const db = await database(`PRAGMA journal_mode = WAL; ${ITEMS}`, path);
+  const manager = attach(given(db), { id: 'here', peers: [], maxAheadMs: 0 }, ['items']);
+  cleanUp(() => manager.stop());
+  const other = await database('PRAGMA busy_timeout = 0', path);
+  db.exec('BEGIN');
+  db.prepare('SELECT count(*) AS n FROM items').all();
+  manager.health();
+  expect(() => manager.deadLetters.discard(7)).toThrow();
+  expect(manager.receive('{"batch_id":1,"changes":[]}').status).toBe(503);
+  other.exec("INSERT INTO items (id, updated_at) VALUES ('b', 1)");
+  db.exec('COMMIT');
+  expect(manager.health()).toMatchObject({ ok: true, item_count: 1 });
+});
+
+function silent(db: TestDatabase): Database {
+  return { exec: (sql) => db.exec(sql), prepare: (sql) => db.prepare(sql), transaction: (fn) => db.transaction(fn) };
+}
