@@ -15,7 +15,8 @@ import { keepIdsAbove, sequenceOf } from './change-ids.ts';
  * and whoever writes to the table, an old trigger or a person, must get one above.
  */
 const DEFINITIONS = {
-  _meta: '(key TEXT PRIMARY KEY, value) WITHOUT ROWID',
+  // BLOB is how a column says that it takes everything as it comes; tools that read schemas trip over one that says nothing.
+  _meta: '(key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID',
   _tombstones: '(table_name TEXT, row_id TEXT, version INTEGER, PRIMARY KEY (table_name, row_id)) WITHOUT ROWID',
   // Versions that are not yet in the rows' own updated_at, see stamps.ts. Refused: the application does not let them in.
   _stamps:
