@@ -1,7 +1,8 @@
 /**
  * A group of hubs on PostgreSQL beside a hub on SQLite: `npm run bench:group`, with `--quick` for a short run,
  * `--only receive,read,edges,latency,failover` for a part, `--edges 1000,10000` for other numbers of edges, `--deaf 0.03`
- * for the share of them that never answers, `--repetitions 5`.
+ * for the share of them that never answers, `--batches 40` to each of them (connections, and code that is not compiled yet, are paid
+ * once), `--repetitions 5`.
  *
  * Real processes on loopback, and a PostgreSQL of its own with its usual settings. CPU seconds are the kernel's: those of the
  * hub, and beside them those of the server. The two kinds of hub take turns within each repetition, and a ratio is one of
@@ -30,6 +31,7 @@ const { values } = parseArgs({
     edges: { type: 'string' },
     deaf: { type: 'string', default: '0.03' },
     idle: { type: 'string' },
+    batches: { type: 'string' },
     repetitions: { type: 'string' },
   },
 });
@@ -44,6 +46,7 @@ const setting = {
   repetitions: Number(values.repetitions ?? (quick ? 3 : 5)),
   edges: (values.edges ?? (quick ? '1000' : '1000,10000')).split(',').map(Number),
   deaf: Number(values.deaf),
+  batches: values.batches === undefined ? undefined : Number(values.batches),
   idleSeconds: Number(values.idle ?? (quick ? 5 : 20)),
 };
 const machine = describeMachine();

@@ -18,11 +18,10 @@ import { spread } from './spread.mjs';
 const KINDS = ['sqlite', 'postgres'];
 const BATCH = 1_000;
 
-export async function deliver({ server, quick, edges: sizes, deaf, idleSeconds }) {
+export async function deliver({ server, edges: sizes, deaf, ...how }) {
   const runs = [];
   for (const size of sizes) {
-    for (const kind of KINDS)
-      runs.push(await once(kind, server, { size, deaf: Math.round(size * deaf), idleSeconds, quick }));
+    for (const kind of KINDS) runs.push(await once(kind, server, { size, deaf: Math.round(size * deaf), ...how }));
   }
   const ofGroup = runs.filter(({ kind }) => kind === 'postgres');
   const most = ofGroup.at(-1);
@@ -67,7 +66,7 @@ export async function deliver({ server, quick, edges: sizes, deaf, idleSeconds }
   ];
 }
 
-async function once(kind, server, { size, deaf, idleSeconds, quick }) {
+async function once(kind, server, { size, deaf, idleSeconds, quick, batches: wanted }) {
   const edges = await fakeEdges(size, deaf);
   const store = await newStore(kind, server);
   const bare = await startHub(store);
@@ -86,7 +85,7 @@ async function once(kind, server, { size, deaf, idleSeconds, quick }) {
   const [idle, idleServer] = [share(0), share(1)];
   await calm(hub);
 
-  const batches = Math.max(quick ? 4 : 10, Math.min(40, Math.ceil(10_000 / size)));
+  const batches = wanted ?? Math.max(quick ? 4 : 10, Math.min(40, Math.ceil(10_000 / size)));
   const [before, began, requests] = [used(), performance.now(), (await edges.state(0)).requests];
   const posts = [];
   for (let i = 1; i <= batches; i++) posts.push(await post(hub, batch(i * BATCH, BATCH)));
