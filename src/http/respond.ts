@@ -186,6 +186,8 @@ async function bodyOf(manager: Replica, incoming: Incoming): Promise<Uint8Array 
   if (encoding !== 'gzip' && encoding !== 'identity')
     return refused(415, `content-encoding must be gzip or identity, not ${encoding}`);
   if (fromBrowser(incoming)) return refused(403, 'a web page may not send to this route');
+  const announced = Number(incoming.header('content-length') ?? 0);
+  if (announced > max) return tooLarge(max, incoming.sender && announced);
   const read = await incoming.read(max);
   const body = typeof read !== 'string' && encoding === 'gzip' ? await unpack(read, max) : read;
   if (body === 'too-large') return tooLarge(typeof read === 'string' ? max : unpackedMax(read.byteLength, max));
@@ -261,8 +263,11 @@ export function noRoom(): Outgoing {
   return { ...outgoing, headers: { ...outgoing.headers, 'retry-after': '1' } };
 }
 
-function tooLarge(max: number): Outgoing {
-  return refused(413, `the body is larger than ${max} bytes`);
+/** `announced`: by a header that is not signed. Whoever sent the request knows whether it is so. */
+function tooLarge(max: number, announced?: number): Outgoing {
+  const answer = refused(413, `the body is larger than ${max} bytes`);
+  if (announced === undefined) return answer;
+  return { ...answer, body: JSON.stringify({ ...JSON.parse(answer.body), length: announced }) };
 }
 
 function notAllowed(allow: string): Outgoing {

@@ -94,16 +94,17 @@ export class Bond {
     if (request.path !== HEALTH_PATH && !this.#proven && this.#mustSign) await hello();
     for (let isAgain = false; ; isAgain = true) {
       const sent = this.#signed(request);
-      const answer = await this.#answered(sent, attempt);
+      const answer = await this.#answered(sent, attempt, request.body?.byteLength);
       if (isAgain || !this.#hasSetClock(answer)) return answer;
     }
   }
 
   /** After whatever goes wrong somebody else may be there: the peer has to show the key again. */
-  async #answered(sent: SentRequest, attempt: Attempt): Promise<RawAnswer> {
+  async #answered(sent: SentRequest, attempt: Attempt, length: number | undefined): Promise<RawAnswer> {
     try {
       const answer = await attempt(sent.headers);
       await this.#prove(sent, answer);
+      if (isOfAnotherLength(answer, length)) throw new NotProven('HTTP 413 for a larger body than was sent', true);
       return answer;
     } catch (error) {
       this.#proven = false;
@@ -164,6 +165,20 @@ export class Bond {
     }
     this.#skewTold = isSkewed;
     return true;
+  }
+}
+
+/** A peer that goes by the length that was announced says which: somebody on the way may have announced another. */
+export function isOfAnotherLength(
+  { status, bytes }: Pick<RawAnswer, 'status' | 'bytes'>,
+  length: number | undefined,
+): boolean {
+  if (status !== 413) return false;
+  try {
+    const { length: announced } = JSON.parse(Buffer.from(bytes).toString()) as { length?: unknown };
+    return announced !== undefined && announced !== length;
+  } catch {
+    return false;
   }
 }
 

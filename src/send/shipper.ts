@@ -268,6 +268,8 @@ export class Shipper<P = unknown> {
     }
     await second?.verdict;
     if (delivered) await this.#acked(delivered);
+    // Whatever it was, it is not waiting any more: what was overtaken meanwhile, for instance, has been passed over.
+    if (!this.#stop.signal.aborted) this.standStill.moved();
     return this.#stop.signal.aborted ? 'stopped' : 'empty';
   }
 
@@ -339,6 +341,7 @@ export class Shipper<P = unknown> {
 
   async #setAside(shipment: Shipment<P>, reason: string): Promise<void> {
     const rows = await this.#o.outbox.setAside(shipment, reason, ATTEMPTS);
+    this.standStill.moved();
     // What was sent only to see whether the peer is back is no letter.
     if (rows.length === 0 && shipment.count > 0) return;
     this.#o.events.emit('dead-letter', { direction: 'out', peer: this.peer, code: 'refused', reason, rows });

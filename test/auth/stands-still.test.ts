@@ -58,3 +58,31 @@ test('so it is with a hub, and an edge that is paused or taken out is no problem
   await until('b has it', () => ids(b) === 'first large');
   await until('all is well', async () => (await hub.health()).ok);
 });
+
+test('what the peer itself refuses, once it is asked, does not stand still: it is set aside', async () => {
+  const cluster = new Cluster();
+  const a = await cluster.node('a', ['b'], { auth: AUTH });
+  const b = await cluster.node('b', ['a'], { auth: AUTH, maxBodyBytes: 1_000_000 });
+  write(a, 'first');
+  await settled('first', a, b);
+  before(cluster, 'b');
+  a.db.exec(`INSERT INTO items VALUES ('large', '${'z'.repeat(1_200_000)}', 1, 10, ${Date.now()})`);
+  await until('b is down', () => a.manager.peers.list()[0]?.state === 'down');
+  cluster.proxy = undefined;
+  await until('it is set aside', () => a.manager.health().dead_letter === 1);
+  await until('all is well', () => a.manager.health().ok);
+});
+
+test('what an edge has overtaken by a write of its own does not stand still either', async () => {
+  const cluster = new Cluster();
+  const a = await cluster.node('a', ['hub'], { auth: AUTH });
+  const b = await cluster.node('b', ['hub'], { auth: AUTH });
+  const { hub } = await cluster.hub('hub', ['a', 'b'], { auth: AUTH });
+  write(a, 'first');
+  await settled('first', a, b);
+  before(cluster, 'b');
+  a.db.exec(`${LARGE}${Date.now()})`);
+  await until('it stands still', async () => !(await hub.health()).ok);
+  b.db.exec(`INSERT INTO items VALUES ('large', 'small', 1, 10, ${Date.now() + 1_000})`);
+  await until('all is well', async () => (await hub.health()).ok);
+});

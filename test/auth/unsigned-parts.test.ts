@@ -7,6 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import type { AuthOptions } from '../../src/auth/index.ts';
 import { createListener } from '../../src/http/index.ts';
+import { isOfAnotherLength } from '../../src/send/bond.ts';
 import { judge } from '../../src/send/verdict.ts';
 import { node, rowsOf, serve } from '../support/nodes.ts';
 import { answered, BODY, type Reply, request, SECRET } from './messages.ts';
@@ -141,6 +142,8 @@ describe('somebody on the way who', () => {
     const wire = { start: 'POST /sync HTTP/1.1', lines: [...lines, `content-length: ${BODY.length}`], body: BODY };
     const reply = await exchange(url, change(wire));
     if (!reply || answered(sent, reply).kind !== 'verified') return;
+    // By what was announced, and so it says: the sender knows how long its body is.
+    if (isOfAnotherLength({ status: reply.status, bytes: Buffer.from(reply.body) }, BODY.length)) return;
     const verdict = judge({ status: reply.status, body: Buffer.from(reply.body).toString() }, 3);
     expect([verdict.kind, reply.status]).toEqual(
       reply.status === 200 ? ['acked', 200] : ['unreachable', expect.any(Number)],
@@ -161,5 +164,20 @@ test.each([
   const wire = { start: 'POST /sync HTTP/1.1', lines: [...lines, `content-length: ${body.length}`], body };
   const reply = (await exchange(url, change(wire))) as Reply;
   expect(answered(sent, reply).kind).toBe('verified');
+  expect(isOfAnotherLength({ status: reply.status, bytes: Buffer.from(reply.body) }, body.length)).toBe(false);
   expect(judge({ status: reply.status, body: Buffer.from(reply.body).toString() }, 3).kind).toBe('too-large');
+});
+
+test('a body that is announced to be too large is refused before it has come, which takes as long as the link is slow', async () => {
+  const b = await node({ id: 'b', auth: AUTH, maxBodyBytes: BYTES_MAX });
+  const url = await serve(createListener(b.manager));
+  const body = padded(1_000_000);
+  const { message, sent } = request({ headers: POST, body: Buffer.from(body) }, { now: Date.now() });
+  const lines = Object.entries(message.headers).map(([name, value]) => `${name}: ${value}`);
+  const begun = body.slice(0, 1_000);
+  const wire = { start: 'POST /sync HTTP/1.1', lines: [...lines, `content-length: ${body.length}`], body: begun };
+  const reply = (await exchange(url, wire)) as Reply;
+  expect([reply.status, answered(sent, reply).kind]).toEqual([413, 'verified']);
+  expect(isOfAnotherLength({ status: 413, bytes: Buffer.from(reply.body) }, body.length)).toBe(false);
+  expect(isOfAnotherLength({ status: 413, bytes: Buffer.from(reply.body) }, body.length - 1)).toBe(true);
 });
