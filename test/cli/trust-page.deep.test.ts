@@ -105,7 +105,11 @@ test('the files of tokens and of keys with rights', () => {
   const path = join(scratchFolder(), 'tokens.json');
   writeFileSync(path, jsonWith('"tokens"').replace('<64 hexadecimal digits>', 'ab'.repeat(32)), { mode: 0o600 });
   expect(new Tokens(path, {}).inUse).toBe(true);
-  const { keys } = JSON.parse(jsonWith('"write": []').replaceAll('"..."', JSON.stringify('x'.repeat(44))));
+  // To each key a secret of its own.
+  let made = 0;
+  const { keys } = JSON.parse(
+    jsonWith('"write": []').replaceAll('"..."', () => JSON.stringify('xyz'.charAt(made++).repeat(44))),
+  );
   expect(checkAuth({ keys }).keys.map(({ rights }) => rights.write)).toEqual([
     undefined,
     new Set(['sales', 'customers']),
