@@ -39,6 +39,7 @@ export class HubLock {
       } catch (error) {
         this.release();
         if (isCode(error, 'CANTOPEN', 'READONLY', 'PERM')) return `${main.file}${SUFFIX} cannot be written`;
+        if (isCode(error, 'NOTADB')) throw isForeign(`${main.file}${SUFFIX}`, error);
         if (!isCode(error, 'BUSY', 'LOCKED')) throw error;
         if (left <= 0) throw isServed(error);
       }
@@ -73,6 +74,14 @@ export class HubLock {
 
 function isMain({ name }: { name: string }): boolean {
   return name === 'main';
+}
+
+function isForeign(path: string, cause: unknown): RowcastError {
+  const hint = 'move it away: a hub makes it for itself, and it holds nothing';
+  return new RowcastError('INVALID_DATABASE', `${path} is where a hub has its lock, and it is somebody else's file`, {
+    hint,
+    cause,
+  });
 }
 
 function isServed(cause?: unknown): RowcastError {

@@ -1,5 +1,5 @@
 /** Two hubs on one file would forget each other's edges: the second one is refused, as long as the first one is there. */
-import { existsSync, mkdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
@@ -79,3 +79,16 @@ test('where there can be no lock it is said, and the hub runs', async () => {
 
 const expected = (path: string): string =>
   `${path}-lock cannot be written: another hub that is started on the same file would not be noticed, and harm this one`;
+
+test("somebody else's file in the place of the lock is named, and left as it is", async () => {
+  const path = join(scratchFolder(), 'hub.db');
+  const notes = 'no database, but notes of somebody '.repeat(9);
+  writeFileSync(`${path}-lock`, notes);
+  await expect(another(path, ONE)).rejects.toMatchObject({
+    code: 'INVALID_DATABASE',
+    message: expect.stringMatching(/hub\.db-lock is where a hub has its lock.*move it away/),
+  });
+  expect(readFileSync(`${path}-lock`, 'utf8')).toBe(notes);
+  rmSync(`${path}-lock`);
+  expect(await edgesIn(await another(path, ONE))).toEqual(ONE);
+});
