@@ -18,6 +18,19 @@ function before(cluster: Cluster, name: string): void {
   cluster.proxy = (seen) => (seen.url.startsWith(url) && seen.body.length > LIMIT ? tooLarge : undefined);
 }
 
+/** A hub has a change for b that the proxy before b does not let through. */
+async function hubWithALargeChange() {
+  const cluster = new Cluster();
+  const a = await cluster.node('a', ['hub'], { auth: AUTH });
+  const b = await cluster.node('b', ['hub'], { auth: AUTH });
+  const { hub } = await cluster.hub('hub', ['a', 'b'], { auth: AUTH });
+  write(a, 'first');
+  await settled('first', a, b);
+  before(cluster, 'b');
+  a.db.exec(`${LARGE}${Date.now()})`);
+  return { cluster, b, hub };
+}
+
 const PROBLEM = /^nothing gets to http:\/\/b\.test: HTTP 413 without a signature, for a single change/;
 
 test('health of a node is not ok while a proxy does not let its change through, and then it is', async () => {
@@ -39,14 +52,7 @@ test('health of a node is not ok while a proxy does not let its change through, 
 });
 
 test('so it is with a hub, and an edge that is paused or taken out is no problem any more', async () => {
-  const cluster = new Cluster();
-  const a = await cluster.node('a', ['hub'], { auth: AUTH });
-  const b = await cluster.node('b', ['hub'], { auth: AUTH });
-  const { hub } = await cluster.hub('hub', ['a', 'b'], { auth: AUTH });
-  write(a, 'first');
-  await settled('first', a, b);
-  before(cluster, 'b');
-  a.db.exec(`${LARGE}${Date.now()})`);
+  const { cluster, b, hub } = await hubWithALargeChange();
   const state = async () => (await hub.health()).peer_states.find(({ url }) => url === cluster.url('b'))?.state;
   await until('b is down', async () => (await state()) === 'down');
   expect((await hub.health()).problems).toEqual([expect.stringMatching(PROBLEM)]);
@@ -74,14 +80,7 @@ test('what the peer itself refuses, once it is asked, does not stand still: it i
 });
 
 test('what an edge has overtaken by a write of its own does not stand still either', async () => {
-  const cluster = new Cluster();
-  const a = await cluster.node('a', ['hub'], { auth: AUTH });
-  const b = await cluster.node('b', ['hub'], { auth: AUTH });
-  const { hub } = await cluster.hub('hub', ['a', 'b'], { auth: AUTH });
-  write(a, 'first');
-  await settled('first', a, b);
-  before(cluster, 'b');
-  a.db.exec(`${LARGE}${Date.now()})`);
+  const { b, hub } = await hubWithALargeChange();
   await until('it stands still', async () => !(await hub.health()).ok);
   b.db.exec(`INSERT INTO items VALUES ('large', 'small', 1, 10, ${Date.now() + 1_000})`);
   await until('all is well', async () => (await hub.health()).ok);
