@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { describeFlags, type Environment, integer, parseFlags, text, toggle } from '../src/cli/flags.ts';
 import { openDatabase } from '../src/cli/open.ts';
+import { report } from '../src/cli/program.ts';
 import { runLines, runScreen } from './live.ts';
 import { Mesh } from './mesh.ts';
 import { choosePorts, PORT_BASE } from './ports.ts';
@@ -37,14 +38,19 @@ and restart nodes, cut and heal links, make a conflict. Without a terminal it ta
 ${describeFlags(FLAGS)}
 `;
 
-/** Resolves to the exit code. */
+/**
+ * Resolves to the exit code. Mistakes are told here: `rowcast` has been made one file, and does not know the errors of these
+ * modules for its own.
+ */
 export async function demo(args: string[], env: Environment): Promise<number> {
-  const flags = parseFlags(FLAGS, args, env);
-  if (flags === 'help') {
+  try {
+    const flags = parseFlags(FLAGS, args, env);
+    if (flags !== 'help') return await run(flags);
     process.stdout.write(HELP);
     return 0;
+  } catch (error) {
+    return report('rowcast demo', error);
   }
-  return run(flags);
 }
 
 async function run({ dir, port, once: scripted }: { dir: string; port: number; once: boolean }): Promise<number> {

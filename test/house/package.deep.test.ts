@@ -1,4 +1,4 @@
-/** The package as it is installed: what is in it, and that every entry can be imported and required. */
+/** The package as it is installed: what is in it, that every entry can be imported and required, and that its programs run. */
 import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -16,6 +16,7 @@ test('the package, packed and unpacked elsewhere, it can be imported and require
     if (existsSync(join(root, name))) cpSync(join(root, name), join(source, name), { recursive: true });
   }
   compileInto(join(source, 'dist'));
+  execFileSync(process.execPath, [join(root, 'scripts', 'programs.mjs'), join(source, 'dist')]);
   execFileSync('npm', ['pack', '--ignore-scripts', '--offline', '--silent', '--pack-destination', folder], {
     cwd: source,
   });
@@ -52,6 +53,12 @@ test('the package, packed and unpacked elsewhere, it can be imported and require
     const output = execFileSync(process.execPath, [script], { cwd: dirname(script), encoding: 'utf8' });
     expect(output.trim().split('\n'), relative(folder, script)).toEqual(expected);
   }
+  const says = (program: string, ...args: string[]): string =>
+    execFileSync(process.execPath, [join(modules, 'rowcast', manifest.bin[program]), ...args], { encoding: 'utf8' });
+  expect(says('rowcast', 'version')).toBe(`${manifest.version}\n`);
+  expect(says('rowcast', 'help', 'serve')).toMatch(/^rowcast serve/);
+  expect(says('rowcast', 'help', 'demo')).toMatch(/^rowcast demo/);
+  expect(says('rowcast-hub', '--help')).toMatch(/^rowcast hub/);
   const shipped = readdirSync(join(modules, 'rowcast'));
   const allowed = ['CHANGELOG.md', 'LICENSE', 'README.md', 'deploy', 'dist', 'docs', 'examples', 'package.json', 'src'];
   expect(shipped.sort()).toEqual(allowed);
