@@ -92,19 +92,20 @@ export function replacedColumns(db: Connection, table: Table): { lost: string[];
 }
 
 function pairsOf(db: Connection, table: Table, record: CaptureRecord, there: Trigger[]): [string, string][] {
-  const now = recordOf(table, there);
-  if (!record.names.every((name) => now.names.includes(name))) return [];
-  const [before, after] = [record.columns.map(fold), now.columns.map(fold)];
+  if (!record.names.every((name) => there.some((trigger) => trigger.name === name))) return [];
+  const columns = table.columns.map(({ name }) => name);
+  const [before, after] = [record.columns.map(fold), columns.map(fold)];
   const moved = record.columns.flatMap((name, i): [string, string][] => {
-    const to = now.columns[i];
+    const to = columns[i];
     return to === undefined || fold(to) === fold(name) ? [] : [[name, to]];
   });
+  if (moved.length === 0) return [];
   const isPlain = ([from, to]: [string, string]): boolean => !after.includes(fold(from)) && !before.includes(fold(to));
   // Where one has got the name of another, columns that have changed places look the same: SQLite has written into the
   // triggers which it is.
-  const { columns } = Names.read(db).of(table.name);
+  const known = Names.read(db).of(table.name).columns;
   const isWritten = ([from, to]: [string, string]): boolean => {
-    const { sentAs = from } = columns.find(({ name }) => fold(name) === fold(from)) ?? {};
+    const { sentAs = from } = known.find(({ name }) => fold(name) === fold(from)) ?? {};
     return there.some(({ sql }) => [from, sentAs].some((key) => sql.includes(`${literal(key)}, NEW.${quote(to)}`)));
   };
   return moved.every((pair) => isPlain(pair) || isWritten(pair)) ? moved : moved.filter(isPlain);

@@ -4,7 +4,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import { OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, inMain, literal } from '../sqlite/sql.ts';
 import { noteCaptureOff } from './capture-record.ts';
-import type { Trigger } from './triggers.ts';
+import { type Trigger, triggersFor } from './triggers.ts';
 
 /** A code and a message. */
 export type Warning = [string, string];
@@ -18,6 +18,15 @@ export function ownTriggers(db: Connection): OwnTrigger[] {
     "SELECT name, sql, tbl_name FROM main.sqlite_schema WHERE type = 'trigger' " +
       `AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`,
   );
+}
+
+/** Their texts take longer to write than to compare; once they are made, the description that they are made of stays as it is. */
+const wantedTexts = new WeakMap<Table, Trigger[]>();
+
+export function wantedOn(table: Table): Trigger[] {
+  const wanted = wantedTexts.get(table) ?? triggersFor(table);
+  wantedTexts.set(table, wanted);
+  return wanted;
 }
 
 export function dropTriggers(db: Connection, triggers: Trigger[]): void {
@@ -34,7 +43,8 @@ interface Found {
 
 /** Takes our triggers from tables that are not in the list, or no longer under the name that is; one warning a table. */
 export function dropUnwanted(db: Connection, { tables, there, lost, told }: Found, warnings: Warning[]): void {
-  const unwanted = there.filter((trigger) => !tables.some((table) => isOn(table)(trigger)));
+  const wanted = tables.map(isOn);
+  const unwanted = there.filter((trigger) => !wanted.some((isIt) => isIt(trigger)));
   dropTriggers(db, unwanted);
   const renamed = new Map<string, string>();
   for (const { name, tbl_name } of unwanted) {
@@ -53,7 +63,8 @@ export function dropUnwanted(db: Connection, { tables, there, lost, told }: Foun
 }
 
 export function isOn(table: Table): (trigger: OwnTrigger) => boolean {
-  return (trigger) => fold(trigger.tbl_name) === fold(table.name);
+  const name = fold(table.name);
+  return (trigger) => trigger.tbl_name === table.name || fold(trigger.tbl_name) === name;
 }
 
 /** Without `replaced`, it had its triggers, and a UNIQUE constraint that they did not know. */
@@ -104,9 +115,9 @@ export function renamedIn(table: Table, [from, to]: [string, string]): string {
   );
 }
 
-/** `now` is what the table is called, where that can be told. */
+/** `now` is what the table is called, where that can be told: one that lacks a column that it must have is called as it was. */
 function lostTable(name: string, now: string | undefined, { message }: Error): string {
-  if (now === undefined) return `${message}; its changes are dead letters until it is back`;
+  if (now === undefined || fold(now) === fold(name)) return `${message}; its changes are dead letters until it is back`;
   return (
     `table "${name}" was renamed to "${now}" and is no longer captured: say so, ` +
     `migrate('', { renameTable: { ${name}: '${now}' } }), or give it its name back; until then changes to it are dead letters`

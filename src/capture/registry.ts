@@ -24,6 +24,7 @@ import {
   sameTriggers,
   tableExists,
   type Warning,
+  wantedOn,
 } from './installed-triggers.ts';
 import { installInternalTables } from './internal-tables.ts';
 import { heedCeiling, liftAboveTombstones, lookAgain, recapture, stampInvalid } from './mend.ts';
@@ -31,7 +32,6 @@ import { Naming, type Time } from './named.ts';
 import { Names } from './names.ts';
 import { followRenames } from './renamed-columns.ts';
 import { hasStamps, writeStamps } from './stamps.ts';
-import { triggersFor } from './triggers.ts';
 import { followLosses } from './unsaid.ts';
 
 export interface RegistryOptions {
@@ -70,8 +70,6 @@ export class Registry {
   readonly #naming: Naming | undefined;
   readonly #list: TableList;
   #tables = new Map<string, Table>();
-  /** Their texts take longer to write than to compare, and are the same as long as the tables are. */
-  readonly #triggers = new WeakMap<Map<string, Table>, ReturnType<typeof triggersFor>>();
   /** Configured tables that were not there at the latest look, or could not be synced: why, which was said. */
   #lost = new Map<string, string>();
   #said = new Set<string>();
@@ -328,9 +326,9 @@ export class Registry {
     const flag = this.#db.get("SELECT value FROM main._meta WHERE key = 'syncing'")?.value;
     // Of what only others name, each of them sees to its own.
     const own = new Set(this.#list.seen().map((name) => this.get(name)));
-    const wanted = this.#triggers.get(this.#tables) ?? [...own].flatMap((table) => (table ? triggersFor(table) : []));
-    this.#triggers.set(this.#tables, wanted);
-    const there = ownTriggers(this.#db).filter((trigger) => [...own].some((table) => table && isOn(table)(trigger)));
+    const wanted = [...own].flatMap((table) => (table ? wantedOn(table) : []));
+    const isOwn = [...own].flatMap((table) => (table ? isOn(table) : []));
+    const there = ownTriggers(this.#db).filter((trigger) => isOwn.some((isIt) => isIt(trigger)));
     return !own.has(undefined) && sameTriggers(wanted, there) && flag !== 1;
   }
 
@@ -366,7 +364,7 @@ export class Registry {
 
   #installTriggers(tables: Table[], there: OwnTrigger[]): void {
     for (const table of tables) {
-      const wanted = triggersFor(table);
+      const wanted = wantedOn(table);
       const installed = there.filter(isOn(table));
       // All or none, and before those of others: they fire by the order of their creation.
       if (!sameTriggers(wanted, installed) || othersFireFirst(this.#db, table)) {

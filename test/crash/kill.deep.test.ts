@@ -22,9 +22,9 @@ const KILL_SEED = Number(process.env.ROWCAST_KILL_SEED ?? SEED);
 /** Processes are started one after the other; a busy machine takes a second for each. */
 const PATIENCE = { timeout: 300_000 + CYCLES * 20_000 };
 
-let build: ReturnType<typeof buildLibrary>;
-beforeAll(() => {
-  build = buildLibrary();
+let build: Awaited<ReturnType<typeof buildLibrary>>;
+beforeAll(async () => {
+  build = await buildLibrary();
 });
 afterAll(() => build.remove());
 

@@ -8,9 +8,9 @@ import { scratchFolder, until } from '../support/nodes.ts';
 import { freePorts, type Parsed, type Program, runProgram, started } from '../support/programs.ts';
 import { putUnder } from '../support/put-under.ts';
 
-let build: ReturnType<typeof buildLibrary>;
-beforeAll(() => {
-  build = buildLibrary();
+let build: Awaited<ReturnType<typeof buildLibrary>>;
+beforeAll(async () => {
+  build = await buildLibrary();
 });
 afterAll(() => build.remove());
 

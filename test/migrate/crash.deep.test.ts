@@ -1,9 +1,9 @@
 /** A process that is killed in the middle of a migration: the database is as it was before it, or as it is after it. */
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { attach } from '../../src/index.ts';
 import { startChild } from '../crash/kill-children.ts';
-import { compileInto } from '../support/build.ts';
+import { buildLibrary } from '../support/build.ts';
 import { Random } from '../support/model.ts';
 import { database, rowsOf, scratchFolder } from '../support/nodes.ts';
 
@@ -11,9 +11,13 @@ const ROWS = 2_000;
 const ROUNDS = 6;
 const T = 1_700_000_000_000;
 
+let build: Awaited<ReturnType<typeof buildLibrary>>;
+beforeAll(async () => {
+  build = await buildLibrary();
+});
+afterAll(() => build.remove());
+
 test.each(['rename', 'table', 'drop', 'rebuild'])('%s', async (kind) => {
-  const folder = scratchFolder();
-  compileInto(folder);
   const random = new Random(kind.length);
   for (let round = 0; round < ROUNDS; round++) {
     const path = join(scratchFolder(), 'killed.db');
@@ -26,7 +30,7 @@ test.each(['rename', 'table', 'drop', 'rebuild'])('%s', async (kind) => {
     );
     await manager.stop();
     // A few milliseconds into one of its migrations.
-    const child = startChild(join(folder, 'src'), 'migrate-loop.mjs', [path, kind]);
+    const child = startChild(build.folder, 'migrate-loop.mjs', [path, kind]);
     await child.line(1 + random.below(4));
     await new Promise((resolve) => setTimeout(resolve, random.below(40)));
     await child.kill();

@@ -6,7 +6,7 @@
 import { describe, expect, test } from 'vitest';
 import { createListener } from '../../src/http/index.ts';
 import { createHub } from '../../src/hub/index.ts';
-import { attach, type Manager, type MigrateOptions } from '../../src/index.ts';
+import { attach, type Manager, type MigrateOptions, type Statement } from '../../src/index.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { Random } from '../support/model.ts';
 import { cleanUp, database, rowsOf, serve } from '../support/nodes.ts';
@@ -72,6 +72,7 @@ class Node {
   readonly manager: Manager;
   readonly kind: Kind;
   migrated = false;
+  readonly #statements = new Map<string, Statement>();
 
   constructor(id: string, db: TestDatabase, manager: Manager, kind: Kind) {
     this.id = id;
@@ -100,12 +101,15 @@ class Node {
       return column === undefined ? [] : [[column, value] as const];
     });
     const names = there.map(([name]) => name);
-    const list = there.map(([, value]) => (typeof value === 'string' ? `'${value}'` : value));
+    const bound = there.map(([, value]) => value);
     const set = names.map((name) => `${name} = excluded.${name}`).join(', ');
-    this.db.exec(
-      `INSERT INTO ${this.table} (id, ${names.join(', ')}, updated_at) VALUES ('${id}', ${list.join(', ')}, ${at}) ` +
-        `ON CONFLICT (id) DO UPDATE SET ${set}, updated_at = excluded.updated_at`,
-    );
+    const sql =
+      `INSERT INTO ${this.table} (id, ${names.join(', ')}, updated_at) VALUES (?${', ?'.repeat(names.length + 1)}) ` +
+      `ON CONFLICT (id) DO UPDATE SET ${set}, updated_at = excluded.updated_at`;
+    // With all the triggers below it, it takes SQLite longer to compile than to run.
+    const statement = this.#statements.get(sql) ?? this.db.prepare(sql);
+    this.#statements.set(sql, statement);
+    statement.run(id, ...bound, at);
   }
 
   remove(id: string): void {
