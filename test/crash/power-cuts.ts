@@ -3,8 +3,10 @@ import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { expect } from 'vitest';
 import type { Manager } from '../../src/index.ts';
 import type { Fetch } from '../../src/send/transport.ts';
+import { quote } from '../../src/sqlite/sql.ts';
 import { openDatabase, type TestDatabase } from '../support/lane.ts';
 import { compareVersions, Model, Random, versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { rowsOf } from '../support/nodes.ts';
@@ -28,9 +30,10 @@ const CUTS_ANYWHERE = CUTS_AROUND_SYNCS / 2;
 const PLACE = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
 
 /**
- * Calls `look` with the database as it is found after each cut, with several fates of what was not synced. The cuts are
- * after so many events as `from` says. Where the same files are left and the same was said to others before, there is
- * nothing new to see. Returns how often it was called.
+ * Opens the database as it is found after each cut, with several fates of what was not synced, asks SQLite whether it is
+ * whole, and calls `look` with it. The cuts are after so many events as `from` says. Where SQLite finds the same in it, and the
+ * same was said to others before, there is nothing new to see: many a tail that was torn off comes to the same, and what is made
+ * of the files is SQLite's. Returns how often `look` was called.
  */
 export async function everyCut(
   events: TraceEvent[],
@@ -41,6 +44,7 @@ export async function everyCut(
   const random = new Random(seed);
   const moments = momentsIn(events, random, from);
   const disk = new Disk();
+  const opened = new Set<string>();
   const seen = new Set<string>();
   let said = 0;
   for (let before = 0; before <= events.length; before++) {
@@ -50,15 +54,18 @@ export async function everyCut(
     if (!moments.has(before)) continue;
     for (const fate of disk.settled ? (['kept'] as const) : fates(random)) {
       const files = disk.afterPowerCut(fate, random);
-      const found = `${said} ${digestOf(files)}`;
-      if (seen.has(found)) continue;
-      seen.add(found);
+      const left = digestOf(files);
+      if (opened.has(`${said} ${left}`)) continue;
+      opened.add(`${said} ${left}`);
       const at = `seed ${seed}, power cut after event ${before} of ${events.length}, what was not synced: ${fate}`;
       const folder = mkdtempSync(join(PLACE, 'rowcast-cut-'));
       for (const [name, data] of files) writeFileSync(join(folder, name), data);
       const db = await openDatabase(join(folder, 'a.db'));
       try {
-        await look(db, { before, at });
+        expect(rowsOf(db, 'PRAGMA integrity_check'), at).toEqual([{ integrity_check: 'ok' }]);
+        const found = `${said} ${contentOf(db)}`;
+        if (!seen.has(found)) await look(db, { before, at });
+        seen.add(found);
       } finally {
         db.close();
         rmSync(folder, { recursive: true, force: true });
@@ -72,6 +79,26 @@ function digestOf(files: Map<string, Uint8Array>): string {
   const hash = createHash('sha256');
   for (const [name, data] of [...files].sort(([a], [b]) => (a < b ? -1 : 1))) {
     hash.update(`${name} ${data.length} `).update(data);
+  }
+  return hash.digest('hex');
+}
+
+/** Everything that a program can learn of a database by asking: its schema, its settings, and each row of every table. */
+function contentOf(db: TestDatabase): string {
+  const hash = createHash('sha256');
+  const add = (name: string, sql: string): void => {
+    hash.update(`${name} ${JSON.stringify(rowsOf(db, sql))}\n`);
+  };
+  for (const setting of ['journal_mode', 'schema_version', 'user_version', 'page_count', 'freelist_count']) {
+    add(setting, `PRAGMA ${setting}`);
+  }
+  add('schema', 'SELECT * FROM sqlite_schema');
+  for (const { name } of rowsOf(db, "SELECT name FROM sqlite_schema WHERE type = 'table'")) {
+    const table = quote(String(name));
+    const columns = rowsOf(db, 'SELECT name FROM pragma_table_info(?)', name).map((column) =>
+      quote(String(column.name)),
+    );
+    add(table, `SELECT ${columns.map((column) => `quote(${column})`).join(" || ',' || ")} AS row FROM ${table}`);
   }
   return hash.digest('hex');
 }

@@ -111,6 +111,16 @@ const ASKING_THE_TABLE = `(SELECT days FROM ${CLOCK})`;
 /** Statements that are worth preparing although they are not asked for by `prepare`. */
 const OFTEN = new Set(['BEGIN', 'BEGIN IMMEDIATE', 'COMMIT', 'ROLLBACK', 'SAVEPOINT rowcast', 'RELEASE rowcast']);
 
+/** What is told of the schema alone: every source of these statements is one of SQLite's own, and none is temporary. */
+const SOURCES = /\b(?:FROM|JOIN)\s+\(*(?:main\.)?(\w+)/g;
+const OF_SCHEMA = /^(sqlite_schema|pragma_(table|index|foreign)_\w+|SELECT)$/;
+const OF_TEMP = /\btemp\b|sqlite_temp/;
+
+function tellsOfSchema(sql: string): boolean {
+  const sources = sql.startsWith('SELECT') && !OF_TEMP.test(sql) ? [...sql.matchAll(SOURCES)] : [];
+  return sources.length > 0 && sources.every(([, name]) => OF_SCHEMA.test(name as string));
+}
+
 /** How far commits reach is up to the disk: see `synchronous`. */
 const ASKING_SYNCHRONOUS = 'PRAGMA synchronous';
 const SYNCHRONOUS_IS = 'PRAGMA synchronous = ';
@@ -156,6 +166,8 @@ export class Disk {
   #imaged = '';
   #keepsImages = false;
   #changesAtBegin = 0;
+  /** The version of the schema before the transaction that is open; undefined where that was not seen to begin. */
+  #schemaAtBegin: number | undefined;
   /** How often something was rolled back. */
   #undone = 0;
   readonly #there = new Set<string>();
@@ -250,6 +262,7 @@ export class Disk {
     if (this.#raw.inTransaction) this.#raw.exec('ROLLBACK');
     // A process that dies may have asked that its next commit be flushed; whoever writes meanwhile has asked for nothing.
     this.synchronous = 1;
+    this.#schemaAtBegin = undefined;
     this.#undone += 1;
     this.emptyTemporary();
     if (!this.#keepsMirrors) this.#dropMirrors();
@@ -340,6 +353,7 @@ export class Disk {
     else if (sql.startsWith(TIMEOUT_IS)) this.#timeoutMs = Number(sql.slice(TIMEOUT_IS.length));
     else this.#raw.exec(rewritten(sql));
     if (sql.startsWith('ROLLBACK')) this.#undone += 1;
+    if (sql.startsWith('BEGIN')) this.#schemaAtBegin = this.#schemaVersion();
     if (sql === 'BEGIN IMMEDIATE' && this.#keepsImages) this.#changesAtBegin = this.#totalChanges();
     if (sql === 'COMMIT') this.#committed();
   }
@@ -370,14 +384,13 @@ export class Disk {
     if (sql === ASKING_SYNCHRONOUS) return telling(() => ({ synchronous: this.synchronous }));
     if (sql === ASKING_TIMEOUT) return telling(() => ({ timeout: this.#timeoutMs }));
     const statement = this.#raw.prepare(rewritten(sql));
-    if (!sql.includes('sqlite_schema')) return statement;
-    const original = withOriginalTexts(statement);
-    return /\btemp\b|sqlite_temp/.test(sql) ? original : this.#knownBySchema(original);
+    const original = sql.includes('sqlite_schema') ? withOriginalTexts(statement) : statement;
+    return tellsOfSchema(sql) ? this.#knownBySchema(original) : original;
   }
 
   /**
-   * What is told of the schema is the same until SQLite counts up its version. What is seen within a transaction may yet
-   * be taken back, and is not kept.
+   * What is told of the schema is the same until SQLite counts up its version. What a transaction has made of it may yet be
+   * taken back, and is not kept.
    */
   #knownBySchema(statement: RawStatement): RawStatement {
     let version = -1;
@@ -386,15 +399,16 @@ export class Disk {
       const now = this.#schemaVersion();
       const key = params.join(' ');
       const kept = version === now ? known.get(key) : undefined;
-      const rows = kept ?? statement.all(...params);
-      if (!kept && !this.inTransaction) {
+      // Whoever is given the same rows once more cannot have changed them.
+      const rows = kept ?? statement.all(...params).map(Object.freeze);
+      if (!kept && (!this.inTransaction || now === this.#schemaAtBegin)) {
         if (version !== now) known.clear();
         version = now;
         known.set(key, rows);
       }
-      return rows.map((row) => ({ ...(row as object) }));
+      return [...rows];
     };
-    return { run: statement.run, get: statement.get, all };
+    return { run: statement.run, get: (...params) => all(...params)[0], all };
   }
 
   all(sql: string, ...params: unknown[]): Record<string, unknown>[] {
