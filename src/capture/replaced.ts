@@ -10,12 +10,13 @@ import type { UniqueConstraint } from '../sqlite/unique-indexes.ts';
 import { rareRowJson } from '../wire/row-json.ts';
 import { dayOf } from './floors.ts';
 import type { TriggerParts } from './triggers.ts';
-import { idOf, NOT_SYNCING, versionOf } from './versions.ts';
+import { idOf, NOT_SYNCING, SEEMS_LOCAL, versionOf } from './versions.ts';
 
 export function captureReplaced(table: Table): TriggerParts[] {
   if (table.uniques.length === 0) return [];
   const noted = `EXISTS (SELECT 1 FROM _replaced WHERE table_name = ${literal(table.name)}) AND ${NOT_SYNCING}`;
-  const clashes = (own: 'NEW' | 'OLD'): string => `EXISTS (SELECT 1 ${victims(table, own)}) AND ${NOT_SYNCING}`;
+  const clashes = (own: 'NEW' | 'OLD'): string =>
+    `${SEEMS_LOCAL} AND EXISTS (SELECT 1 ${victims(table, own)}) AND ${NOT_SYNCING}`;
   const update = updatesOf(table);
   return [
     { kind: 'insert_clash', event: 'BEFORE INSERT', when: clashes('NEW'), body: [note(table, 'NEW')] },

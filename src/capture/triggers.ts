@@ -42,6 +42,7 @@ import {
   presentIfInvalid,
   recordStamped,
   recordStampedUpdate,
+  SEEMS_LOCAL,
   timeOf,
   valid,
   versionOf,
@@ -100,7 +101,8 @@ function stampInsert(table: Table): TriggerParts {
     kind: 'insert_stamp',
     event: 'AFTER INSERT',
     when:
-      `(NOT ${valid(time)} OR ${reached(table, '_tombstones')} OR ${reached(table, '_stamps')}${hiddenAbove}` +
+      `${SEEMS_LOCAL} AND (NOT ${valid(time)} OR ${reached(table, '_tombstones')} OR ` +
+      `${reached(table, '_stamps')}${hiddenAbove}` +
       `${table.floor === undefined ? '' : ` OR ${time} <= ${table.floor}`}) ` +
       `AND ${NOT_SYNCING}`,
     body: [
@@ -126,7 +128,8 @@ function noteBeforeInsert(table: Table): TriggerParts {
   return {
     kind: 'insert_floor',
     event: 'BEFORE INSERT',
-    when: `EXISTS (SELECT 1 ${there} AND NOT ${above}) AND ${NOT_SYNCING}`,
+    // Mostly there is none: that the index says by itself, and the table is not opened for it.
+    when: `${SEEMS_LOCAL} AND EXISTS (SELECT 1 ${there}) AND EXISTS (SELECT 1 ${there} AND NOT ${above}) AND ${NOT_SYNCING}`,
     body: [noteStamp(table, { id, version: time, from: `${there} AND ${valid(time)}` })],
   };
 }

@@ -11,9 +11,22 @@ import { rarelyTold, toldByTrigger } from '../wire/told-json.ts';
 /** A missing flag row means capture: losing a change is worse than sending one too many. */
 export const NOT_SYNCING = "(SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1";
 
+/**
+ * As many rows does SET_SYNCING change, one row as many times: for the statement after it, `changes()` says this number,
+ * as it seldom does for a statement of the application.
+ */
+const SYNCING_CHANGES = 7;
+
+/**
+ * Stands before what a trigger looks up for the application's write alone, and the gate behind it: of a row that comes from
+ * a peer nothing is looked up then but the flag. It decides nothing, because it is true wherever the gate is.
+ */
+export const SEEMS_LOCAL = `(changes() <> ${SYNCING_CHANGES} OR ${NOT_SYNCING})`;
+
 /** Between the two nothing is captured. Both in one transaction, so that no other connection ever sees the flag set. */
 export const SET_SYNCING =
-  "INSERT INTO main._meta (key, value) VALUES ('syncing', 1) ON CONFLICT DO UPDATE SET value = 1";
+  `INSERT INTO main._meta (key, value) VALUES ${Array(SYNCING_CHANGES).fill("('syncing', 1)").join(', ')} ` +
+  'ON CONFLICT DO UPDATE SET value = 1';
 export const RESET_SYNCING = "UPDATE main._meta SET value = 0 WHERE key = 'syncing'";
 
 /** SQLite's clock, in milliseconds; julianday works in every version, and only the rare paths ask for the time. */

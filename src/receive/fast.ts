@@ -7,6 +7,7 @@
 
 import type { Registry } from '../capture/registry.ts';
 import { hasStampsOf } from '../capture/stamps.ts';
+import { SET_SYNCING } from '../capture/versions.ts';
 import type { RowRef } from '../events.ts';
 import type { Journal } from '../journal/journal.ts';
 import { type Connection, TransactionLost, type Value } from '../sqlite/connection.ts';
@@ -133,6 +134,8 @@ export class FastApply {
       this.#db.run(merge.remove, ...bound);
     }
     if (writes > 0) {
+      // Once more, and right before it: what the triggers look up first goes by it.
+      this.#db.run(SET_SYNCING);
       this.#db.run(merge.write, ...bound);
       won += this.#db.changes();
     }

@@ -1,20 +1,22 @@
 CREATE TRIGGER "_rowcast_items_insert_floor" BEFORE INSERT
 ON "items"
 FOR EACH ROW
-WHEN EXISTS (
-  SELECT 1
-  FROM "items"
-  WHERE "id" = NEW."id"
-    AND NOT (
-      (
+WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
+  AND EXISTS (SELECT 1 FROM "items" WHERE "id" = NEW."id")
+  AND EXISTS (
+    SELECT 1
+    FROM "items"
+    WHERE "id" = NEW."id"
+      AND NOT (
         (
-          NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-            AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
-        ) IS TRUE
+          (
+            NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+          ) IS TRUE
+        )
+          AND "updated_at" < NEW."updated_at"
       )
-        AND "updated_at" < NEW."updated_at"
-    )
-)
+  )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _stamps (table_name, row_id, version)
     SELECT 'items', "id", "updated_at"
@@ -66,13 +68,14 @@ WHEN OLD."id" IS NOT NEW."id"
 CREATE TRIGGER "_rowcast_items_insert_clash" BEFORE INSERT
 ON "items"
 FOR EACH ROW
-WHEN EXISTS (
-  SELECT 1
-  FROM "items" AS t
-  WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
-    AND t."id" IS NOT NEW."id"
-    AND t."id" IS NOT NULL
-)
+WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
+  AND EXISTS (
+    SELECT 1
+    FROM "items" AS t
+    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+      AND t."id" IS NOT NEW."id"
+      AND t."id" IS NOT NULL
+  )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _replaced (table_name, row_id, version, row_data)
     SELECT 'items', t."id", coalesce(
@@ -224,13 +227,14 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
 CREATE TRIGGER "_rowcast_items_update_clash" BEFORE UPDATE OF "email"
 ON "items"
 FOR EACH ROW
-WHEN EXISTS (
-  SELECT 1
-  FROM "items" AS t
-  WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
-    AND t."id" IS NOT OLD."id"
-    AND t."id" IS NOT NULL
-)
+WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
+  AND EXISTS (
+    SELECT 1
+    FROM "items" AS t
+    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+      AND t."id" IS NOT OLD."id"
+      AND t."id" IS NOT NULL
+  )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _replaced (table_name, row_id, version, row_data)
     SELECT 'items', t."id", coalesce(
@@ -382,27 +386,28 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
 CREATE TRIGGER "_rowcast_items_insert_stamp" AFTER INSERT
 ON "items"
 FOR EACH ROW
-WHEN (
-  NOT (
-    (
-      NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-        AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
-    ) IS TRUE
+WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
+  AND (
+    NOT (
+      (
+        NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+          AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+      ) IS TRUE
+    )
+      OR EXISTS (
+        SELECT 1
+        FROM _tombstones
+        WHERE table_name = 'items'
+          AND row_id = NEW."id"
+          AND version >= NEW."updated_at"
+      )
+      OR EXISTS (
+        SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
+      )
+      OR EXISTS (
+        SELECT 1 FROM _hidden WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
+      )
   )
-    OR EXISTS (
-      SELECT 1
-      FROM _tombstones
-      WHERE table_name = 'items'
-        AND row_id = NEW."id"
-        AND version >= NEW."updated_at"
-    )
-    OR EXISTS (
-      SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
-    )
-    OR EXISTS (
-      SELECT 1 FROM _hidden WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
-    )
-)
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _stamps (table_name, row_id, version)
     SELECT 'items', t."id", min(
@@ -680,62 +685,10 @@ WHEN (
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _changes (op, table_name, row_id, row_data, base)
     SELECT 'UPDATE', 'items', t."id", CASE
-      WHEN (
+      WHEN NOT (
         (t."id" COLLATE BINARY >= '%' AND t."id" < x'' OR t."id" COLLATE BINARY < '$')
           AND (t."email" COLLATE BINARY >= '%' AND t."email" < x'' OR t."email" COLLATE BINARY < '$')
-      ) IS NOT 0 THEN json_object(
-        'id',
-        t."id" || '',
-        'email',
-        t."email" || '',
-        'updated_at',
-        iif(
-          t."id" IS NULL,
-          iif(
-            (
-              (
-                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-              ) IS TRUE
-            ),
-            t."updated_at",
-            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-          ),
-          min(
-            7258118400000,
-            max(
-              iif(
-                (
-                  (
-                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-                  ) IS TRUE
-                )
-                  AND t."updated_at" IS NOT OLD."updated_at",
-                t."updated_at",
-                CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-              ),
-              max(
-                coalesce(s.version, -8640000000000000),
-                coalesce(
-                  iif(
-                    (
-                      (
-                        OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                          AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-                      ) IS TRUE
-                    ),
-                    OLD."updated_at",
-                    NULL
-                  ),
-                  -8640000000000000
-                )
-              ) + 1
-            )
-          )
-        )
-      )
-      ELSE (
+      ) THEN (
         SELECT json_group_object(
           k,
           CASE
@@ -814,6 +767,58 @@ WHEN (
               )
             )
           ) AS v
+        )
+      )
+      ELSE json_object(
+        'id',
+        t."id" || '',
+        'email',
+        t."email" || '',
+        'updated_at',
+        iif(
+          t."id" IS NULL,
+          iif(
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          ),
+          min(
+            7258118400000,
+            max(
+              iif(
+                (
+                  (
+                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND t."updated_at" IS NOT OLD."updated_at",
+                t."updated_at",
+                CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+              ),
+              max(
+                coalesce(s.version, -8640000000000000),
+                coalesce(
+                  iif(
+                    (
+                      (
+                        OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                          AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                      ) IS TRUE
+                    ),
+                    OLD."updated_at",
+                    NULL
+                  ),
+                  -8640000000000000
+                )
+              ) + 1
+            )
+          )
         )
       )
     END, iif(
@@ -954,13 +959,10 @@ WHEN (
       'items',
       NEW."id",
       CASE
-        WHEN (
+        WHEN NOT (
           (NEW."id" COLLATE BINARY >= '%' AND NEW."id" < x'' OR NEW."id" COLLATE BINARY < '$')
             AND (NEW."email" COLLATE BINARY >= '%' AND NEW."email" < x'' OR NEW."email" COLLATE BINARY < '$')
-        ) IS NOT 0 THEN json_object(
-          'id', NEW."id" || '', 'email', NEW."email" || '', 'updated_at', NEW."updated_at"
-        )
-        ELSE (
+        ) THEN (
           SELECT json_group_object(
             k,
             CASE
@@ -997,6 +999,7 @@ WHEN (
             SELECT 'updated_at' AS k, +NEW."updated_at" AS v
           )
         )
+        ELSE json_object('id', NEW."id" || '', 'email', NEW."email" || '', 'updated_at', NEW."updated_at")
       END
     );
   END;
@@ -1028,13 +1031,10 @@ WHEN (
       'items',
       NEW."id",
       CASE
-        WHEN (
+        WHEN NOT (
           (NEW."id" COLLATE BINARY >= '%' AND NEW."id" < x'' OR NEW."id" COLLATE BINARY < '$')
             AND (NEW."email" COLLATE BINARY >= '%' AND NEW."email" < x'' OR NEW."email" COLLATE BINARY < '$')
-        ) IS NOT 0 THEN json_object(
-          'id', NEW."id" || '', 'email', NEW."email" || '', 'updated_at', NEW."updated_at"
-        )
-        ELSE (
+        ) THEN (
           SELECT json_group_object(
             k,
             CASE
@@ -1071,6 +1071,7 @@ WHEN (
             SELECT 'updated_at' AS k, +NEW."updated_at" AS v
           )
         )
+        ELSE json_object('id', NEW."id" || '', 'email', NEW."email" || '', 'updated_at', NEW."updated_at")
       END,
       iif(
         OLD."id" IS NEW."id",
@@ -1218,13 +1219,10 @@ WHEN (
       'items',
       OLD."id",
       CASE
-        WHEN (
+        WHEN NOT (
           (OLD."id" COLLATE BINARY >= '%' AND OLD."id" < x'' OR OLD."id" COLLATE BINARY < '$')
             AND (OLD."email" COLLATE BINARY >= '%' AND OLD."email" < x'' OR OLD."email" COLLATE BINARY < '$')
-        ) IS NOT 0 THEN json_object(
-          'id', OLD."id" || '', 'email', OLD."email" || '', 'updated_at', OLD."updated_at"
-        )
-        ELSE (
+        ) THEN (
           SELECT json_group_object(
             k,
             CASE
@@ -1261,6 +1259,7 @@ WHEN (
             SELECT 'updated_at' AS k, +OLD."updated_at" AS v
           )
         )
+        ELSE json_object('id', OLD."id" || '', 'email', OLD."email" || '', 'updated_at', OLD."updated_at")
       END
     );
     INSERT INTO _tombstones (table_name, row_id, version)

@@ -1,20 +1,22 @@
 CREATE TRIGGER "_rowcast_items_insert_floor" BEFORE INSERT
 ON "items"
 FOR EACH ROW
-WHEN EXISTS (
-  SELECT 1
-  FROM "items"
-  WHERE "id" = NEW."id"
-    AND NOT (
-      (
+WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
+  AND EXISTS (SELECT 1 FROM "items" WHERE "id" = NEW."id")
+  AND EXISTS (
+    SELECT 1
+    FROM "items"
+    WHERE "id" = NEW."id"
+      AND NOT (
         (
-          NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-            AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
-        ) IS TRUE
+          (
+            NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+          ) IS TRUE
+        )
+          AND "updated_at" < NEW."updated_at"
       )
-        AND "updated_at" < NEW."updated_at"
-    )
-)
+  )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _stamps (table_name, row_id, version)
     SELECT 'items', "id", "updated_at"
@@ -59,24 +61,25 @@ WHEN OLD."id" IS NOT NEW."id"
 CREATE TRIGGER "_rowcast_items_insert_stamp" AFTER INSERT
 ON "items"
 FOR EACH ROW
-WHEN (
-  NOT (
-    (
-      NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-        AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
-    ) IS TRUE
+WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
+  AND (
+    NOT (
+      (
+        NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+          AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+      ) IS TRUE
+    )
+      OR EXISTS (
+        SELECT 1
+        FROM _tombstones
+        WHERE table_name = 'items'
+          AND row_id = NEW."id"
+          AND version >= NEW."updated_at"
+      )
+      OR EXISTS (
+        SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
+      )
   )
-    OR EXISTS (
-      SELECT 1
-      FROM _tombstones
-      WHERE table_name = 'items'
-        AND row_id = NEW."id"
-        AND version >= NEW."updated_at"
-    )
-    OR EXISTS (
-      SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
-    )
-)
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _stamps (table_name, row_id, version)
     SELECT 'items', t."id", min(
@@ -336,7 +339,7 @@ WHEN (
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _changes (op, table_name, row_id, row_data, base)
     SELECT 'UPDATE', 'items', t."id", CASE
-      WHEN (
+      WHEN NOT (
         (t."id" COLLATE BINARY >= '%' AND t."id" < x'' OR t."id" COLLATE BINARY < '$')
           AND (t."name" COLLATE BINARY >= '%' AND t."name" < x'' OR t."name" COLLATE BINARY < '$')
           AND (
@@ -347,63 +350,7 @@ WHEN (
             t."created_at" BETWEEN -9007199254740991 AND 9007199254740991
               AND t."created_at" = CAST(t."created_at" AS INTEGER)
           )
-      ) IS NOT 0 THEN json_object(
-        'id',
-        t."id" || '',
-        'name',
-        t."name" || '',
-        'value',
-        t."value",
-        'created_at',
-        t."created_at",
-        'updated_at',
-        iif(
-          t."id" IS NULL,
-          iif(
-            (
-              (
-                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-              ) IS TRUE
-            ),
-            t."updated_at",
-            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-          ),
-          min(
-            7258118400000,
-            max(
-              iif(
-                (
-                  (
-                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-                  ) IS TRUE
-                )
-                  AND t."updated_at" IS NOT OLD."updated_at",
-                t."updated_at",
-                CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-              ),
-              max(
-                coalesce(s.version, -8640000000000000),
-                coalesce(
-                  iif(
-                    (
-                      (
-                        OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                          AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
-                      ) IS TRUE
-                    ),
-                    OLD."updated_at",
-                    NULL
-                  ),
-                  -8640000000000000
-                )
-              ) + 1
-            )
-          )
-        )
-      )
-      ELSE (
+      ) THEN (
         SELECT json_group_object(
           k,
           CASE
@@ -486,6 +433,62 @@ WHEN (
               )
             )
           ) AS v
+        )
+      )
+      ELSE json_object(
+        'id',
+        t."id" || '',
+        'name',
+        t."name" || '',
+        'value',
+        t."value",
+        'created_at',
+        t."created_at",
+        'updated_at',
+        iif(
+          t."id" IS NULL,
+          iif(
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          ),
+          min(
+            7258118400000,
+            max(
+              iif(
+                (
+                  (
+                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND t."updated_at" IS NOT OLD."updated_at",
+                t."updated_at",
+                CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+              ),
+              max(
+                coalesce(s.version, -8640000000000000),
+                coalesce(
+                  iif(
+                    (
+                      (
+                        OLD."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                          AND OLD."updated_at" = CAST(OLD."updated_at" AS INTEGER)
+                      ) IS TRUE
+                    ),
+                    OLD."updated_at",
+                    NULL
+                  ),
+                  -8640000000000000
+                )
+              ) + 1
+            )
+          )
         )
       )
     END, iif(
@@ -626,7 +629,7 @@ WHEN (
       'items',
       NEW."id",
       CASE
-        WHEN (
+        WHEN NOT (
           (NEW."id" COLLATE BINARY >= '%' AND NEW."id" < x'' OR NEW."id" COLLATE BINARY < '$')
             AND (NEW."name" COLLATE BINARY >= '%' AND NEW."name" < x'' OR NEW."name" COLLATE BINARY < '$')
             AND (
@@ -637,19 +640,7 @@ WHEN (
               NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991
                 AND NEW."created_at" = CAST(NEW."created_at" AS INTEGER)
             )
-        ) IS NOT 0 THEN json_object(
-          'id',
-          NEW."id" || '',
-          'name',
-          NEW."name" || '',
-          'value',
-          NEW."value",
-          'created_at',
-          NEW."created_at",
-          'updated_at',
-          NEW."updated_at"
-        )
-        ELSE (
+        ) THEN (
           SELECT json_group_object(
             k,
             CASE
@@ -689,6 +680,18 @@ WHEN (
             UNION ALL
             SELECT 'updated_at' AS k, +NEW."updated_at" AS v
           )
+        )
+        ELSE json_object(
+          'id',
+          NEW."id" || '',
+          'name',
+          NEW."name" || '',
+          'value',
+          NEW."value",
+          'created_at',
+          NEW."created_at",
+          'updated_at',
+          NEW."updated_at"
         )
       END
     );
@@ -721,7 +724,7 @@ WHEN (
       'items',
       NEW."id",
       CASE
-        WHEN (
+        WHEN NOT (
           (NEW."id" COLLATE BINARY >= '%' AND NEW."id" < x'' OR NEW."id" COLLATE BINARY < '$')
             AND (NEW."name" COLLATE BINARY >= '%' AND NEW."name" < x'' OR NEW."name" COLLATE BINARY < '$')
             AND (
@@ -732,19 +735,7 @@ WHEN (
               NEW."created_at" BETWEEN -9007199254740991 AND 9007199254740991
                 AND NEW."created_at" = CAST(NEW."created_at" AS INTEGER)
             )
-        ) IS NOT 0 THEN json_object(
-          'id',
-          NEW."id" || '',
-          'name',
-          NEW."name" || '',
-          'value',
-          NEW."value",
-          'created_at',
-          NEW."created_at",
-          'updated_at',
-          NEW."updated_at"
-        )
-        ELSE (
+        ) THEN (
           SELECT json_group_object(
             k,
             CASE
@@ -784,6 +775,18 @@ WHEN (
             UNION ALL
             SELECT 'updated_at' AS k, +NEW."updated_at" AS v
           )
+        )
+        ELSE json_object(
+          'id',
+          NEW."id" || '',
+          'name',
+          NEW."name" || '',
+          'value',
+          NEW."value",
+          'created_at',
+          NEW."created_at",
+          'updated_at',
+          NEW."updated_at"
         )
       END,
       iif(
@@ -936,7 +939,7 @@ WHEN (
       'items',
       OLD."id",
       CASE
-        WHEN (
+        WHEN NOT (
           (OLD."id" COLLATE BINARY >= '%' AND OLD."id" < x'' OR OLD."id" COLLATE BINARY < '$')
             AND (OLD."name" COLLATE BINARY >= '%' AND OLD."name" < x'' OR OLD."name" COLLATE BINARY < '$')
             AND (
@@ -947,19 +950,7 @@ WHEN (
               OLD."created_at" BETWEEN -9007199254740991 AND 9007199254740991
                 AND OLD."created_at" = CAST(OLD."created_at" AS INTEGER)
             )
-        ) IS NOT 0 THEN json_object(
-          'id',
-          OLD."id" || '',
-          'name',
-          OLD."name" || '',
-          'value',
-          OLD."value",
-          'created_at',
-          OLD."created_at",
-          'updated_at',
-          OLD."updated_at"
-        )
-        ELSE (
+        ) THEN (
           SELECT json_group_object(
             k,
             CASE
@@ -999,6 +990,18 @@ WHEN (
             UNION ALL
             SELECT 'updated_at' AS k, +OLD."updated_at" AS v
           )
+        )
+        ELSE json_object(
+          'id',
+          OLD."id" || '',
+          'name',
+          OLD."name" || '',
+          'value',
+          OLD."value",
+          'created_at',
+          OLD."created_at",
+          'updated_at',
+          OLD."updated_at"
         )
       END
     );
