@@ -32,6 +32,7 @@ import {
 import type { Delivery, Merged } from './outcome.ts';
 import { dropOvertaken } from './overtaken.ts';
 import { noteOverwritten } from './overwritten.ts';
+import { outdate } from './refused-stamps.ts';
 import type { RegularPart } from './regular-body.ts';
 import { isPlaced, type Reason, Report, type Work } from './report.ts';
 import { deleteWhatIsThere, forbidRowless, type Rowless } from './rowless.ts';
@@ -100,7 +101,7 @@ export class CarefulApply {
     };
     if (delivery.rights?.rowless === false) forbidRowless(work);
     const { groups } = sorted;
-    for (const { number, table } of groups) if (hasStampsOf(this.#db, table)) this.#stage.outdate(number, table);
+    for (const group of groups) if (hasStampsOf(this.#db, group.table)) outdate(this.#db, group, source, END);
     const before = this.#settle(sorted);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);

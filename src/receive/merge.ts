@@ -148,6 +148,21 @@ export function unwrittenSql(table: Table, shape: Shape, source: Source, those: 
   );
 }
 
+/**
+ * The writes at the version of a row that does not show it, because the application refuses the stamp, and that do not beat its
+ * content. Its time is left out: both have one, whatever the row shows.
+ */
+export function outweighedSql(table: Table, shape: Shape, source: Source): string {
+  const fields = shape.fields.map(({ column }, i) => `${affine(`d${i}`, column.affinity)} AS d${i}`);
+  const rows = `SELECT ${fields.join(', ')}, id, ua, idx FROM (${decoded(shape, source)}) LIMIT -1`;
+  const others = { fields: shape.fields.filter(({ column }) => column.name !== table.updatedAt) };
+  return (
+    `SELECT d.idx AS idx FROM (${rows}) AS d JOIN ${table.target} AS t ON t.${quote(table.id)} = d.id ` +
+    `JOIN main._stamps AS g ON g.table_name = ${literal(table.name)} AND g.row_id = d.id ` +
+    `WHERE g.version = d.ua AND NOT (${outweighs(table, others, 't', decodedIn(shape))})`
+  );
+}
+
 /** The changes whose row is exactly as they say after the merge: `idx` of those that won or were in place. */
 export function settledUpsertsSql(table: Table, shape: Shape, source: Source): string {
   return (

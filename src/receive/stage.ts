@@ -158,20 +158,6 @@ export class Stage {
   }
 
   /**
-   * Changes below the version of a row that does not show it, because the application refuses the stamp: the merge compares
-   * with what the row shows, and would take the older one for the newer. They belong to no group, either.
-   */
-  outdate(group: number, table: Table): void {
-    const id = `t.${quote(table.id)}`;
-    this.#db.run(
-      `UPDATE ${STAGE} AS s SET grp = 0 WHERE grp = ? AND EXISTS (SELECT 1 FROM main._stamps AS g ` +
-        `JOIN ${table.target} AS t ON ${id} = g.row_id ` +
-        `WHERE g.table_name = ${literal(table.name)} AND g.row_id = s.id AND g.version > s.ua)`,
-      group,
-    );
-  }
-
-  /**
    * Makes the table, before any transaction: where it is made in the same one, SQLite reads the whole schema anew after
    * every savepoint that is rolled back, which is 4 ms for each change that cannot be applied.
    */
