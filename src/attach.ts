@@ -32,7 +32,7 @@ import type { MigrateOptions, Migration } from './migrate/options.ts';
 import { Faults } from './observe/faults.ts';
 import { type Status, statusOf } from './observe/status.ts';
 import { type Heard, present, type Received, type ReceiveOptions, receiving, type Taken } from './receive/answer.ts';
-import { Applier } from './receive/apply.ts';
+import { Applier, tellCommitted, wantedBy } from './receive/apply.ts';
 import { NodeClockFloor } from './receive/clock-floor.ts';
 import { lettersFor, Retry } from './receive/retry.ts';
 import { RetryLoop } from './receive/retry-loop.ts';
@@ -303,20 +303,20 @@ class Attached implements Manager {
   }
 
   #apply(body: string | Uint8Array, told: Heard<ReceiveOptions>, isRowcast: boolean): Taken {
-    const { from, said } = told;
-    const note = said === undefined ? undefined : () => this.#company.requested(said, true);
-    const wanted = { wantRows: this.#events.has('applied'), wantLetters: this.#events.has('dead-letter') };
-    const { event, letters, ...taken } = this.#changes.receiving(from, () =>
-      this.#applier.applyInParts(body, { ...told, from, isRowcast, note, ...wanted }, told.atOnce),
+    const by = { from: told.from, isRowcast, note: this.#company.requested(told.said), ...wantedBy(this.#events) };
+    const { event, letters, ...taken } = this.#changes.receiving(by.from, () =>
+      this.#applier.applyInParts(body, { ...told, ...by }, told.atOnce),
     );
     if (!event) return taken;
-    this.#company.settle();
     if (taken.ack.rejected?.some(({ code }) => code === 'constraint')) this.#retrying.soon();
-    this.#retrying.cameBack(this.#applier.takeCameBack());
-    this.#oneWay.received(from);
-    for (const one of letters) this.#events.emit('dead-letter', one);
-    this.#events.emit('applied', event);
-    this.#changes.tell();
+    try {
+      this.#company.settle();
+    } finally {
+      tellCommitted(this.#events, { event, letters });
+      this.#changes.tell();
+      this.#retrying.cameBack(this.#applier.takeCameBack());
+    }
+    this.#oneWay.received(told.from);
     return taken;
   }
 

@@ -37,11 +37,12 @@ const DEFINITIONS = {
   // sent nothing; for a stale one nothing is kept, and it is seeded when it is back. inc is the database that acknowledged
   // last at this URL; removed is set once it is known that the peer was taken out of the configuration; again is set while
   // a seed waits for the present one to end. asks names tables that it is to be asked for, as soon as it has the change
-  // asks_after. pinned is the id of the node that has shown the key there.
+  // asks_after. pinned is the id of the node that has shown the key there. plain is set where somebody has answered who does
+  // not say which database it is.
   _peer_state:
     '(peer_url TEXT PRIMARY KEY, last_acked INTEGER DEFAULT 0, shipped INTEGER DEFAULT 0, tail_from INTEGER, ' +
     'snapshot_table TEXT, snapshot_after TEXT, snapshot_of TEXT, snapshot_run INTEGER DEFAULT 0, asks TEXT, asks_after INTEGER, ' +
-    'paused INTEGER DEFAULT 0, stale INTEGER DEFAULT 0, inc TEXT, removed INTEGER, again INTEGER, pinned TEXT)',
+    'paused INTEGER DEFAULT 0, stale INTEGER DEFAULT 0, inc TEXT, removed INTEGER, again INTEGER, pinned TEXT, plain INTEGER)',
   // Who is attached to this file, by configuration: a change is kept until the peers of all of them have it.
   _attachments: '(node_id TEXT, peers TEXT, beat INTEGER DEFAULT 0, PRIMARY KEY (node_id, peers)) WITHOUT ROWID',
   ...IDENTITY_TABLES,

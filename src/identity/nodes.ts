@@ -20,8 +20,11 @@ const LINE = `json_object(${['inc', 'id', 'boot', 'before', 't0', 'tick', 'back'
   .map((column) => `'${column}', ${column}`)
   .join(', ')})`;
 
+/** Put together once: a text that is made anew for each of the look-ups of a message is read through for each, too. */
+const FIND = `SELECT ${LINE} AS line FROM main._nodes WHERE inc = ?`;
+
 export function findNode(db: Connection, inc: string): Readonly<Known> | undefined {
-  const line = db.get<{ line: string }>(`SELECT ${LINE} AS line FROM main._nodes WHERE inc = ?`, inc)?.line;
+  const line = db.get<{ line: string }>(FIND, inc)?.line;
   return line === undefined ? undefined : readLine(line);
 }
 

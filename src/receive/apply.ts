@@ -9,7 +9,7 @@
 import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import { RESET_SYNCING, SET_SYNCING } from '../capture/versions.ts';
-import type { RowcastEvents } from '../events.ts';
+import type { Emitter, RowcastEvents } from '../events.ts';
 import type { Journal } from '../journal/journal.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { TimeLimit } from '../letters/time-limit.ts';
@@ -204,8 +204,8 @@ export class Applier {
   #merge(document: Document, delivery: Delivery, regular?: RegularPart): Merged {
     try {
       return this.syncing(() => {
-        delivery.note?.();
         const merged = this.#mergeEitherWay(document, delivery, regular);
+        delivery.note?.(merged.applied);
         if (this.lateLetters.areWaiting) this.lateLetters.heed(inPlainForm(document));
         const tables = this.#registry.list();
         if (isAnythingUnsaid(this.#db, tables)) heedSaid(this.#db, tables, inPlainForm(document));
@@ -358,6 +358,17 @@ export class Applier {
   #asText(json: string | Uint8Array): string {
     return String(this.#db.get('SELECT json(?) AS text', json)?.text);
   }
+}
+
+/** What somebody listens for. */
+export function wantedBy(events: Emitter): Pick<Delivery, 'wantRows' | 'wantLetters'> {
+  return { wantRows: events.has('applied'), wantLetters: events.has('dead-letter') };
+}
+
+/** What came of a batch, once it is committed. */
+export function tellCommitted(events: Emitter, { event, letters }: Pick<Applied, 'event' | 'letters'>): void {
+  for (const one of letters) events.emit('dead-letter', one);
+  events.emit('applied', event);
 }
 
 type Document = BatchDocument | TabularDocument;

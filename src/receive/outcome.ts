@@ -12,8 +12,8 @@ export interface Delivery {
   rights?: Rights | undefined;
   /** Who has made the changes, as the header says it; undefined where the sender has. */
   origins?: string | undefined;
-  /** What else belongs into the transaction of the batch: who the sender says it is. */
-  note?: (() => void) | undefined;
+  /** What else belongs into the transaction of the batch: who the sender says it is. It is told how many count as applied. */
+  note?: ((changes: number) => void) | undefined;
   /** Its changes are dead letters here already: there is no more to make room for. */
   again?: boolean;
   /** What wins is news to others, too, and is recorded for all peers at its own version. */

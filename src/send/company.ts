@@ -13,16 +13,15 @@ import { yielding } from '../sqlite/yielding.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { OF_ANY_ATTACHMENT } from './attachment.ts';
+import { compareAllPeers, isNoMorePlain, notePlainBrought, noteRemoved, passOnOfStrangers } from './passing-on.ts';
 import {
   AT_URLS,
   beginRunsAnew,
   beginSeed,
-  compareAllPeers,
   databaseAt,
   movePeer,
   noteDatabase,
-  noteRemoved,
-  passOnOfStrangers,
+  notePlain,
   peersOf,
   peersThatMayBe,
 } from './peers.ts';
@@ -189,18 +188,25 @@ export class NodeCompany {
     return introduction === undefined ? {} : { [ROWCAST_HEADER]: introduction };
   }
 
-  /** A request says who sends it. In the transaction of what it brings. */
-  requested(said: string, brings: boolean): void {
+  /** A request says who sends it, or does not: to be called in the transaction of what it brings. */
+  requested(said: string | undefined): (applied: number) => void {
+    return (applied) => this.#requested(said, applied);
+  }
+
+  #requested(said: string | undefined, applied: number): void {
     this.#told = [];
-    const finding = this.#identity.hear(said, { answer: false, brings });
-    if (!finding) return;
+    const finding = this.#identity.hear(said, { answer: false, brings: true });
+    if (!finding) {
+      if (applied > 0) notePlainBrought(this.#db);
+      return;
+    }
     if (isNews(finding)) this.#doubt(finding);
     // What was sent before its latest start may have been taken from it since, by a backup that was put back.
     const isLate = finding.kind === 'late' || this.#isFromBefore(finding);
-    this.#actOn({ ...finding, compareAll: finding.compareAll || (brings && isLate) });
+    this.#actOn({ ...finding, compareAll: finding.compareAll || isLate });
     // It may have ended before anybody could ask it, and this be all that is left of it.
     const isStranger = this.#identity.isNewHere(finding.id) && peersOf(this.#db, finding.inc).length === 0;
-    if (brings && isStranger) passOnOfStrangers(this.#db, this.#o.clock.now());
+    if (isStranger) passOnOfStrangers(this.#db, this.#o.clock.now());
   }
 
   /**
@@ -226,20 +232,23 @@ export class NodeCompany {
   }
 
   /**
-   * An answer of a peer says who gives it. In the transaction that takes note of it. False where it is no acknowledgement of
+   * An answer of a peer says who gives it, or does not. In the transaction that takes note of it. False where it is no acknowledgement of
    * a shipment of that run: by another database than had the ones before, or by an earlier state of the same.
    */
-  answered(peer: string, said: string, run?: number): boolean {
+  answered(peer: string, said: string | undefined, run?: number): boolean {
     this.#told = [];
-    const { inc: before, run: current } = databaseAt(this.#db, peer);
+    const { inc: before, run: current, plain } = databaseAt(this.#db, peer);
     const finding = this.#identity.hear(said, { answer: true, brings: false });
-    if (!finding) return true;
+    if (!finding) {
+      if (before === null && plain === null) this.#isPlain(peer);
+      return true;
+    }
     this.#actOn(finding);
     if (run !== undefined && run !== current) return false;
     // It had ended by then, or is an earlier state that has not said more: what it had may be gone. It is sent again.
     if (finding.kind === 'late') return false;
     if (finding.kind === 'self') this.#isOurselves(peer);
-    else if (before === null) this.#adopt(peer, finding);
+    else if (before === null) this.#adopt(peer, finding, plain !== null);
     else if (before !== finding.inc) {
       // Asked how it is, the other one of two has answered: its acknowledgements are objected to.
       if (this.#turns.isOneOfTwo(peer, finding, this.#o.clock.now())) return false;
@@ -293,13 +302,25 @@ export class NodeCompany {
   }
 
   /** The first time that a database says at this URL who it is; nothing is known of what was there before. */
-  #adopt(peer: string, { inc, kind, wentBack }: Finding): void {
+  #adopt(peer: string, { inc, kind, wentBack }: Finding, wasPlain: boolean): void {
     const now = this.#o.clock.now();
     noteDatabase(this.#db, peer, inc);
     if (wentBack) beginSeed(this.#db, peer, now, 'restored');
+    else if (wasPlain) isNoMorePlain(this.#db, peer, now);
     else if (kind === 'same' || kind === 'restarted') movePeer(this.#db, inc, peer, now);
+    this.#isHeard(now);
+  }
+
+  /** Somebody was waited for, to know who is gone. */
+  #isHeard(now: number): void {
     noteRemoved(this.#db, now);
     passOnOfStrangers(this.#db, now);
+  }
+
+  /** The first time that somebody answers there, and does not say who it is: nobody waits for that any more. */
+  #isPlain(peer: string): void {
+    notePlain(this.#db, peer);
+    this.#isHeard(this.#o.clock.now());
   }
 
   #replace(peer: string, before: string, { id, inc }: Finding): void {

@@ -354,7 +354,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
 
   #advance(shipment: PeerShipment): void {
     const { end, said } = shipment;
-    if (said !== undefined && !this.#company.answered(this.#peer, said, end.run)) return;
+    if (!this.#company.answered(this.#peer, said, end.run)) return;
     noteAsked(this.#db, this.#peer, shipment);
     shipment.counts = advancePeer(this.#db, this.#peer, end);
     if (shipment.counts || !stateOf(this.#db, this.#peer).stale) return;

@@ -136,18 +136,6 @@ export function beginRunsAnew(db: Connection, chance: number): void {
 
 const RUNS_APART = 2 ** 40;
 
-/**
- * What one has reaches all: what came from a database that is gone, or that has lost a part, may be here and nowhere else.
- * Every peer is given all that there is, and whoever else may have something of it does the same. A stale one is given
- * everything in any case, when it is back; `besides` are given it already. In a transaction.
- */
-export function compareAllPeers(db: Connection, now: number, besides: string[] = []): void {
-  const peers = db.all<{ url: string }>(
-    `SELECT peer_url AS url FROM main._peer_state WHERE stale IS NOT 1 AND ${OF_ANY_ATTACHMENT}`,
-  );
-  for (const { url } of peers) if (!besides.includes(url)) seedOnceMore(db, url, now);
-}
-
 /** The databases that have acknowledged at a URL. */
 export const AT_URLS = 'SELECT inc FROM main._peer_state WHERE inc IS NOT NULL';
 
@@ -162,7 +150,12 @@ export function peersThatMayBe(db: Connection, sender?: { id: string; inc: strin
 
 /** The database that has acknowledged at a URL. In a transaction. */
 export function noteDatabase(db: Connection, peer: string, inc: string): void {
-  db.run('UPDATE main._peer_state SET inc = ? WHERE peer_url = ?', inc, peer);
+  db.run('UPDATE main._peer_state SET inc = ?, plain = NULL WHERE peer_url = ?', inc, peer);
+}
+
+/** Whoever has answered at a URL does not say which database it is. In a transaction. */
+export function notePlain(db: Connection, peer: string): void {
+  db.run('UPDATE main._peer_state SET plain = 1 WHERE peer_url = ?', peer);
 }
 
 /** The URLs at which a database acknowledged last; a stale one is given everything in any case, when it is back. */
@@ -208,33 +201,6 @@ export function movePeer(db: Connection, inc: string, peer: string, now: number)
 }
 
 /**
- * A node that was taken out of the configuration may have brought something here and to nobody else. It may also have
- * moved: that is known once every new peer has said who it is. One that has never said so may have been the last that was
- * waited for to know who is at no URL. In a transaction.
- */
-export function noteRemoved(db: Connection, now: number): void {
-  const configured = OF_ANY_ATTACHMENT;
-  db.run(`UPDATE main._peer_state SET removed = NULL WHERE removed IS NOT NULL AND ${configured}`);
-  const removed = `removed IS NULL AND NOT (${configured})`;
-  const left = db.all<{ inc: string | null }>(`SELECT inc FROM main._peer_state WHERE ${removed}`);
-  if (left.length === 0) return;
-  const isNew = 'inc IS NULL AND last_acked = 0 AND tail_from IS NOT NULL AND snapshot_table IS NULL';
-  if (db.get(`SELECT 1 AS n FROM main._peer_state WHERE ${isNew} AND ${configured}`)) return;
-  db.run(`UPDATE main._peer_state SET removed = 1 WHERE ${removed}`);
-  if (left.some(({ inc }) => inc !== null)) compareAllPeers(db, now);
-  else passOnOfStrangers(db, now);
-}
-
-/**
- * Whoever has brought something here and is at no URL, though every peer has said who it is, may have been at one before
- * anybody had answered there: then what it brought may be here and nowhere else. In a transaction.
- */
-export function passOnOfStrangers(db: Connection, now: number): void {
-  if (db.get(`SELECT 1 AS n FROM main._peer_state WHERE inc IS NULL AND ${OF_ANY_ATTACHMENT}`)) return;
-  if (db.get(`SELECT 1 AS n FROM main._names WHERE inc NOT IN (${AT_URLS})`)) compareAllPeers(db, now);
-}
-
-/**
  * The peer is too far behind: nothing is kept for it any more. `since` is how long it has been behind, which nobody will
  * be able to tell once the changes are gone. Inside a transaction.
  */
@@ -260,9 +226,9 @@ export function stateOf(db: Connection, peer: string): PeerState {
 }
 
 /** The database at a URL, and the walk that the peer is on: asked with every request and answer, where the rest is not. */
-export function databaseAt(db: Connection, peer: string): Pick<PeerState, 'inc' | 'run'> {
-  const sql = 'SELECT inc, coalesce(snapshot_run, 0) AS run FROM main._peer_state WHERE peer_url = ?';
-  const found = db.get<Pick<PeerState, 'inc' | 'run'>>(sql, peer);
+export function databaseAt(db: Connection, peer: string): Pick<PeerState, 'inc' | 'run'> & { plain: number | null } {
+  const sql = 'SELECT inc, plain, coalesce(snapshot_run, 0) AS run FROM main._peer_state WHERE peer_url = ?';
+  const found = db.get<ReturnType<typeof databaseAt>>(sql, peer);
   if (!found) throw new Error(`no state for peer ${peer}`);
   return found;
 }

@@ -57,8 +57,10 @@ export function peerProgress(db: Connection, tables: Table[], peer: string): Pee
 
 /** Ids have few gaps in a backlog of our own making, so a large one is measured by its ends. */
 export function changesAfter(db: Connection, watermark: number): number {
-  const few = `SELECT 1 FROM main._changes WHERE change_id > ? LIMIT ${PROGRESS_COUNT_MAX}`;
-  const counted = Number(db.get(`SELECT count(*) AS n FROM (${few})`, watermark)?.n);
-  if (counted < PROGRESS_COUNT_MAX) return counted;
-  return Number(db.get('SELECT max(change_id) AS n FROM main._changes')?.n) - watermark;
+  const after = 'FROM main._changes WHERE change_id > ?';
+  // To step over them takes a third of what it takes to count them.
+  const last = `SELECT (SELECT max(change_id) FROM main._changes) AS last ${after} LIMIT 1 OFFSET ${PROGRESS_COUNT_MAX - 1}`;
+  const many = db.get(last, watermark);
+  if (many) return Number(many.last) - watermark;
+  return Number(db.get(`SELECT count(*) AS n FROM (SELECT 1 ${after} LIMIT ${PROGRESS_COUNT_MAX})`, watermark)?.n);
 }

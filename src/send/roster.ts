@@ -3,13 +3,15 @@ import type { Registry } from '../capture/registry.ts';
 import type { Clock } from '../clock.ts';
 import { checkPeer, type PeerOptions, refuseStranger } from '../config.ts';
 import type { Emitter } from '../events.ts';
+import { LATE_MS } from '../identity/identity.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { Attachment } from './attachment.ts';
 import type { BacklogBound } from './backlog.ts';
 import { Convoy, type ConvoyOptions } from './convoy.ts';
 import { Crowd } from './crowd.ts';
 import { flushAll, Loop } from './loop.ts';
-import { beginSeed, enrolPeers, noteRemoved, pausedPeers, setPaused, stateOf } from './peers.ts';
+import { noteRemoved, passOnLate } from './passing-on.ts';
+import { beginSeed, enrolPeers, pausedPeers, setPaused, stateOf } from './peers.ts';
 import { canPrune, pruneChanges } from './prune.ts';
 import type { PeerCondition, Shipper } from './shipper.ts';
 
@@ -69,12 +71,15 @@ export class Roster implements Peers {
   readonly #crowd = new Crowd(() => this.#loops.length);
   #urls: string[];
   #loops: Loop[] = [];
+  /** When it was last looked at what came late. */
+  #lateAt: number;
   /** The loops of peers that were removed, until they have ended. */
   readonly #leaving = new Map<string, Promise<void>>();
 
   constructor(peers: string[], options: RosterOptions) {
     this.#o = options;
     this.#urls = peers;
+    this.#lateAt = options.clock.now();
     const { db, id: nodeId, clock, seenUpTo, warn } = options;
     this.#attachment = new Attachment(db, { nodeId, peers: () => this.#urls, clock, seenUpTo, warn });
     const prune = (): void => pruneChanges(db, this.#urls, seenUpTo());
@@ -110,6 +115,7 @@ export class Roster implements Peers {
   /** Another state of the file is under this process; `besides` is done in a transaction. */
   beginAnew(besides: () => void): void {
     this.#convoy.clear();
+    this.#o.db.forgetDamage();
     this.#o.registry.remake(besides);
     this.enrol();
   }
@@ -191,6 +197,7 @@ export class Roster implements Peers {
       if (left || !isKnown) this.enrol();
       if (left) this.noteRemoved();
     }
+    this.#passOnLate();
     const found = bound.check(this.#away());
     for (const stale of found) events.emit('peer-stale', stale);
     if (isQuiet && found.length === 0) return;
@@ -268,6 +275,13 @@ export class Roster implements Peers {
       if (paused.has(loop.url)) loop.end();
       else loop.begin();
     }
+  }
+
+  #passOnLate(): void {
+    const now = this.#o.clock.now();
+    if (Math.abs(now - this.#lateAt) < LATE_MS) return;
+    passOnLate(this.#o.db, now);
+    this.#lateAt = now;
   }
 
   #away(): string[] {

@@ -71,10 +71,11 @@ export const PARK_CODES: readonly string[] = [
   'constraint',
 ] satisfies RejectionCode[];
 
-/** What no content of a batch may change. */
+/** What no content of a batch may change. That somebody has brought one who does not say which database it is may be noted. */
 const FIXED =
   "SELECT (SELECT group_concat(type || name || tbl_name || coalesce(sql, ''), char(10)) FROM (SELECT * FROM sqlite_schema ORDER BY name)) AS schema, " +
-  "(SELECT group_concat(key || '=' || quote(value)) FROM _meta) AS meta, (SELECT count(*) FROM _peer_state) AS peers, (SELECT count(*) FROM _stamps) AS stamps, " +
+  "(SELECT group_concat(key || '=' || quote(value)) FROM _meta WHERE (key, value) IS NOT ('plain_brought', 1)) AS meta, " +
+  '(SELECT count(*) FROM _peer_state) AS peers, (SELECT count(*) FROM _stamps) AS stamps, ' +
   '(SELECT count(*) FROM _replaced) AS replaced, (SELECT group_concat(id || secret || updated_at) FROM private) AS private, ' +
   "(SELECT count(*) FROM _changes WHERE op <> 'UPDATE') AS captured, (SELECT count(*) FROM _dead_letter_info WHERE direction <> 'in' OR reason IS NULL) AS odd, " +
   '(SELECT count(*) FROM _dead_letter) - (SELECT count(*) FROM _dead_letter_info) AS unpaired';

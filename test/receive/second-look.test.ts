@@ -426,7 +426,7 @@ describe('unique constraints', () => {
     const triggers = it.all("SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name LIKE '%clash'");
     expect(triggers).toHaveLength(2);
     for (const { sql } of triggers) {
-      const victims = /WHEN EXISTS \((.*?)\) AND \(SELECT value FROM _meta/s.exec(String(sql))?.[1];
+      const victims = /IS NOT 1\) AND EXISTS \((.*?)\) AND \(SELECT value FROM _meta/s.exec(String(sql))?.[1];
       const plan = it.all(`EXPLAIN QUERY PLAN ${victims?.replace(/(NEW|OLD)\."\w+"/g, "'x'")}`);
       const steps = plan.map(({ detail }) => String(detail));
       expect(steps.filter((step) => /^SCAN t\b/.test(step))).toEqual([]);

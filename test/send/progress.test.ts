@@ -1,7 +1,7 @@
 /** What a peer does not have yet, as `health` tells it: changes, and the rows and tombstones of a snapshot. */
 import { expect, test } from 'vitest';
 import { attach, type Config, type Manager } from '../../src/index.ts';
-import { type PeerProgress, PROGRESS_COUNT_MAX, peerProgress } from '../../src/send/progress.ts';
+import { changesAfter, type PeerProgress, PROGRESS_COUNT_MAX, peerProgress } from '../../src/send/progress.ts';
 import { Connection } from '../../src/sqlite/connection.ts';
 import { describeTable } from '../../src/sqlite/schema.ts';
 import { acknowledged, connectionError, type Reply, recordingFetch, type Sent } from '../support/bad-servers.ts';
@@ -101,6 +101,19 @@ test('counting ends at ten thousand and says that there may be more', async () =
   insert(db, PROGRESS_COUNT_MAX + 500);
   start(db, [PEER], connectionError);
   expect(progress(db)).toMatchObject({ pending: PROGRESS_COUNT_MAX, exact: false });
+});
+
+test('a backlog of fewer than ten thousand changes is counted, a larger one measured by its ends', async () => {
+  const db = await database(`${ITEMS}; ${OTHER}`);
+  start(db, [], acknowledged);
+  insert(db, PROGRESS_COUNT_MAX);
+  db.exec('DELETE FROM _changes WHERE change_id = 2');
+  const connection = new Connection(db);
+  cleanUp(() => connection.release());
+  expect(changesAfter(connection, 0)).toBe(PROGRESS_COUNT_MAX - 1);
+  insert(db, 1, PROGRESS_COUNT_MAX);
+  expect(changesAfter(connection, 0)).toBe(PROGRESS_COUNT_MAX + 1);
+  expect(changesAfter(connection, 1)).toBe(PROGRESS_COUNT_MAX - 1);
 });
 
 test('since when a snapshot is under way outlives the process', async () => {

@@ -68,7 +68,8 @@ function filling(db: TestDatabase): { handle: TestDatabase; fillAfter(calls: num
 
 /** What is kept of the peers, without what their loops go on with in the meantime. */
 function kept(db: TestDatabase): unknown {
-  const states = 'SELECT peer_url, paused, stale, removed, snapshot_run, again, tail_from FROM _peer_state ORDER BY 1';
+  const states =
+    'SELECT peer_url, paused, stale, removed IS NOT NULL AS removed, snapshot_run, again, tail_from FROM _peer_state ORDER BY 1';
   return [
     rowsOf(db, states),
     rowsOf(db, 'SELECT peers FROM _attachments ORDER BY 1'),

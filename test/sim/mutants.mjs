@@ -84,7 +84,7 @@ export const MUTANTS = [
     name: 'adopt-counted-as-replaced',
     focus: 'lives',
     what: 'a peer that introduces itself for the first time is taken for another one',
-    edits: [['send/company.js', 'this.#adopt(peer, finding);', "this.#replace(peer, '', finding);"]],
+    edits: [['send/company.js', 'this.#adopt(peer, finding, plain !== null);', "this.#replace(peer, '', finding);"]],
   },
   {
     name: 'inc-not-noted-at-first-contact',
