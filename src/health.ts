@@ -104,6 +104,7 @@ export function health(subject: Subject): Health {
   } catch (error) {
     problems.push(`the database cannot be read: ${messageOf(error)}`);
   }
+  if (db.damage !== undefined) problems.unshift(db.damage);
   const { item_count, pending_changes, dead_letter, peer_states, lag_ms, at_least } = figures;
   return {
     ok: problems.length === 0,
@@ -163,7 +164,7 @@ function look(subject: Subject, isOpen: boolean, problems: string[]): Figures {
       return otherwise;
     }
   };
-  problems.push(...read('the schema', [], () => captureProblems(registry)));
+  problems.push(...read('the schema', [], () => captureProblems(db, registry)));
   if (letters.room.problem !== undefined) problems.push(letters.room.problem);
   const tables = registry.list();
   const states = read('_peer_state', [], () => {
@@ -194,9 +195,14 @@ function sumOf(counted: Counted[]): Counted {
   };
 }
 
-function captureProblems(registry: Registry): string[] {
+function captureProblems(db: Connection, registry: Registry): string[] {
   if (registry.intact()) return [];
   const lost = registry.missing();
+  // Set by somebody else than us, and left: we set it within transactions alone.
+  const isOff = db.get("SELECT 1 AS n FROM main._meta WHERE key = 'syncing' AND value IS NOT 0") !== undefined;
+  if (lost.length === 0 && isOff) {
+    return ['capture is switched off: "syncing" is not 0 in _meta; set it to 0, and have the rows compared (verify)'];
+  }
   if (lost.length === 0) return ['capture triggers are missing or changed: call attach again'];
   return lost.map(({ name, why }) =>
     why === undefined

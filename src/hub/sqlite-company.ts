@@ -143,6 +143,7 @@ export class SqliteHubCompany implements HubCompany {
     const renewal = this.#identity.renew();
     if (renewal === 'none') return;
     if (renewal !== 'renewed') {
+      this.#db.forgetDamage();
       this.#low.forget();
       this.#parts.nextGeneration();
       this.#tell({ kind: 'another-file' });

@@ -323,7 +323,7 @@ export class SqliteHubStore implements HubStore {
   }
 
   async counts(edges: { position: Seq; except: string | undefined }[]): Promise<Counts> {
-    const others = [this.#letters.room.problem, this.#file.problem];
+    const others = [this.#letters.room.problem, this.#file.problem, this.#db.damage];
     const problems = [...this.#writeProblems(), ...others.filter((problem) => problem !== undefined)];
     this.#counter.beginLook();
     const dead_letter = this.#letters.count(this.#counter);

@@ -7,6 +7,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import { busy, explained, inTransaction, isNestedTransaction, NESTED } from './explained.ts';
+import { damageOf, forgetDamage, forgetWriteFailure, noteFailure, writeFailureOf } from './failures.ts';
 import { isCode, isMachineFault } from './result-codes.ts';
 import { isQualified, named, plainRows } from './row-shape.ts';
 
@@ -49,9 +50,6 @@ const BRIEF_COMMIT_MS = 100;
 
 /** Statements kept prepared at once; beyond it the oldest is let go (shapes of rows are the only unbounded source). */
 const STATEMENTS_MAX = 200;
-
-/** By handle: an application's routes and the manager have a Connection each. */
-const failures = new WeakMap<Database, string>();
 
 export class Connection {
   readonly #db: Database;
@@ -148,16 +146,20 @@ export class Connection {
     return `${own} ${schema} ${others}`;
   }
 
-  /**
-   * What a full disk or a failing one has last said to anybody who writes by this handle through a Connection: whether it
-   * still does shows when something is written again.
-   */
   get writeFailure(): string | undefined {
-    return failures.get(this.#db);
+    return writeFailureOf(this.#db);
   }
 
   forgetWriteFailure(): void {
-    failures.delete(this.#db);
+    forgetWriteFailure(this.#db);
+  }
+
+  get damage(): string | undefined {
+    return damageOf(this.#db);
+  }
+
+  forgetDamage(): void {
+    forgetDamage(this.#db);
   }
 
   /** Prepares without running, to tell "this statement cannot exist" from "this row cannot be written". */
@@ -362,7 +364,7 @@ export class Connection {
   }
 
   #explained(error: unknown): unknown {
-    if (isCode(error, 'FULL', 'IOERR')) failures.set(this.#db, messageOf(error));
+    noteFailure(this.#db, error);
     return explained(error, this.#wasOpen);
   }
 
