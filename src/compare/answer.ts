@@ -61,8 +61,6 @@ export class Answers {
     const refused = (status: Answered['status'], error: unknown): Answered =>
       done(status, JSON.stringify({ error: messageOf(error) }));
     try {
-      // To take a question in was a turn by itself: everybody else has theirs before anything is read for it.
-      await this.#pace.rest();
       if (path === COMPARE_PATH) return done(200, JSON.stringify(await this.#compare(body, asker)));
       if (path === FETCH_PATH) return done(200, await this.#fetch(body));
       return refused(404, `there is nothing at ${path}`);
@@ -75,6 +73,8 @@ export class Answers {
 
   async #compare(body: string | Uint8Array, asker: Counterpart | undefined): Promise<object> {
     const asked = readQuestion(body);
+    // To take a question in was a turn by itself: everybody else has theirs before anything is read for it.
+    await this.#pace.rest();
     if (asked.want === 'tables') return { tables: await this.#pace.once(() => this.#ledger.outline()), runs: true };
     const { table, columns } = asked;
     let answer: object;
@@ -103,6 +103,7 @@ export class Answers {
 
   async #fetch(body: string | Uint8Array): Promise<string> {
     const { table, ids } = readFetch(body);
+    await this.#pace.rest();
     const batch = await this.#pace.once(() => this.#ledger.changes(table, ids, 0, FETCHED));
     return new TextDecoder().decode(batch.body);
   }

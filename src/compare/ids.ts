@@ -67,6 +67,12 @@ export function isInLastPart(id: Id): boolean {
 
 const LAST_PART = '$text;';
 
+/** What a table has in its own order before the text of that part, and after all text: all of the parts before it. */
+export const BEFORE_LAST_PART: Pick<Part, 'where' | 'params'>[] = [
+  { where: (column) => `${column} < '${LAST_PART}'`, params: [] },
+  { where: (column) => `${column} >= x''`, params: [] },
+];
+
 function isEscaped(text: string): boolean {
   return ESCAPED.some((prefix) => text.startsWith(prefix));
 }

@@ -26,7 +26,9 @@ import type {
   Spelt,
 } from './ledger.ts';
 import { atMost, firstThatFit, fittingAmong, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
+import { SpeltStatements } from './spelt.ts';
 import {
+  anyBeforeLastPart,
   type Besides,
   type Choice,
   changesOf,
@@ -91,14 +93,10 @@ interface Walked<T> extends Piece {
 /** What a piece costs besides its rows: as much as so many of them. */
 const PIECE_ROWS = 16;
 
-/** Statements that are kept spelt for a table: a few for each peer that has other columns. */
-const SPELT_MAX = 200;
-
 export class SqliteLedger implements Ledger {
   readonly #db: Connection;
   readonly #o: SqliteLedgerOptions;
-  /** To spell a statement takes longer than to run it for a few rows. */
-  readonly #statements = new WeakMap<Table, Map<string, string>>();
+  readonly #spelt = new SpeltStatements();
   readonly #hope = new Hope();
 
   constructor(db: Connection, options: SqliteLedgerOptions) {
@@ -233,8 +231,10 @@ export class SqliteLedger implements Ledger {
   }
 
   #last(table: Table): Id | null {
-    for (const part of partsOf(EVERYTHING).reverse()) {
-      const sources = Object.values(sourcesOf(table, part));
+    for (const part of this.#parts(table, EVERYTHING).reverse()) {
+      const { besides } = this.#presence(table, part);
+      const { rows, hidden, tombstones } = sourcesOf(table, part);
+      const sources = besides === 'nothing' ? [rows] : [rows, hidden, tombstones];
       const found = sources.map(({ from, k }) =>
         this.#db.get<{ id: Uint8Array }>(
           `SELECT ${idForWire(k)} AS id ${from} ORDER BY ${k} DESC LIMIT 1`,
@@ -270,11 +270,19 @@ export class SqliteLedger implements Ledger {
   /** Is there anything but rows from the first of these ranges to the last? */
   #hasBesides(table: Table, ranges: Range[]): boolean {
     const all = { after: ranges[0]?.after ?? null, upTo: ranges.at(-1)?.upTo ?? null };
-    return partsOf(all).some((part) => this.#presence(table, part).besides !== 'nothing');
+    return this.#parts(table, all).some((part) => this.#presence(table, part).besides !== 'nothing');
+  }
+
+  /** The parts of a range. All but the last are nearly always empty, and asked about together. */
+  #parts(table: Table, range: Range): Part[] {
+    const parts = partsOf(range);
+    if (parts.length === 1) return parts;
+    const sql = this.#spelt.of(table, 'before', () => anyBeforeLastPart(table));
+    return this.#db.get(sql) ? parts : parts.slice(-1);
   }
 
   #presence(table: Table, choice: Choice): Presence {
-    const sql = this.#spelt(table, choice.where('k'), () => presenceOf(table, choice));
+    const sql = this.#spelt.of(table, choice.where('k'), () => presenceOf(table, choice));
     return this.#db.get<Presence>(sql, ...threeTimes(choice)) as Presence;
   }
 
@@ -282,7 +290,7 @@ export class SqliteLedger implements Ledger {
   #walk<T>(table: Table, range: Range, portion: Portion, read: ReadPart<T>, hasNothingElse = false): Walked<T> {
     const found: T[] = [];
     let [rows, isLarge] = [0, false];
-    const parts = partsOf(range);
+    const parts = this.#parts(table, range);
     for (const part of parts) {
       // Of several parts most are empty, and what would read them is not worth preparing.
       const isKnown = hasNothingElse && parts.length === 1;
@@ -328,7 +336,7 @@ export class SqliteLedger implements Ledger {
 
   /** The id of the row of a part that has so many before it. */
   #idOfRow(table: Table, { open }: Part, before: number): Uint8Array | null {
-    const sql = this.#spelt(table, `id ${open.where('k')}`, () => idOfRow(table, open));
+    const sql = this.#spelt.of(table, `id ${open.where('k')}`, () => idOfRow(table, open));
     return this.#db.get<{ id: Uint8Array }>(sql, ...open.params, before)?.id ?? null;
   }
 
@@ -362,23 +370,11 @@ export class SqliteLedger implements Ledger {
   #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
     const version = this.#o.version(table, 't');
     const { columns, most, besides, floor } = wanted;
-    return this.#spelt(table, JSON.stringify([kind, version, columns, most, besides, floor, choice.where('k')]), () =>
-      OF_LINES[kind](table, choice, { ...wanted, version }),
+    return this.#spelt.of(
+      table,
+      JSON.stringify([kind, version, columns, most, besides, floor, choice.where('k')]),
+      () => OF_LINES[kind](table, choice, { ...wanted, version }),
     );
-  }
-
-  #spelt(table: Table, key: string, spell: () => string): string {
-    let known = this.#statements.get(table);
-    if (!known || known.size > SPELT_MAX) {
-      known = new Map();
-      this.#statements.set(table, known);
-    }
-    let sql = known.get(key);
-    if (sql === undefined) {
-      sql = spell();
-      known.set(key, sql);
-    }
-    return sql;
   }
 
   #rows(table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>, most: number): ListedRow[] {

@@ -10,7 +10,7 @@ import { changeSql } from '../wire/body.ts';
 import { exactString } from '../wire/exact-text.ts';
 import { toldJson } from '../wire/told-json.ts';
 import { affine, decode, encode, idForWire } from '../wire/values.ts';
-import type { Id } from './ids.ts';
+import { BEFORE_LAST_PART, type Id } from './ids.ts';
 import type { Columns, Entry } from './ledger.ts';
 import { canBePlain, columnsOf, hashOf, jsonLines, POINT, plainLine, rowLine, tombstoneLines } from './lines.ts';
 
@@ -81,6 +81,12 @@ export function presenceOf(table: Table, { where }: Choice): string {
   const rows = `EXISTS (SELECT 1 FROM ${table.target} AS t WHERE ${where(`t.${quote(table.id)} COLLATE BINARY`)})`;
   const besides = `CASE WHEN ${own('_hidden')} THEN 'hidden rows' WHEN ${own('_tombstones')} THEN 'tombstones' ELSE 'nothing' END`;
   return `SELECT ${rows} AS rows, ${besides} AS besides`;
+}
+
+/** A row where there is anything before the last part of the order. */
+export function anyBeforeLastPart(table: Table): string {
+  const presences = BEFORE_LAST_PART.map((part) => presenceOf(table, part));
+  return `SELECT 1 AS n FROM (${presences.join(' UNION ALL ')}) WHERE rows OR besides <> 'nothing'`;
 }
 
 /** What is spelt: `version` is that of a row `t` as SQL; a row with more than `most` bytes has no line. */

@@ -104,6 +104,7 @@ export async function verify(comparison: Comparison, options: VerifyOptions = {}
   let error: string | undefined;
   try {
     const theirs = await remote.outline();
+    await pace.afterPeer(remote.busyMs);
     const wanted = options.tables?.map(fold);
     for (const own of await pace.once(() => ledger.outline())) {
       if (wanted && !wanted.includes(fold(own.name))) continue;

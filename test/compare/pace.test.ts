@@ -3,6 +3,8 @@ import { expect, test } from 'vitest';
 import { Answers } from '../../src/compare/answer.ts';
 import type { Ledger } from '../../src/compare/ledger.ts';
 import { Pace, REST_ROWS } from '../../src/compare/pace.ts';
+import type { Remote } from '../../src/compare/remote.ts';
+import { type Comparison, verify } from '../../src/compare/verify.ts';
 import { COMPARE_PATH } from '../../src/wire/protocol.ts';
 import { Random } from '../support/model.ts';
 import { ITEMS, rowsOf, until } from '../support/nodes.ts';
@@ -239,6 +241,25 @@ test('everybody else has a turn between a question that comes in and the first t
   expect([clock.requested, looks]).toEqual([[0], 0]);
   await clock.advance(0);
   expect([(await answer).status, looks]).toEqual([200, 1]);
+});
+
+test("everybody else has a turn between the peer's outline and the own", async () => {
+  const clock = new VirtualClock();
+  let looks = 0;
+  const ledger: Partial<Ledger> = {
+    outline: () => {
+      looks += 1;
+      return [];
+    },
+  };
+  const remote: Partial<Remote> = { outline: async () => [], busyMs: 0 };
+  const pace = new Pace(clock, 1, new AbortController().signal);
+  const parts = { ledger, remote, pace, exchange: {}, now: () => 0 } as unknown as Omit<Comparison, 'peer'>;
+  const compared = verify({ ...parts, peer: 'peer' });
+  await new Promise((resolve) => setImmediate(resolve));
+  expect([clock.requested, looks]).toEqual([[0], 0]);
+  await clock.advance(0);
+  expect([(await compared).equal, looks]).toEqual([true, 1]);
 });
 
 test('a question that comes when all is being stopped is answered, too', async () => {

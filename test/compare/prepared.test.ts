@@ -12,13 +12,14 @@ async function watched(fill: string) {
   const { handle, sql } = recording(db);
   const manager = attached(handle, { clock: new VirtualClock(() => true) });
   silently([db], () => db.exec(fill));
-  /** The answer, and the statements that spell lines. */
+  /** The answer, the statements that were run, and those of them that spell lines. */
   const ask = async (question: object) => {
     sql.length = 0;
     const all = { table: 'items', columns: COLUMNS, ...question };
     const { status, body } = await manager.answer('/sync/compare', JSON.stringify(all));
     expect([status, body]).toEqual([200, body]);
-    return { answer: JSON.parse(body), spelt: [...new Set(sql.filter((one) => one.includes('json_array')))] };
+    const asked = [...new Set(sql)];
+    return { answer: JSON.parse(body), asked, spelt: asked.filter((one) => one.includes('json_array')) };
   };
   return { db, ask };
 }
@@ -38,6 +39,36 @@ test('of ranges that touch every part of the order, only the part that has rows 
   const { answer, spelt } = await ask({ want: 'hash', ranges: HALVES });
   expect(answer.hashes.map((hash: string) => hash.split(':')[0])).toEqual(['2', '1']);
   expect(spelt.length).toBe(2);
+});
+
+test('of ranges that touch every part of the order, all parts but the last are asked about by one statement', async () => {
+  const { ask } = await watched(row('a') + row('b') + row('z'));
+  const { asked } = await ask({ want: 'hash', ranges: HALVES });
+  // The last part as a whole, and the half of it that is read in a turn of its own.
+  const presences = asked.filter((one) => one.includes('AS besides'));
+  expect(presences.map((one) => one.split(' AS besides').length - 1).sort()).toEqual([1, 1, 2]);
+});
+
+test.each([
+  ["x'00'", '$blob:00'],
+  ["'#'", '#'],
+  ["'$c'", '$c'],
+  ["'$int:1'", '$text:$int:1'],
+])('%s comes before the last part of the order, and is found where it is alone', async (id, wire) => {
+  const kinds = [
+    `INSERT INTO items VALUES (${id}, 'x', 1, 1, ${T})`,
+    `INSERT INTO _tombstones VALUES ('items', ${id}, ${T})`,
+    `INSERT INTO _hidden (table_name, row_id, version, row_data) VALUES ('items', ${id}, ${T}, '{}')`,
+  ];
+  for (const kind of kinds) {
+    const { ask } = await watched(kind);
+    const whole = await ask({ want: 'hash', ranges: [[null, null]] });
+    expect([kind, whole.answer.hashes[0].split(':')[0]]).toEqual([kind, '1']);
+    const listed = await ask({ want: 'rows', ranges: [[null, null]] });
+    expect(listed.answer.rows.map(([found]: [string]) => found)).toEqual([wire]);
+    const { tables } = (await ask({ want: 'tables' })).answer;
+    expect(tables[0].last).toBe(wire);
+  }
 });
 
 test('hidden rows are read where there are any, and tombstones without them', async () => {
