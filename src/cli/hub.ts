@@ -228,5 +228,5 @@ function settingsOf(flags: Values<typeof HUB_FLAGS>): HubSettings {
  * what it lets go: with 1,000 edges it took 50 MiB more, for the same CPU. Bun has another engine.
  */
 function growSlowly(): void {
-  if (process.versions.bun === undefined) setFlagsFromString('--heap-growing-percent=100');
+  if (process.versions.bun === undefined) setFlagsFromString('--heap-growing-percent=60');
 }

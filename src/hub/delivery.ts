@@ -64,7 +64,7 @@ export class Delivery {
       ...shared,
       peer: edge.url,
       outbox: new EdgeOutbox(this.#store, this.fanOut, edge, () => doubt(edge.url)),
-      company: companyOf(this.#store, edge),
+      company: new EdgeCompany(this.#store, edge),
       fetch,
       get,
       untilSent,
@@ -79,17 +79,33 @@ export class Delivery {
   }
 }
 
-/** What the ship loop of an edge says, and does with what it hears. */
-function companyOf({ company }: HubStore, edge: Edge): Company {
-  return {
-    introduction: () => company.toEdge(edge.url),
-    get isKnown() {
-      return edge.inc !== undefined;
-    },
-    get isIntroduced() {
-      return edge.inc !== undefined;
-    },
-    objection: (said) => company.objection(edge.url, said),
-    heard: (said) => edge.answered(said),
-  };
+/** What the ship loop of an edge says, and does with what it hears. A class, since thousands of objects with getters are large. */
+class EdgeCompany implements Company {
+  readonly #store: HubStore;
+  readonly #edge: Edge;
+
+  constructor(store: HubStore, edge: Edge) {
+    this.#store = store;
+    this.#edge = edge;
+  }
+
+  get isKnown(): boolean {
+    return this.#edge.inc !== undefined;
+  }
+
+  get isIntroduced(): boolean {
+    return this.#edge.inc !== undefined;
+  }
+
+  introduction(): Promise<string> {
+    return this.#store.company.toEdge(this.#edge.url);
+  }
+
+  objection(said: string): Promise<string | undefined> {
+    return this.#store.company.objection(this.#edge.url, said);
+  }
+
+  heard(said: string): Promise<void> {
+    return this.#edge.answered(said);
+  }
 }

@@ -15,6 +15,7 @@ import { type OriginRun, originsOf, readOrigins, writeOrigins } from '../wire/or
 import { type Ack, BATCH_CHANGES_MAX, type Op, PLAIN_BATCH_CHANGES_MAX, type Rejection } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import type { Rights } from '../wire/rights.ts';
+import { speltByText } from './spelt-text.ts';
 import type { SqliteHubCompany } from './sqlite-company.ts';
 import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
 import { canonicalIdOf, type Irregular, planOf } from './sqlite-plan.ts';
@@ -87,7 +88,9 @@ export class BatchMerger {
   examine(body: string | Uint8Array, sender: Sender): Examined {
     const document = this.#document(body, sender);
     const { latest } = this.#timeLimit;
-    const regular = readSpelt(this.#db.get(this.#for(document).spelt, document.json, latest));
+    const regular =
+      speltByText(document, latest, this.#idLimit.short) ??
+      readSpelt(this.#db.get(this.#for(document).spelt, document.json, latest));
     const isRegular = regular.length === document.count;
     const irregular = isRegular ? [] : this.#irregular(document, latest);
     const isPermitted =

@@ -144,9 +144,10 @@ export class RegularBodies {
   }
 }
 
-const HEAD = /^\{"batch_id":\d+,"changes":\[/;
+/** What a regular body begins with. */
+export const HEAD = /^\{"batch_id":\d+,"changes":\[/;
 /** A name that needs no escape in JSON; others are for the other way. */
-const TABLE = /\{"op":"[A-Z]+","table":"([^"\\]+)"/y;
+export const TABLE = /\{"op":"[A-Z]+","table":"([^"\\]+)"/y;
 const OP_OFFSET = '{"op":"'.length;
 const LETTER_D = 'D'.charCodeAt(0);
 const COMMA = ','.charCodeAt(0);
@@ -221,8 +222,25 @@ function tabularPattern({ keys, idKey, timeKey }: Spelling, based: boolean, time
   return new RegExp(String.raw`\[${[...values, ...(based ? [String.raw`-?\d{1,15}`] : [])].join(',')}\]`, 'y');
 }
 
+/**
+ * For who has no table: changes to this one whose rows have these keys, of which two are `id` and `updated_at`. What is captured
+ * are op, row, id and time as those keys stand in the row, `old_id`, and what was seen.
+ */
+export function changePattern(table: string, keys: string[]): RegExp {
+  const captured = new Map([
+    ['id', `(${ID})`],
+    ['updated_at', String.raw`([1-9]\d{1,15})`],
+  ]);
+  const row = keys.map((key) => `${jsonText(key)}:${captured.get(key) ?? VALUE}`).join(',');
+  return new RegExp(
+    String.raw`\{"op":"(INSERT|UPDATE|DELETE)","table":${jsonText(table)},"row":(\{${row}\}),` +
+      String.raw`"old_id":(null|${ID})(?:,"base":(0|-?[1-9]\d{0,14})(?:,"origin":"[^"\\]{1,200}")?)?\}`,
+    'y',
+  );
+}
+
 /** The keys of the row of the change at that place, where they need no escapes and its values are scalars. */
-function keysAt(text: string, at: number): string[] | undefined {
+export function keysAt(text: string, at: number): string[] | undefined {
   const keys: string[] = [];
   if (!fits(ROW, text, at)) return undefined;
   for (let next = ROW.lastIndex; keys.length < KEYS_MAX; next = FIELD.lastIndex) {
@@ -245,7 +263,7 @@ function hasLongId(change: string, idKey: string): boolean {
   return change.indexOf('"', begin) - begin > ROW_ID_BYTES_MAX;
 }
 
-function fromBytes(text: string): string {
+export function fromBytes(text: string): string {
   return Buffer.from(text, 'latin1').toString();
 }
 
@@ -256,12 +274,22 @@ function jsonText(name: string): string {
     .replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&');
 }
 
-/** An engine keeps a place to return to for every escape of a text, and throws where millions are more than it can hold. */
 function fits(pattern: RegExp, text: string, at: number): boolean {
   pattern.lastIndex = at;
+  return guarded(() => pattern.test(text)) ?? false;
+}
+
+/** What a pattern captures at that place. */
+export function executed(pattern: RegExp, text: string, at: number): RegExpExecArray | undefined {
+  pattern.lastIndex = at;
+  return guarded(() => pattern.exec(text)) ?? undefined;
+}
+
+/** An engine keeps a place to return to for every escape of a text, and throws where millions are more than it can hold. */
+function guarded<T>(match: () => T): T | undefined {
   try {
-    return pattern.test(text);
+    return match();
   } catch {
-    return false;
+    return undefined;
   }
 }

@@ -18,6 +18,8 @@ export interface ClientConfig {
   application_name: string;
   keepAlive: boolean;
   query_timeout: number;
+  /** What is asked is sent before what was asked before it is answered. A driver that cannot do that sends it afterwards. */
+  pipeline: boolean;
   types: { getTypeParser(oid: number, format?: string): (value: string) => unknown };
 }
 

@@ -21,6 +21,12 @@ export interface Node extends Record<string, Value> {
   claim: string | null;
 }
 
+interface EdgeThere {
+  url: string;
+  inc: string | null;
+  nodeId: string | null;
+}
+
 const COLUMNS = ['inc', 'id', 'boot', 'before', 't0', 'tick', 'back', 'self', 'seal', 'heard', 'claim'] as const;
 const LIST = COLUMNS.join(', ');
 
@@ -46,7 +52,7 @@ export class Memories {
    * awaited. It is not written down what has changed.
    */
   look<T>(session: Session, of: Pick<Introduction, 'inc' | 'id'>, hear: () => T): Promise<T> {
-    return this.#load(session, of, NODE, hear);
+    return this.#load(session, of, false, hear);
   }
 
   /**
@@ -56,7 +62,7 @@ export class Memories {
   async note<T>(session: Session, said: Introduction, hear: () => T, isAnother: (found: T) => boolean): Promise<T> {
     const { inc, id } = said;
     for (;;) {
-      const heard = await this.#load(session, said, LOCKED_NODE, () => {
+      const heard = await this.#load(session, said, true, () => {
         const before = { node: this.#spelt(inc), holder: this.#holder(id) };
         const found = hear();
         const node = this.#db.get<Node>(`SELECT ${LIST} FROM _nodes WHERE inc = ? AND self IS NULL`, inc);
@@ -219,17 +225,17 @@ export class Memories {
   async #load<T>(
     session: Session,
     { inc, id }: Pick<Introduction, 'inc' | 'id'>,
-    sql: string,
+    isLocked: boolean,
     hear: () => T,
   ): Promise<T> {
-    const [node] = await session.query<Node>(sql, inc);
-    const [name] = await session.query<{ inc: string }>(NAMES, toText(id));
-    const edges = await session.query<{ url: string; inc: string | null; nodeId: string | null }>(
-      EDGES,
-      inc,
-      toText(id),
-    );
-    this.#place({ inc, id }, node, name?.inc, edges);
+    const node = (): Promise<Node[]> => session.query<Node>(isLocked ? LOCKED_NODE : NODE, inc);
+    const name = (): Promise<{ inc: string }[]> => session.query(NAMES, toText(id));
+    const edges = (): Promise<EdgeThere[]> => session.query(EDGES, inc, toText(id));
+    // What locks is in a transaction, where they can be asked together: elsewhere a pooler may have another connection for each.
+    const [[known], [holder], at] = isLocked
+      ? await Promise.all([node(), name(), edges()])
+      : [await node(), await name(), await edges()];
+    this.#place({ inc, id }, known, holder?.inc, at);
     return hear();
   }
 
@@ -237,7 +243,7 @@ export class Memories {
     { inc, id }: Pick<Introduction, 'inc' | 'id'>,
     node: Node | undefined,
     holder: string | undefined,
-    edges: { url: string; inc: string | null; nodeId: string | null }[],
+    edges: EdgeThere[],
   ): void {
     this.#remember(inc, undefined);
     if (node) this.#insert(asRemembered(node));

@@ -9,11 +9,12 @@ import { readIntroduction } from '../../wire/introduction.ts';
 import { readOrigins } from '../../wire/origins.ts';
 import type { Examined, RegularChange } from '../sqlite-spelt.ts';
 import type { Sender, Stored } from '../store.ts';
-import { type Advanced, CloseLook, type HubRow, refuseAbove, shapeOf } from './close-look.ts';
-import { fromText, integerArray, textArray, toText } from './driver.ts';
-import { FIRST_PLACE, PLACES } from './horizon.ts';
+import { CloseLook, type HubRow, refuseAbove, shapeOf } from './close-look.ts';
+import { fromText, textArray, toText } from './driver.ts';
+import { PLACES } from './horizon.ts';
 import { type Base, byDatabase, type CompanyInTransaction, Detached, type LettersOfBatch, type Tick } from './parts.ts';
 import type { Session } from './sessions.ts';
+import { type Left, NONE_LEFT, replaceOlder, replacePresent, type Write } from './writes.ts';
 
 /** Rows that are written together, and writes at a time. */
 const TOGETHER = 4_000;
@@ -99,7 +100,7 @@ export class PostgresReceiver {
   async #writeTogether(batches: Waiting[]): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
-        const { results, tick } = await this.#base.sessions.transaction((session) =>
+        const { results, tick } = await this.#base.sessions.promptly((session) =>
           this.#inTransaction(session, batches),
         );
         this.#company.ticked(tick);
@@ -122,13 +123,17 @@ export class PostgresReceiver {
     const results: Result[] = [];
     const placed = placesOf(batches);
     const plain = batches.flatMap((batch, i) => (batch.plain ? writesOf(batch, placed[i] as number, present[i]) : []));
-    const left = plain.length > 0 ? await replaceOlder(session, plain) : NONE_LEFT;
+    // Asked together, and done one after the other. Before a close look, which locks rows, nothing else is locked.
+    const [left, tick] =
+      plain.length > 0
+        ? await Promise.all([replaceOlder(session, plain), this.#company.tick(session)])
+        : [NONE_LEFT, undefined];
     for (const [i, batch] of batches.entries()) {
       const first = placed[i] as number;
       const outcome = batch.plain && outcomeOf(batch, batch.plain, (idx) => left.get(first + idx));
       results.push(outcome ?? (await this.#closely(session, batch, first, present[i] as boolean)));
     }
-    return { results, tick: await this.#company.tick(session) };
+    return { results, tick: tick ?? (await this.#company.tick(session)) };
   }
 
   async #closely(
@@ -141,7 +146,8 @@ export class PostgresReceiver {
     const { stored, advanced, letters, claim } = this.#look.merge(body, sender, isPresent, present);
     if (letters.length > 0) await this.#letters.keep(session, letters);
     if (claim) await this.#letters.claim(session, claim.from, claim);
-    await writeAdvanced(session, advanced, first, present);
+    const writes = advanced.map((row) => ({ ...row, idx: first + row.idx }));
+    if (writes.length > 0 && !(await replacePresent(session, writes, present))) throw new Outdated();
     return { ...stored, advanced: advanced.length > 0 };
   }
 }
@@ -181,11 +187,6 @@ function plainOf(changes: RegularChange[]): Plain | undefined {
   return rows;
 }
 
-interface Write extends HubRow {
-  idx: number;
-  shape: string;
-}
-
 /** What the changes of a batch write, in the places from `first` on. */
 function writesOf(
   { plain, sender, examined: { count } }: Waiting,
@@ -201,9 +202,6 @@ function writesOf(
   });
 }
 
-/** Why a change was not written: the row is newer, it is this very version, or that takes a close look. */
-type Left = 'stale' | 'same' | 'doubtful';
-
 /** Undefined where some of it takes a close look. */
 function outcomeOf({ examined }: Waiting, rows: Plain, left: (idx: number) => Left | undefined): Result | undefined {
   let [stale, written] = [0, 0];
@@ -215,57 +213,6 @@ function outcomeOf({ examined }: Waiting, rows: Plain, left: (idx: number) => Le
   }
   const { batchId, count } = examined;
   return { ack: { applied: count - stale, ack: batchId }, changes: count, letters: [], advanced: written > 0 };
-}
-
-const COLUMNS = 'tkey, row_id, op, updated_at, origin, writer, base, shape, table_name, row_data';
-
-/**
- * What many rows have in common is sent once, and each has the number of it: an array of as many equal texts would cost the
- * server, and the hub, as much as the rows themselves.
- */
-const SENT =
-  'kinds AS MATERIALIZED (SELECT k.kind, k.tkey COLLATE "C" AS tkey, k.op, k.origin, k.writer, k.shape::uuid AS shape, ' +
-  'k.table_name FROM unnest($7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[]) ' +
-  'WITH ORDINALITY AS k (tkey, op, origin, writer, shape, table_name, kind)), ' +
-  'sent AS (SELECT s.idx, k.tkey, s.row_id COLLATE "C" AS row_id, k.op, s.updated_at, k.origin, k.writer, s.base, k.shape, ' +
-  'k.table_name, s.row_data FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[]) ' +
-  'AS s (idx, kind, row_id, updated_at, base, row_data) JOIN kinds AS k ON k.kind = s.kind)';
-
-const PLACE = `place AS MATERIALIZED (SELECT ${FIRST_PLACE} AS first)`;
-
-/** In the order of their keys, in which all take their locks. */
-function upsert(where: string): string {
-  return (
-    `INSERT INTO rowcast.rows AS t (seq, ${COLUMNS}) SELECT place.first + sent.idx, ${COLUMNS} FROM sent, place ` +
-    'ORDER BY sent.tkey, sent.row_id ON CONFLICT (tkey, row_id) DO UPDATE SET seq = excluded.seq, op = excluded.op, ' +
-    'updated_at = excluded.updated_at, origin = excluded.origin, writer = excluded.writer, base = excluded.base, ' +
-    `shape = excluded.shape, table_name = excluded.table_name, row_data = excluded.row_data WHERE ${where}`
-  );
-}
-
-/** Those that it does not write are locked all the same. */
-const REPLACE_OLDER =
-  `WITH ${SENT}, ${PLACE} ` +
-  upsert(
-    'excluded.updated_at > t.updated_at AND ' +
-      "(excluded.shape = t.shape OR t.op = 'DELETE' OR excluded.op = 'DELETE')",
-  );
-
-/** Those that were not written: a row that was has the place of its change. */
-const LEFT =
-  `WITH ${SENT}, ${PLACE} SELECT s.idx, CASE WHEN t.updated_at > s.updated_at THEN 'stale' ` +
-  "WHEN t.updated_at = s.updated_at AND (t.op = 'DELETE') = (s.op = 'DELETE') AND t.row_data = s.row_data THEN 'same' " +
-  "ELSE 'doubtful' END AS left FROM place, sent AS s JOIN rowcast.rows AS t ON t.tkey = s.tkey AND t.row_id = s.row_id " +
-  'WHERE t.seq <> place.first + s.idx';
-
-const NONE_LEFT: ReadonlyMap<number, Left> = new Map();
-
-/** Mostly everything is written, and the number of it is all that has to be known. */
-async function replaceOlder(session: Session, writes: Write[]): Promise<ReadonlyMap<number, Left>> {
-  const params = paramsOf(writes);
-  if ((await session.run(REPLACE_OLDER, ...params)) === writes.length) return NONE_LEFT;
-  const found = await session.query<{ idx: number; left: Left }>(LEFT, ...params);
-  return new Map(found.map(({ idx, left }) => [idx, left]));
 }
 
 /** What is known of these rows, for us alone until the end of the transaction. */
@@ -282,63 +229,4 @@ async function lockRows(
     textArray(keys.map(({ id }) => toText(id))),
   );
   return found.map((row) => ({ ...row, table: fromText(row.table), id: fromText(row.id) }));
-}
-
-const ADVANCE =
-  `WITH ${SENT}, ${PLACE}, written AS (` +
-  // One that has come meanwhile is not among those that were looked at.
-  `${upsert('t.seq = ANY ($13::bigint[])')} RETURNING 1) SELECT count(*) AS n FROM written`;
-
-async function writeAdvanced(
-  session: Session,
-  advanced: Advanced[],
-  first: number,
-  present: { seq: number }[],
-): Promise<void> {
-  if (advanced.length === 0) return;
-  const writes = advanced.map((row) => ({ ...row, idx: first + row.idx }));
-  const seen = integerArray(present.map(({ seq }) => seq));
-  const [written] = await session.query<{ n: number }>(ADVANCE, ...paramsOf(writes), seen);
-  if (written?.n !== writes.length) throw new Outdated();
-}
-
-function paramsOf(writes: Write[]): Uint8Array[] {
-  const kinds = kindsOf(writes);
-  const texts = (of: (one: Write) => string | null): Uint8Array => textArray(kinds.all.map(of));
-  return [
-    integerArray(writes.map(({ idx }) => idx)),
-    integerArray(kinds.ofEach),
-    textArray(writes.map(({ id }) => toText(id))),
-    integerArray(writes.map(({ version }) => version)),
-    integerArray(writes.map(({ base }) => base)),
-    textArray(writes.map(({ row }) => row)),
-    texts(({ table }) => toText(fold(table))),
-    texts(({ op }) => op),
-    texts(({ origin }) => origin),
-    texts(({ writer }) => writer),
-    texts(({ shape }) => shape),
-    texts(({ table }) => toText(table)),
-  ];
-}
-
-/** One of each kind, and the number of each one's kind, counted from 1. Neighbours are mostly alike. */
-function kindsOf(writes: Write[]): { all: Write[]; ofEach: number[] } {
-  const all: Write[] = [];
-  const numbers = new Map<string, number>();
-  let last: Write | undefined;
-  let number = 0;
-  const ofEach = writes.map((one) => {
-    if (last && isAlike(one, last)) return number;
-    const { table, op, origin, writer, shape } = one;
-    const kind = JSON.stringify([table, op, origin, writer, shape]);
-    number = numbers.get(kind) ?? all.push(one);
-    numbers.set(kind, number);
-    last = one;
-    return number;
-  });
-  return { all, ofEach };
-}
-
-function isAlike(a: Write, b: Write): boolean {
-  return a.table === b.table && a.op === b.op && a.origin === b.origin && a.writer === b.writer && a.shape === b.shape;
 }

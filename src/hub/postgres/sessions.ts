@@ -89,14 +89,16 @@ export class Sessions {
    * Resolves after the commit, which is flushed unless it is `lazy`. `work` is done again where the server asks for that,
    * and so does nothing outside of the session.
    */
-  async transaction<T>(work: (session: Session) => Promise<T>, kind: 'durable' | 'lazy' = 'durable'): Promise<T> {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await this.#with((client) => this.#inTransaction(client, work, kind));
-      } catch (error) {
-        if (!AGAIN.has(codeOf(error)) || attempt === ATTEMPTS) throw error;
-      }
-    }
+  transaction<T>(work: (session: Session) => Promise<T>, kind: 'durable' | 'lazy' = 'durable'): Promise<T> {
+    return this.#again((client) => this.#inTransaction(client, work, kind, false));
+  }
+
+  /**
+   * The same, flushed, for what many wait for: what `work` asks first is sent with the beginning, whose answer would wait for
+   * whatever this process does meanwhile. Where it could not begin, that is done by itself, and all else is not.
+   */
+  promptly<T>(work: (session: Session) => Promise<T>): Promise<T> {
+    return this.#again((client) => this.#inTransaction(client, work, 'durable', true));
   }
 
   /** All connections that there are belong to another server: they are used no more. */
@@ -126,6 +128,16 @@ export class Sessions {
     await Promise.all(this.#free.splice(0).map(ended));
   }
 
+  async #again<T>(work: (client: PostgresClient) => Promise<T>): Promise<T> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#with(work);
+      } catch (error) {
+        if (!AGAIN.has(codeOf(error)) || attempt === ATTEMPTS) throw error;
+      }
+    }
+  }
+
   async #with<T>(work: (client: PostgresClient) => Promise<T>): Promise<T> {
     const client = await this.#take();
     try {
@@ -143,11 +155,13 @@ export class Sessions {
     client: PostgresClient,
     work: (session: Session) => Promise<T>,
     kind: 'durable' | 'lazy',
+    isPrompt: boolean,
   ): Promise<T> {
     const session = this.#sessionOn(client);
     try {
-      await session.script(BEGIN[kind]);
-      const result = await work(session);
+      const begun = session.script(BEGIN[kind]);
+      if (!isPrompt) await begun;
+      const [, result] = await Promise.all([begun, work(isPrompt ? after(begun, session) : session)]);
       await session.script('COMMIT');
       return result;
     } catch (error) {
@@ -187,6 +201,7 @@ export class Sessions {
       query_timeout: ANSWER_MS,
       application_name: name,
       keepAlive: true,
+      pipeline: true,
       types: TYPES,
     });
     const lost = (): void => {
@@ -246,6 +261,20 @@ function sessionOn(client: PostgresClient, era: number): Session & { script(sql:
     query: async (sql, ...params) => (await ask(sql, params)).rows,
     run: async (sql, ...params) => (await ask(sql, params)).rowCount ?? 0,
     script: async (sql) => void (await ask(sql)),
+  };
+}
+
+/** What is asked when it is known that it did not begin fails for that reason: answers come in the order of questions. */
+function after(begun: Promise<unknown>, session: Session): Session {
+  let failed: { reason: unknown } | undefined;
+  begun.catch((reason) => {
+    failed = { reason };
+  });
+  const unless = <T>(ask: () => Promise<T>): Promise<T> => (failed ? Promise.reject(failed.reason) : ask());
+  return {
+    era: session.era,
+    query: (sql, ...params) => unless(() => session.query(sql, ...params)),
+    run: (sql, ...params) => unless(() => session.run(sql, ...params)),
   };
 }
 
