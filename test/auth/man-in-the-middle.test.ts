@@ -103,12 +103,12 @@ test('what he makes too large for a node is buried by nobody: it has refused wha
 });
 
 test('without keys, acknowledgements alone that he forges lose rows: the man is a real one', async () => {
-  const { nodes, written } = await attacked(20, undefined, ['forge an acknowledgement'], ({ men }) =>
-    men.every(({ batches }) => batches > 0),
-  );
-  await until('nothing is pending', () => nodes.every(({ manager }) => manager.health().pending_changes === 0));
-  const missing = nodes.map((one) => written.length - idsOf(one).length);
-  expect(Math.min(...missing)).toBeGreaterThan(0);
+  // While he is there: whoever is reached afterwards says which database it is, and is given what a stranger took for it.
+  const isLost = ({ nodes, written }: Outcome): boolean =>
+    nodes.every(
+      (one) => one.manager.health().pending_changes < written.length / NAMES.length && idsOf(one).length < written.length,
+    );
+  expect(isLost(await attacked(20, undefined, ['forge an acknowledgement'], isLost))).toBe(true);
 });
 
 test('without keys, refusals that he forges bury rows', async () => {
