@@ -13,6 +13,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bin, bindingEnv, deno, installLanes, lanes, missing, root } from './lanes/lanes.mjs';
+import { LATE_COMPILER } from './support/late-compiler.mjs';
 import { cores, printTable, runParts } from './support/parts.mjs';
 
 const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
@@ -111,6 +112,7 @@ function lanePart(lane, { files, only, also, without, hand, draws }, share) {
   const weight = cores < 4 ? cores : Math.floor(cores / 2);
   // Programs wait for each other, for disks and for time: with half as many files again, no core waits with them.
   const workers = files === 'deep' || files === 'all' ? Math.ceil(1.5 * weight) : weight;
+  const flags = lane.flags ?? LATE_COMPILER.flags;
   // What failed is said at the end of either; only one who watches wants to see each test.
   const reporters = [
     `--reporter=${extra.length > 0 ? 'default' : 'dot'}`,
@@ -120,9 +122,14 @@ function lanePart(lane, { files, only, also, without, hand, draws }, share) {
     name: lane.name,
     what: lane.what,
     command: lane.command,
-    args: [...(lane.flags ?? []), vitest, 'run', `--maxWorkers=${workers}`, ...reporters, ...selected()],
+    args: [
+      ...[...flags, vitest, 'run', `--maxWorkers=${workers}`],
+      ...(lane.flags ? [] : flags.map((flag) => `--execArgv=${flag}`)),
+      ...[...reporters, ...selected()],
+    ],
     env: {
       ...bindingEnv(lane),
+      ...LATE_COMPILER.env,
       ...(draws && { ROWCAST_DRAWS: draws }),
       ...(share && { ROWCAST_SHARE: share }),
       ...(hand && extra.length === 0 && { ROWCAST_HAND: hand }),

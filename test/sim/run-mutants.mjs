@@ -40,10 +40,10 @@ if (wanted.length === 0) throw new Error(`--only must name one of ${MUTANTS.map(
 const built = compile('sim-mutants');
 const results = new Map();
 const queue = [...wanted];
-// One per core at a time.
+// One per core at a time, on Bun, which takes half as long as Node to start a worker and to run a few schedules.
 await Promise.all(
   Array.from({ length: availableParallelism() }, async () => {
-    const sound = startWorker('node', built);
+    const sound = startWorker('bun', built);
     for (let mutant = queue.shift(); mutant; mutant = queue.shift())
       results.set(mutant.name, await hunt(mutant, sound));
     sound.end();
@@ -57,7 +57,7 @@ async function hunt({ name, focus, edits }, sound) {
   rmSync(folder, { recursive: true, force: true });
   cpSync(built, folder, { recursive: true });
   for (const edit of edits) plant(folder, name, edit);
-  const worker = startWorker('node', folder);
+  const worker = startWorker('bun', folder);
   try {
     const failure = (await again(worker, name)) ?? (await search(worker, name, focus));
     const isKnown = values['telling-hold'] && failure?.seed === known[name];

@@ -4,6 +4,7 @@ import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { LATE_COMPILER } from '../support/late-compiler.mjs';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const bin = (name) => join(root, 'node_modules', '.bin', name);
@@ -35,10 +36,15 @@ export function placeOf(folder, name, [file, text]) {
 /** A worker that answers one task after the other. */
 export function startWorker(runtime, folder) {
   if (!RUNTIMES.includes(runtime)) throw new Error(`--runtime must be ${RUNTIMES.join(' or ')}, not ${runtime}`);
-  const command = runtime === 'bun' ? bin('bun') : process.execPath;
+  const isBun = runtime === 'bun';
+  const command = isBun ? bin('bun') : process.execPath;
   if (!existsSync(command)) throw new Error(`${runtime} is not installed`);
   const script = join(folder, 'test', 'sim', 'worker.js');
-  const child = spawn(command, [script], { stdio: ['pipe', 'pipe', 'pipe'] });
+  const args = isBun ? [script] : [...LATE_COMPILER.flags, script];
+  const child = spawn(command, args, {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    env: { ...process.env, ...LATE_COMPILER.env },
+  });
   let complaint = '';
   child.stderr.on('data', (chunk) => {
     complaint = (complaint + chunk).slice(-4_000);
