@@ -106,7 +106,8 @@ test('without keys, acknowledgements alone that he forges lose rows: the man is 
   // While he is there: whoever is reached afterwards says which database it is, and is given what a stranger took for it.
   const isLost = ({ nodes, written }: Outcome): boolean =>
     nodes.every(
-      (one) => one.manager.health().pending_changes < written.length / NAMES.length && idsOf(one).length < written.length,
+      (one) =>
+        one.manager.health().pending_changes < written.length / NAMES.length && idsOf(one).length < written.length,
     );
   expect(isLost(await attacked(20, undefined, ['forge an acknowledgement'], isLost))).toBe(true);
 });
