@@ -129,6 +129,14 @@ export class Courier<P> {
   }
 
   /**
+   * It has never answered and never introduced itself, but others have: it may be one of them. Where there are thousands,
+   * somebody else asks.
+   */
+  get isStranger(): boolean {
+    return this.#answeredAt === 0 && this.#o.silence !== undefined && !this.#o.company.isIntroduced && this.mayAsk;
+  }
+
+  /**
    * Who has introduced itself has a `/health`, or will have: what says otherwise may be a proxy, or a moment in which it is
    * set up anew. Anybody else is asked once.
    */

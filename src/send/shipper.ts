@@ -261,6 +261,7 @@ export class Shipper<P = unknown> {
         continue;
       }
       await this.#rest.backOff(failures.unreachable + failures.refused);
+      if (await this.#checkup.meets()) current = await this.#next();
       if (failures.unreachable < (this.#o.told && this.condition === 'down' ? 1 : ATTEMPTS)) continue;
       this.#down(reason);
       this.standStill.failed(reason);
@@ -284,7 +285,8 @@ export class Shipper<P = unknown> {
     const { batchSize, maxBatchBytes } = this.#o.pace;
     const changes = Math.min(this.#changesMax, largestBatchSize(batchSize));
     const limit = { changes, mixed: firstBatchSize(batchSize), bytes: maxBatchBytes };
-    const next = await this.#o.outbox.next(limit, previous, delivered);
+    let next = await this.#o.outbox.next(limit, previous, delivered);
+    if (next && (await this.#checkup.meets())) next = await this.#o.outbox.next(limit, previous);
     if (delivered) this.#noteDelivered(delivered);
     await this.#waiters.look(this.#o.outbox);
     return next;
@@ -351,12 +353,11 @@ export class Shipper<P = unknown> {
   async #forbidden(shipment: Shipment<P>, { forbidden = [] }: Acked): Promise<void> {
     const own = forbidden.filter(({ index }) => index >= 0 && index < shipment.count);
     if (own.length === 0) return;
-    const { peer } = this;
     const rows = await this.#o.outbox.forbid(shipment, own);
     const reason = own[0]?.reason as string;
-    const message = `${peer} lets this node not write everything that it is sent: ${reason}`;
+    const message = `${this.peer} lets this node not write everything that it is sent: ${reason}`;
     if (rows.length === 0) this.#o.events.emit('warning', { code: 'forbidden', message });
-    else this.#o.events.emit('dead-letter', { direction: 'out', peer, code: 'forbidden', reason, rows });
+    else this.#o.events.emit('dead-letter', { direction: 'out', peer: this.peer, code: 'forbidden', reason, rows });
   }
 
   /** Nothing was written for a while, so nobody would notice that the peer is gone, or back. */

@@ -392,6 +392,30 @@ test('by two nodes that write at the same time, on the one that lost', async () 
   cleanUp(() => {});
 });
 
+test.each([1, 3])(
+  "is told of a peer's first batch, which comes with its %d. request: it asks whom it sends to before",
+  async (n) => {
+    const cluster = new Cluster();
+    const a = await cluster.node('a', ['b']);
+    // It looks for changes when it is told to, and has asked nobody by then.
+    const b = await cluster.node('b', ['a'], { batchMs: 1_000_000 });
+    a.db.exec("INSERT INTO items VALUES ('r', 'first', 1, 1, 100)");
+    await a.manager.flush();
+    a.manager.peers.pause(cluster.url('b'));
+    a.db.exec("UPDATE items SET name = 'of a', updated_at = 200");
+    b.db.exec("UPDATE items SET name = 'of b', updated_at = 300");
+    const toA = (): unknown[] => cluster.requests.filter(({ url }) => url.startsWith(cluster.url('a')));
+    expect(toA()).toEqual([]);
+    cluster.cut.add(cluster.url('a'));
+    cluster.proxy = () => {
+      if (toA().length === n) cluster.cut.clear();
+      return undefined;
+    };
+    await b.manager.flush();
+    expect(a.manager.conflicts.list()).toMatchObject([{ lostVersion: 200, wonBy: 'b', wonVersion: 300, base: 100 }]);
+  },
+);
+
 const HOUR = 3_600_000;
 
 interface Growing {
