@@ -401,7 +401,7 @@ test.each([1, 3])(
     const b = await cluster.node('b', ['a'], { batchMs: 1_000_000 });
     a.db.exec("INSERT INTO items VALUES ('r', 'first', 1, 1, 100)");
     await a.manager.flush();
-    a.manager.peers.pause(cluster.url('b'));
+    await a.manager.peers.pause(cluster.url('b'));
     a.db.exec("UPDATE items SET name = 'of a', updated_at = 200");
     b.db.exec("UPDATE items SET name = 'of b', updated_at = 300");
     const toA = (): unknown[] => cluster.requests.filter(({ url }) => url.startsWith(cluster.url('a')));
