@@ -110,8 +110,8 @@ function deepParts() {
 /** Two lanes side by side where each has two cores at least. `share`: which cases it takes; see test/support/draws.ts. */
 function lanePart(lane, { files, only, also, without, hand, draws }, share) {
   const weight = cores < 4 ? cores : Math.floor(cores / 2);
-  // Programs wait for each other, for disks and for time: with half as many files again, no core waits with them.
-  const workers = files === 'deep' || files === 'all' ? Math.ceil(1.5 * weight) : weight;
+  // Nodes and programs wait for each other, for disks and for time: with half as many files again, no core waits with them.
+  const workers = Math.ceil(1.5 * weight);
   const flags = lane.flags ?? LATE_COMPILER.flags;
   // What failed is said at the end of either; only one who watches wants to see each test.
   const reporters = [
