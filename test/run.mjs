@@ -13,7 +13,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bin, bindingEnv, deno, installLanes, lanes, missing, root } from './lanes/lanes.mjs';
-import { LATE_COMPILER } from './support/late-compiler.mjs';
+import { LATE_COMPILER, lateCompilerFlags } from './support/late-compiler.mjs';
 import { cores, printTable, runParts } from './support/parts.mjs';
 
 const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
@@ -112,7 +112,7 @@ function lanePart(lane, { files, only, also, without, hand, draws }, share) {
   const weight = cores < 4 ? cores : Math.floor(cores / 2);
   // Nodes and programs wait for each other, for disks and for time: with half as many files again, no core waits with them.
   const workers = Math.ceil(1.5 * weight);
-  const flags = lane.flags ?? LATE_COMPILER.flags;
+  const flags = lane.flags ?? lateCompilerFlags(lane.command);
   // What failed is said at the end of either; only one who watches wants to see each test.
   const reporters = [
     `--reporter=${extra.length > 0 ? 'default' : 'dot'}`,
@@ -129,7 +129,7 @@ function lanePart(lane, { files, only, also, without, hand, draws }, share) {
     ],
     env: {
       ...bindingEnv(lane),
-      ...LATE_COMPILER.env,
+      ...LATE_COMPILER,
       ...(draws && { ROWCAST_DRAWS: draws }),
       ...(share && { ROWCAST_SHARE: share }),
       ...(hand && extra.length === 0 && { ROWCAST_HAND: hand }),

@@ -4,7 +4,7 @@ import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { LATE_COMPILER } from '../support/late-compiler.mjs';
+import { LATE_COMPILER, lateCompilerFlags } from '../support/late-compiler.mjs';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const bin = (name) => join(root, 'node_modules', '.bin', name);
@@ -40,10 +40,10 @@ export function startWorker(runtime, folder) {
   const command = isBun ? bin('bun') : process.execPath;
   if (!existsSync(command)) throw new Error(`${runtime} is not installed`);
   const script = join(folder, 'test', 'sim', 'worker.js');
-  const args = isBun ? [script] : [...LATE_COMPILER.flags, script];
+  const args = isBun ? [script] : [...lateCompilerFlags(command), script];
   const child = spawn(command, args, {
     stdio: ['pipe', 'pipe', 'pipe'],
-    env: { ...process.env, ...LATE_COMPILER.env },
+    env: { ...process.env, ...LATE_COMPILER },
   });
   let complaint = '';
   child.stderr.on('data', (chunk) => {
