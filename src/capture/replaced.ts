@@ -1,7 +1,7 @@
 /**
- * What REPLACE removes besides the row of its own id. With a second UNIQUE constraint these are rows with other ids, and no
- * trigger of theirs fires. They are noted before the write and, if they are gone after it, recorded as deleted. To note
- * one too many does no harm.
+ * What REPLACE removes besides the row of its own id: rows with other ids that have the same value under a UNIQUE constraint,
+ * or the same rowid where a statement gives one. No trigger of theirs fires. They are noted before the write and, if they are
+ * gone after it, recorded as deleted. To note one too many does no harm.
  */
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -13,14 +13,17 @@ import type { TriggerParts } from './triggers.ts';
 import { idOf, NOT_SYNCING, SEEMS_LOCAL, versionOf } from './versions.ts';
 
 export function captureReplaced(table: Table): TriggerParts[] {
-  if (table.uniques.length === 0) return [];
-  const noted = `EXISTS (SELECT 1 FROM _replaced WHERE table_name = ${literal(table.name)}) AND ${NOT_SYNCING}`;
+  if (table.uniques.length === 0 && table.rowids.length === 0) return [];
+  const noted = `${isNoted(table)} AND ${NOT_SYNCING}`;
   const clashes = (own: 'NEW' | 'OLD'): string =>
     `${SEEMS_LOCAL} AND EXISTS (SELECT 1 ${victims(table, own)}) AND ${NOT_SYNCING}`;
   const update = updatesOf(table);
-  return [
+  const inserts = [
     { kind: 'insert_clash', event: 'BEFORE INSERT', when: clashes('NEW'), body: [note(table, 'NEW')] },
     { kind: 'insert_replaced', event: 'AFTER INSERT', when: noted, body: settle(table) },
+  ];
+  return [
+    ...(table.uniques.length > 0 ? inserts : []),
     {
       kind: 'update_clash',
       event: `BEFORE ${update}`,
@@ -31,17 +34,46 @@ export function captureReplaced(table: Table): TriggerParts[] {
   ];
 }
 
+/** For the triggers that each INSERT has in any case: conditions, and what is done where they hold. */
+interface OfRowids {
+  before: { when: string; body: string[] };
+  after: { when: string; body: string[] };
+}
+
+/**
+ * Without another constraint, only a row that is told where to go can be in anybody's way, and hardly any is: two more
+ * triggers would cost each INSERT a seventh. Undefined where there is nothing of the kind.
+ */
+export function replacedByRowid(table: Table): OfRowids | undefined {
+  if (table.uniques.length > 0 || table.rowids.length === 0) return undefined;
+  return {
+    before: { when: `${givesRowid(table)} AND EXISTS (SELECT 1 ${victims(table, 'NEW')})`, body: [note(table, 'NEW')] },
+    after: { when: isNoted(table), body: settle(table) },
+  };
+}
+
+function isNoted(table: Table): string {
+  return `EXISTS (SELECT 1 FROM _replaced WHERE table_name = ${literal(table.name)})`;
+}
+
 /** The rows in the way of NEW. Those of its own id are somebody else's business: `own` is the row that is written. */
 function victims(table: Table, own: 'NEW' | 'OLD'): string {
   const id = idOf(table, 't');
   // One look-up per constraint: joined by OR, SQLite walks the whole table.
   const clashing = table.uniques
-    .map((unique) => `SELECT ${id} FROM ${quote(table.name)} AS t WHERE ${clash(table, unique)}`)
+    .map((unique) => clash(table, unique))
+    .concat(table.rowids.length === 0 ? [] : `${givesRowid(table)} AND t.${table.rowKey} = NEW.${table.rowKey}`)
+    .map((inTheWay) => `SELECT ${id} FROM ${quote(table.name)} AS t WHERE ${inTheWay}`)
     .join(' UNION ALL ');
   return (
     `FROM ${quote(table.name)} AS t WHERE ${id} IN (${clashing}) ` +
     `AND ${id} IS NOT ${idOf(table, own)} AND ${id} IS NOT NULL`
   );
+}
+
+/** What SQLite says before an INSERT of a rowid that it has yet to choose. */
+function givesRowid(table: Table): string {
+  return `NEW.${table.rowKey} <> -1`;
 }
 
 function clash(table: Table, unique: UniqueConstraint): string {
@@ -111,7 +143,7 @@ function updatesOf(table: Table): string {
   // Nobody knows which columns a condition or an expression looks at, and a generated column is never itself in SET.
   const hidden = table.uniques.some((u) => u.where !== undefined || u.columns.some((c) => c.expression !== undefined));
   if (hidden || hasGenerated(table)) return 'UPDATE';
-  return `UPDATE OF ${[...new Set(columns.map(quote))].join(', ')}`;
+  return `UPDATE OF ${[...new Set(columns.map(quote)), ...table.rowids].join(', ')}`;
 }
 
 function hasGenerated(table: Table): boolean {
@@ -124,6 +156,6 @@ function hasGenerated(table: Table): boolean {
  * reads, and takes the others for NULL. So where a generated column counts, the trigger reads them all.
  */
 function allColumnsRead(table: Table): string {
-  if (table.generated.length === 0) return '';
+  if (table.generated.length === 0 || table.uniques.length === 0) return '';
   return `${conjunction(table.columns.map(({ name }) => `NEW.${quote(name)} IS NEW.${quote(name)}`))} AND `;
 }

@@ -29,7 +29,7 @@ import { fold, literal, quote } from '../sqlite/sql.ts';
 import { rareRowJson, rowJson } from '../wire/row-json.ts';
 import { toldByTrigger } from '../wire/told-json.ts';
 import { dayOf } from './floors.ts';
-import { captureReplaced } from './replaced.ts';
+import { captureReplaced, replacedByRowid } from './replaced.ts';
 import { sayInserted, sayUpdated } from './unsaid.ts';
 import {
   idOf,
@@ -97,15 +97,17 @@ function captureInsert(table: Table): TriggerParts {
 function stampInsert(table: Table): TriggerParts {
   const time = timeOf(table, 'NEW');
   const hiddenAbove = table.uniques.length > 0 ? ` OR ${reached(table, '_hidden')}` : '';
+  const { when, body } = replacedByRowid(table)?.after ?? {};
   return {
     kind: 'insert_stamp',
     event: 'AFTER INSERT',
     when:
       `${SEEMS_LOCAL} AND (NOT ${valid(time)} OR ${reached(table, '_tombstones')} OR ` +
       `${reached(table, '_stamps')}${hiddenAbove}` +
-      `${table.floor === undefined ? '' : ` OR ${time} <= ${table.floor}`}) ` +
+      `${table.floor === undefined ? '' : ` OR ${time} <= ${table.floor}`}${when ? ` OR ${when}` : ''}) ` +
       `AND ${NOT_SYNCING}`,
     body: [
+      ...(body ?? []),
       ...sayInserted(table),
       ...recordStamped(table, 'INSERT', {
         where: sameRow(table),
@@ -125,12 +127,14 @@ function noteBeforeInsert(table: Table): TriggerParts {
   const [id, time] = [quote(table.id), quote(table.updatedAt)];
   const there = `FROM ${quote(table.name)} WHERE ${id} = ${idOf(table, 'NEW')}`;
   const above = `(${valid(timeOf(table, 'NEW'))} AND ${time} < ${timeOf(table, 'NEW')})`;
+  // Mostly there is none: that the index says by itself, and the table is not opened for it.
+  const notAbove = `EXISTS (SELECT 1 ${there}) AND EXISTS (SELECT 1 ${there} AND NOT ${above})`;
+  const { when, body } = replacedByRowid(table)?.before ?? {};
   return {
     kind: 'insert_floor',
     event: 'BEFORE INSERT',
-    // Mostly there is none: that the index says by itself, and the table is not opened for it.
-    when: `${SEEMS_LOCAL} AND EXISTS (SELECT 1 ${there}) AND EXISTS (SELECT 1 ${there} AND NOT ${above}) AND ${NOT_SYNCING}`,
-    body: [noteStamp(table, { id, version: time, from: `${there} AND ${valid(time)}` })],
+    when: `${SEEMS_LOCAL} AND ${when ? `(${when} OR ${notAbove})` : notAbove} AND ${NOT_SYNCING}`,
+    body: [noteStamp(table, { id, version: time, from: `${there} AND ${valid(time)}` }), ...(body ?? [])],
   };
 }
 

@@ -42,6 +42,8 @@ export interface Table {
   updatedAt: string;
   /** An expression that names one physical row even while `id` is NULL, e.g. `rowid`. */
   rowKey: string;
+  /** The names under which a statement may give a row its rowid; none in a table without. */
+  rowids: string[];
   uniques: UniqueConstraint[];
   /** How many triggers of the application may write to this table, or be fired by it. */
   writers: number;
@@ -151,7 +153,7 @@ export function describeTable(db: Connection, requested: string): Table {
     if (fold(collation) === 'binary') continue;
     refuse(`compares "id" with collation ${collation}`, 'ids must differ on every node alike: use the default, BINARY');
   }
-  const rowid = ['rowid', '_rowid_', 'oid'].find((alias) => !names.has(alias));
+  const rowids = listed.wr === 0 ? ['rowid', '_rowid_', 'oid'].filter((alias) => !names.has(alias)) : [];
   const unguarded = unguardedTriggers(db, listed.name);
   const table: Table = {
     name: listed.name,
@@ -164,7 +166,8 @@ export function describeTable(db: Connection, requested: string): Table {
     generated: info.filter((column) => column.hidden > 1).map(({ name }) => name),
     id: id.name,
     updatedAt: updatedAt.name,
-    rowKey: listed.wr === 0 && rowid ? rowid : quote(id.name),
+    rowKey: rowids[0] ?? quote(id.name),
+    rowids,
     uniques: indexes
       .filter((index) => !index.primary)
       .map(({ columns: parts, where }) => ({ columns: parts, ...(where !== undefined && { where }) })),

@@ -1,4 +1,4 @@
-/** What REPLACE removes by a second UNIQUE constraint is recorded as the deletion that it is. */
+/** What REPLACE removes by a second UNIQUE constraint, or by a rowid, is recorded as the deletion that it is. */
 import { describe, expect, test } from 'vitest';
 import { collect } from '../support/collect.ts';
 import { expectSameWithout, type Origin, origin, state, wipe } from '../support/elsewhere.ts';
@@ -201,6 +201,79 @@ describe('a second UNIQUE constraint', () => {
       expect(other.all('SELECT * FROM _changes')).toEqual([]);
     }
   }
+});
+
+describe('a rowid that a statement gives', () => {
+  const PLAIN = 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, updated_at INTEGER)';
+  const deleted = ({ db }: Origin): string[] =>
+    captured(db)
+      .filter(({ op }) => op === 'DELETE')
+      .map(({ row_id }) => String(row_id));
+
+  describe.each([
+    ['rowid', PLAIN, ''],
+    ['_rowid_, and there is a second UNIQUE constraint', PLAIN.replace('name TEXT', 'name TEXT UNIQUE'), '_rowid_'],
+    ['OID, the others being columns', PLAIN.replace('name', 'rowid TEXT, _rowid_ TEXT, name'), 'OID'],
+    ['oid, and a generated column', PLAIN.replace('name TEXT', 'name TEXT, n AS (name) UNIQUE'), 'oid'],
+  ])('by the name %s', (_, schema, name) => {
+    const rowid = name || 'rowid';
+
+    test.each(['OFF', 'ON'])('is that of a row which goes for it, recursive_triggers %s', async (recursive) => {
+      const it = await origin({ schema });
+      it.db.exec(`PRAGMA recursive_triggers = ${recursive}`);
+      await expectSameWithout(it, [
+        `INSERT INTO items (${rowid}, id, name, updated_at) VALUES (1, 'a', 'x', 7000), (2, 'b', 'y', 1000), (3, 'c', 'z', 1000)`,
+        `INSERT OR REPLACE INTO items (${rowid}, id, name, updated_at) VALUES (1, 'd', 'v', 1000)`,
+        `UPDATE OR REPLACE items SET ${rowid} = 2 WHERE id = 'c'`,
+        `INSERT OR REPLACE INTO items (${rowid}, id, name, updated_at) SELECT 2, 'e', 'u', 1000`,
+      ]);
+      expect(it.all('SELECT id FROM items ORDER BY id')).toEqual([{ id: 'd' }, { id: 'e' }]);
+      // With recursive triggers a row that waits for its stamp is deleted in two steps, as by DELETE.
+      expect([...new Set(deleted(it))]).toEqual(['a', 'b', 'c']);
+      expect(it.all('SELECT row_id, version FROM _tombstones WHERE row_id = ?', 'a')).toEqual([
+        { row_id: 'a', version: 7000 },
+      ]);
+      expect(it.all('SELECT * FROM _replaced')).toEqual([]);
+      it.db.exec("INSERT INTO items (id, name, updated_at) VALUES ('a', 'back', 1)");
+      expect(it.all("SELECT updated_at FROM items WHERE id = 'a'")).toEqual([{ updated_at: 7001 }]);
+    });
+
+    test('a row that is put back before anybody has looked is above what it was', async () => {
+      const it = await origin({ schema });
+      await expectSameWithout(it, [
+        `INSERT INTO items (${rowid}, id, name, updated_at) VALUES (1, 'a', 'x', 7000)`,
+        'BEGIN',
+        `INSERT OR REPLACE INTO items (${rowid}, id, name, updated_at) VALUES (1, 'd', 'v', 1000)`,
+        "INSERT INTO items (id, name, updated_at) VALUES ('a', 'back', 1)",
+        'COMMIT',
+      ]);
+      expect(it.all("SELECT name, updated_at FROM items WHERE id = 'a'")).toEqual([{ name: 'back', updated_at: 7001 }]);
+      expect(it.all('SELECT * FROM _replaced')).toEqual([]);
+    });
+
+    test('an older state of it that comes before anybody has looked stays out', async () => {
+      const it = await origin({ schema });
+      it.db.exec(`INSERT INTO items (${rowid}, id, name, updated_at) VALUES (1, 'a', 'x', 7000)`);
+      it.db.exec(`INSERT OR REPLACE INTO items (${rowid}, id, name, updated_at) VALUES (1, 'd', 'v', 1000)`);
+      const row = { id: 'a', name: 'late', updated_at: 6000 };
+      const change = { op: 'UPDATE', table: 'items', row, old_id: null };
+      expect(it.manager.receive(JSON.stringify({ batch_id: 1, changes: [change] })).body).toMatchObject({ applied: 0 });
+      expect(it.all('SELECT id FROM items')).toEqual([{ id: 'd' }]);
+      expect(deleted(it)).toEqual(['a']);
+    });
+
+    test('and removes nobody where it is free, is ignored, or is its own', async () => {
+      const it = await origin({ schema });
+      await expectSameWithout(it, [
+        `INSERT INTO items (${rowid}, id, name, updated_at) VALUES (1, 'a', 'x', 7000)`,
+        `INSERT OR IGNORE INTO items (${rowid}, id, name, updated_at) VALUES (1, 'b', 'y', 7000)`,
+        `INSERT OR REPLACE INTO items (${rowid}, id, name, updated_at) VALUES (5, 'c', 'z', 7000)`,
+        `INSERT OR REPLACE INTO items (${rowid}, id, name, updated_at) VALUES (1, 'a', 'v', 8000)`,
+        `UPDATE OR REPLACE items SET ${rowid} = 7 WHERE id = 'c'`,
+      ]);
+      expect(deleted(it)).toEqual([]);
+    });
+  });
 });
 
 describe('what an ignored INSERT has noted does not outlive the trace of the row', () => {

@@ -138,6 +138,7 @@ class Writer {
       [6, () => this.#upsert()],
       [16, () => this.#update()],
       [6, () => this.#rename()],
+      [5, () => this.#byRowid()],
       [8, () => `DELETE FROM t ${this.#where()}`],
       [6, () => this.#child()],
       [
@@ -188,6 +189,14 @@ class Writer {
     const time = this.#random.chance(0.5) ? `, updated_at = ${this.#at()}` : '';
     const to = this.#random.chance(0.6) ? this.#id() : "id || 'y'";
     return `UPDATE${this.#or()} t SET id = ${to}${time} ${this.#where()}`;
+  }
+
+  /** An error where there is none. */
+  #byRowid(): string {
+    const [name, n] = [this.#random.pick(['rowid', '_rowid_', 'oid']), 1 + this.#random.below(6)];
+    if (this.#random.chance(0.4)) return `UPDATE${this.#or()} t SET ${name} = ${n} ${this.#where()}`;
+    const or = this.#random.chance(0.5) ? ' OR REPLACE' : this.#or();
+    return `INSERT${or} INTO t (${name}, id, a, b, updated_at) VALUES (${n}, ${this.#row().join(', ')})`;
   }
 
   #child(): string {

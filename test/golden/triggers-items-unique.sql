@@ -72,7 +72,16 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
   AND EXISTS (
     SELECT 1
     FROM "items" AS t
-    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+    WHERE t."id" IN (
+      SELECT t."id"
+      FROM "items" AS t
+      WHERE t."email" = NEW."email" COLLATE "NOCASE"
+      UNION ALL
+      SELECT t."id"
+      FROM "items" AS t
+      WHERE NEW.rowid <> -1
+        AND t.rowid = NEW.rowid
+    )
       AND t."id" IS NOT NEW."id"
       AND t."id" IS NOT NULL
   )
@@ -168,7 +177,16 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       )
     )
     FROM "items" AS t
-    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+    WHERE t."id" IN (
+      SELECT t."id"
+      FROM "items" AS t
+      WHERE t."email" = NEW."email" COLLATE "NOCASE"
+      UNION ALL
+      SELECT t."id"
+      FROM "items" AS t
+      WHERE NEW.rowid <> -1
+        AND t.rowid = NEW.rowid
+    )
       AND t."id" IS NOT NEW."id"
       AND t."id" IS NOT NULL
     ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
@@ -224,14 +242,26 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
     WHERE table_name = 'items';
   END;
 
-CREATE TRIGGER "_rowcast_items_update_clash" BEFORE UPDATE OF "email"
+CREATE TRIGGER "_rowcast_items_update_clash" BEFORE UPDATE OF "email",
+rowid,
+_rowid_,
+oid
 ON "items"
 FOR EACH ROW
 WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
   AND EXISTS (
     SELECT 1
     FROM "items" AS t
-    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+    WHERE t."id" IN (
+      SELECT t."id"
+      FROM "items" AS t
+      WHERE t."email" = NEW."email" COLLATE "NOCASE"
+      UNION ALL
+      SELECT t."id"
+      FROM "items" AS t
+      WHERE NEW.rowid <> -1
+        AND t.rowid = NEW.rowid
+    )
       AND t."id" IS NOT OLD."id"
       AND t."id" IS NOT NULL
   )
@@ -327,14 +357,26 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       )
     )
     FROM "items" AS t
-    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE t."email" = NEW."email" COLLATE "NOCASE")
+    WHERE t."id" IN (
+      SELECT t."id"
+      FROM "items" AS t
+      WHERE t."email" = NEW."email" COLLATE "NOCASE"
+      UNION ALL
+      SELECT t."id"
+      FROM "items" AS t
+      WHERE NEW.rowid <> -1
+        AND t.rowid = NEW.rowid
+    )
       AND t."id" IS NOT OLD."id"
       AND t."id" IS NOT NULL
     ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
     row_data = excluded.row_data;
   END;
 
-CREATE TRIGGER "_rowcast_items_update_replaced" AFTER UPDATE OF "email"
+CREATE TRIGGER "_rowcast_items_update_replaced" AFTER UPDATE OF "email",
+rowid,
+_rowid_,
+oid
 ON "items"
 FOR EACH ROW
 WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')

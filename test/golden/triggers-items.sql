@@ -2,19 +2,29 @@ CREATE TRIGGER "_rowcast_items_insert_floor" BEFORE INSERT
 ON "items"
 FOR EACH ROW
 WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
-  AND EXISTS (SELECT 1 FROM "items" WHERE "id" = NEW."id")
-  AND EXISTS (
-    SELECT 1
-    FROM "items"
-    WHERE "id" = NEW."id"
-      AND NOT (
-        (
-          (
-            NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-              AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
-          ) IS TRUE
-        )
-          AND "updated_at" < NEW."updated_at"
+  AND (
+    NEW.rowid <> -1
+      AND EXISTS (
+        SELECT 1
+        FROM "items" AS t
+        WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE NEW.rowid <> -1 AND t.rowid = NEW.rowid)
+          AND t."id" IS NOT NEW."id"
+          AND t."id" IS NOT NULL
+      )
+      OR EXISTS (SELECT 1 FROM "items" WHERE "id" = NEW."id")
+      AND EXISTS (
+        SELECT 1
+        FROM "items"
+        WHERE "id" = NEW."id"
+          AND NOT (
+            (
+              (
+                NEW."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND NEW."updated_at" = CAST(NEW."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND "updated_at" < NEW."updated_at"
+          )
       )
   )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
@@ -30,6 +40,106 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       )
     ON CONFLICT DO UPDATE SET version = max(version, excluded.version),
     refused = NULL;
+    INSERT INTO _replaced (table_name, row_id, version, row_data)
+    SELECT 'items', t."id", coalesce(
+      (
+        SELECT version
+        FROM _stamps
+        WHERE table_name = 'items'
+          AND row_id = t."id"
+          AND NOT (
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND t."updated_at" > version
+          )
+      ),
+      iif(
+        (
+          (
+            t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+          ) IS TRUE
+        ),
+        t."updated_at",
+        CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+      )
+    ), (
+      SELECT json_group_object(
+        k,
+        CASE
+          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(v) = 'integer' THEN v
+          ELSE CASE
+            typeof(v)
+            WHEN 'integer' THEN CAST(v AS TEXT)
+            WHEN 'real' THEN CASE
+              WHEN v > 1.7976931348623157e308 THEN '9e999'
+              WHEN v < -1.7976931348623157e308 THEN '-9e999'
+              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+            END
+            WHEN 'blob' THEN '$blob:' || hex(v)
+            WHEN 'text' THEN CASE
+              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                WHEN v GLOB '$blob:*'
+                  OR v GLOB '$text:*'
+                  OR v GLOB '$int:*'
+                  OR v GLOB '$real:*'
+                  OR v GLOB '$bytes:*' THEN '$text:' || v
+                ELSE v || ''
+              END
+              ELSE v || ''
+            END
+          END
+        END
+      )
+      FROM (
+        SELECT 'id' AS k, +t."id" AS v
+        UNION ALL
+        SELECT 'name' AS k, +t."name" AS v
+        UNION ALL
+        SELECT 'value' AS k, +t."value" AS v
+        UNION ALL
+        SELECT 'created_at' AS k, +t."created_at" AS v
+        UNION ALL
+        SELECT 'updated_at' AS k, +coalesce(
+          (
+            SELECT version
+            FROM _stamps
+            WHERE table_name = 'items'
+              AND row_id = t."id"
+              AND NOT (
+                (
+                  (
+                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND t."updated_at" > version
+              )
+          ),
+          iif(
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          )
+        ) AS v
+      )
+    )
+    FROM "items" AS t
+    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE NEW.rowid <> -1 AND t.rowid = NEW.rowid)
+      AND t."id" IS NOT NEW."id"
+      AND t."id" IS NOT NULL
+    ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
+    row_data = excluded.row_data;
   END;
 
 CREATE TRIGGER "_rowcast_items_rename_floor" BEFORE UPDATE OF "id"
@@ -58,6 +168,173 @@ WHEN OLD."id" IS NOT NEW."id"
     refused = NULL;
   END;
 
+CREATE TRIGGER "_rowcast_items_update_clash" BEFORE UPDATE OF rowid,
+_rowid_,
+oid
+ON "items"
+FOR EACH ROW
+WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
+  AND EXISTS (
+    SELECT 1
+    FROM "items" AS t
+    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE NEW.rowid <> -1 AND t.rowid = NEW.rowid)
+      AND t."id" IS NOT OLD."id"
+      AND t."id" IS NOT NULL
+  )
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _replaced (table_name, row_id, version, row_data)
+    SELECT 'items', t."id", coalesce(
+      (
+        SELECT version
+        FROM _stamps
+        WHERE table_name = 'items'
+          AND row_id = t."id"
+          AND NOT (
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            )
+              AND t."updated_at" > version
+          )
+      ),
+      iif(
+        (
+          (
+            t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+              AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+          ) IS TRUE
+        ),
+        t."updated_at",
+        CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+      )
+    ), (
+      SELECT json_group_object(
+        k,
+        CASE
+          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
+            AND typeof(v) = 'integer' THEN v
+          ELSE CASE
+            typeof(v)
+            WHEN 'integer' THEN CAST(v AS TEXT)
+            WHEN 'real' THEN CASE
+              WHEN v > 1.7976931348623157e308 THEN '9e999'
+              WHEN v < -1.7976931348623157e308 THEN '-9e999'
+              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
+            END
+            WHEN 'blob' THEN '$blob:' || hex(v)
+            WHEN 'text' THEN CASE
+              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
+                WHEN v GLOB '$blob:*'
+                  OR v GLOB '$text:*'
+                  OR v GLOB '$int:*'
+                  OR v GLOB '$real:*'
+                  OR v GLOB '$bytes:*' THEN '$text:' || v
+                ELSE v || ''
+              END
+              ELSE v || ''
+            END
+          END
+        END
+      )
+      FROM (
+        SELECT 'id' AS k, +t."id" AS v
+        UNION ALL
+        SELECT 'name' AS k, +t."name" AS v
+        UNION ALL
+        SELECT 'value' AS k, +t."value" AS v
+        UNION ALL
+        SELECT 'created_at' AS k, +t."created_at" AS v
+        UNION ALL
+        SELECT 'updated_at' AS k, +coalesce(
+          (
+            SELECT version
+            FROM _stamps
+            WHERE table_name = 'items'
+              AND row_id = t."id"
+              AND NOT (
+                (
+                  (
+                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+                  ) IS TRUE
+                )
+                  AND t."updated_at" > version
+              )
+          ),
+          iif(
+            (
+              (
+                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
+                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
+              ) IS TRUE
+            ),
+            t."updated_at",
+            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
+          )
+        ) AS v
+      )
+    )
+    FROM "items" AS t
+    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE NEW.rowid <> -1 AND t.rowid = NEW.rowid)
+      AND t."id" IS NOT OLD."id"
+      AND t."id" IS NOT NULL
+    ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
+    row_data = excluded.row_data;
+  END;
+
+CREATE TRIGGER "_rowcast_items_update_replaced" AFTER UPDATE OF rowid,
+_rowid_,
+oid
+ON "items"
+FOR EACH ROW
+WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
+  AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    SELECT 'DELETE', 'items', r.row_id, r.row_data
+    FROM _replaced AS r
+    WHERE r.table_name = 'items'
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _hidden AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      );
+    INSERT INTO _tombstones (table_name, row_id, version)
+    SELECT 'items', r.row_id, r.version
+    FROM _replaced AS r
+    WHERE r.table_name = 'items'
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _hidden AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+    DELETE
+    FROM _replaced
+    WHERE table_name = 'items';
+  END;
+
 CREATE TRIGGER "_rowcast_items_insert_stamp" AFTER INSERT
 ON "items"
 FOR EACH ROW
@@ -79,8 +356,51 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       OR EXISTS (
         SELECT 1 FROM _stamps WHERE table_name = 'items' AND row_id = NEW."id" AND version >= NEW."updated_at"
       )
+      OR EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
   )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
+    INSERT INTO _changes (op, table_name, row_id, row_data)
+    SELECT 'DELETE', 'items', r.row_id, r.row_data
+    FROM _replaced AS r
+    WHERE r.table_name = 'items'
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _hidden AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      );
+    INSERT INTO _tombstones (table_name, row_id, version)
+    SELECT 'items', r.row_id, r.version
+    FROM _replaced AS r
+    WHERE r.table_name = 'items'
+      AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _tombstones AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM _hidden AS e
+        WHERE e.table_name = 'items'
+          AND e.row_id = r.row_id
+          AND e.version >= r.version
+      )
+    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+    DELETE
+    FROM _replaced
+    WHERE table_name = 'items';
     INSERT INTO _stamps (table_name, row_id, version)
     SELECT 'items', t."id", min(
       7258118400000,

@@ -26,6 +26,7 @@ function tableNamed(name: string, columns: string[]): Table {
     id: 'id',
     updatedAt: 'updated_at',
     rowKey: 'rowid',
+    rowids: ['rowid'],
     uniques: [],
     writers: 0,
     generated: [],

@@ -427,7 +427,7 @@ describe('unique constraints', () => {
     expect(triggers).toHaveLength(2);
     for (const { sql } of triggers) {
       const victims = /IS NOT 1\) AND EXISTS \((.*?)\) AND \(SELECT value FROM _meta/s.exec(String(sql))?.[1];
-      const plan = it.all(`EXPLAIN QUERY PLAN ${victims?.replace(/(NEW|OLD)\."\w+"/g, "'x'")}`);
+      const plan = it.all(`EXPLAIN QUERY PLAN ${victims?.replace(/(NEW|OLD)\.("\w+"|rowid)/g, "'x'")}`);
       const steps = plan.map(({ detail }) => String(detail));
       expect(steps.filter((step) => /^SCAN t\b/.test(step))).toEqual([]);
       expect(steps.filter((step) => /^SEARCH t\b/.test(step))).not.toEqual([]);
