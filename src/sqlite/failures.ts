@@ -8,7 +8,12 @@ const damaged = new WeakMap<Database, string>();
 
 export function noteFailure(db: Database, error: unknown): void {
   if (isCode(error, 'FULL', 'IOERR')) writing.set(db, messageOf(error));
-  if (isCode(error, 'CORRUPT', 'NOTADB')) damaged.set(db, messageOf(error));
+  if (isCode(error, 'CORRUPT', 'NOTADB') && !isOfSchema(error)) damaged.set(db, messageOf(error));
+}
+
+/** What cannot be understood of the schema may be of a newer SQLite, and whoever drops it mends that: every statement says it until then. */
+function isOfSchema(error: unknown): boolean {
+  return messageOf(error).includes('malformed database schema');
 }
 
 /** What a full disk or a failing one has last said: whether it still does shows when something is written again. */

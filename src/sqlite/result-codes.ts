@@ -55,6 +55,7 @@ const OF_THE_MACHINE: ReadonlySet<ResultCode> = new Set<ResultCode>([
 /** SQLite's primary result code by name; undefined when it is not SQLite's error. */
 export function resultCode(error: unknown): ResultCode | undefined {
   const e = error as { errcode?: unknown; errno?: unknown; code?: unknown } | null | undefined;
+  if (is(error, CORRUPT_VTAB)) return 'ERROR';
   // node:sqlite
   if (typeof e?.errcode === 'number') return nameOf(e.errcode);
   // better-sqlite3 and bun:sqlite, whose names may be those of extended codes, as in SQLITE_CONSTRAINT_CHECK.
@@ -82,12 +83,26 @@ export function isMachineFault(error: unknown): boolean {
   return code !== undefined && OF_THE_MACHINE.has(code);
 }
 
-const BUSY_SNAPSHOT = 517;
+interface ExtendedCode {
+  name: string;
+  number: number;
+}
+
+const BUSY_SNAPSHOT = { name: 'SQLITE_BUSY_SNAPSHOT', number: 517 };
+/**
+ * A virtual table is not what it has to be, and nothing else is damaged: a full-text index of the application's that its triggers
+ * do not keep up with its table. It is that write which fails.
+ */
+const CORRUPT_VTAB = { name: 'SQLITE_CORRUPT_VTAB', number: 267 };
 
 /** Who reads the database as it was may not write to it as it is. */
 export function isStale(error: unknown): boolean {
-  const { errcode, errno, code } = error as { errcode?: unknown; errno?: unknown; code?: unknown };
-  return code === 'SQLITE_BUSY_SNAPSHOT' || errcode === BUSY_SNAPSHOT || errno === BUSY_SNAPSHOT;
+  return is(error, BUSY_SNAPSHOT);
+}
+
+function is(error: unknown, { name, number }: ExtendedCode): boolean {
+  const e = error as { errcode?: unknown; errno?: unknown; code?: unknown } | null | undefined;
+  return e?.code === name || e?.errcode === number || e?.errno === number;
 }
 
 /** An extended code has the primary one in its lowest byte. */
