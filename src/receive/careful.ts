@@ -89,7 +89,9 @@ export class CarefulApply {
     const sorted = this.#stage.fill(document, known.parts);
     if (!delivery.isRowcast) this.#stage.supersede();
     this.#stage.setAsideAhead(sorted, timeLimit);
-    const source = stagedSource({ verbatim: !document.isEncoded, large: document.isLarge });
+    const stamped = sorted.groups.filter(({ table }) => hasStampsOf(this.#db, table));
+    const unsure = stamped.length > 0;
+    const source = stagedSource({ verbatim: !document.isEncoded, large: document.isLarge, unsure });
     const work: Work = {
       sorted,
       source,
@@ -101,7 +103,7 @@ export class CarefulApply {
     };
     if (delivery.rights?.rowless === false) forbidRowless(work);
     const { groups } = sorted;
-    for (const group of groups) if (hasStampsOf(this.#db, group.table)) outdate(this.#db, group, source, END);
+    for (const group of stamped) outdate(this.#db, group, source, END);
     const before = this.#settle(sorted);
     const partial = groups.filter(({ table, shape }) => shape && shape.fields.length < table.columns.length);
     for (const group of partial) this.#mark('was', work, group);

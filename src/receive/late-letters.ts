@@ -4,6 +4,7 @@
  * than such a letter and speaks of its column makes the letter void for it.
  */
 import type { Registry } from '../capture/registry.ts';
+import { valid } from '../capture/versions.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
 import { rowPrint, timeIn } from '../letters/unknown-columns.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -100,9 +101,10 @@ const OBJECTS =
 /** True of a change `s` whose row, visible or hidden, is of that time or a later one: what was refused has said nothing. */
 function standsAtLeastAt(table: Table, time: string): string {
   const id = storedId('s.id');
+  const shown = `t.${quote(table.updatedAt)}`;
   return (
     `(EXISTS (SELECT 1 FROM ${table.target} AS t WHERE t.${quote(table.id)} = ${id} ` +
-    `AND t.${quote(table.updatedAt)} >= ${time}) ` +
+    `AND ${valid(shown)} AND ${shown} >= ${time}) ` +
     `OR EXISTS (SELECT 1 FROM main._hidden AS h WHERE h.table_name = ${literal(table.name)} ` +
     `AND h.row_id = ${id} AND h.version >= ${time}))`
   );

@@ -7,6 +7,7 @@
  */
 
 import { dayOf } from '../capture/floors.ts';
+import { valid } from '../capture/versions.ts';
 import { type Column, orAbort, type Table } from '../sqlite/schema.ts';
 import { conjunction, literal, pathOf, quote } from '../sqlite/sql.ts';
 import { content } from '../wire/content.ts';
@@ -33,6 +34,8 @@ export interface Source {
   verbatim?: boolean;
   /** Its rows may be so large that copies of them count: see `pathOf`. */
   large?: boolean;
+  /** There may be rows in its table whose version is a stamp that was refused: what they show as their time may be none. */
+  unsure?: boolean;
   /** Its rows are arrays, with the values of these columns in their order. */
   order?: readonly Column[];
 }
@@ -48,6 +51,12 @@ export function isInsertable(table: Table, shape: Shape): boolean {
   return table.columns.every((column) => !column.required || supplied.has(column));
 }
 
+/** The time that `row` shows. One that is none beats nothing: what loses to the row's stamp was left out before. */
+function shown(table: Table, row: string, { unsure }: Source): string {
+  const time = `${row}.${quote(table.updatedAt)}`;
+  return unsure ? `iif(${valid(time)}, ${time}, NULL)` : time;
+}
+
 /** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
 export function entombSql(table: Table, source: Source): string {
   const day = dayOf(table);
@@ -55,7 +64,7 @@ export function entombSql(table: Table, source: Source): string {
     `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
     `SELECT ${literal(table.name)}, ${source.id}, ${source.ua}${day.value} ` +
     `FROM (${extracted(keyShape(table), source)}) AS s WHERE NOT EXISTS (SELECT 1 FROM ${table.target} AS t ` +
-    `WHERE t.${quote(table.id)} = ${source.id} AND t.${quote(table.updatedAt)} > ${source.ua})${notHiddenAbove(table, source)}${news(table, source)} ` +
+    `WHERE t.${quote(table.id)} = ${source.id} AND ${shown(table, 't', source)} > ${source.ua})${notHiddenAbove(table, source)}${news(table, source)} ` +
     `ON CONFLICT DO UPDATE SET version = excluded.version${day.update} WHERE excluded.version > version`
   );
 }
@@ -89,7 +98,7 @@ export function beatenByDeletesSql(table: Table, source: Source): string {
   return (
     `SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
     `JOIN ${table.target} AS t ON t.${quote(table.id)} = ${source.id} ` +
-    `WHERE (t.${quote(table.updatedAt)} > ${source.ua}) IS NOT 1`
+    `WHERE (${shown(table, 't', source)} > ${source.ua}) IS NOT 1`
   );
 }
 
@@ -104,7 +113,7 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
   const assignments = columns.filter((name) => name !== quote(table.id)).map((name) => `${name} = excluded.${name}`);
   const updatedAt = quote(table.updatedAt);
   const beats =
-    `(${target}.${updatedAt} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
+    `(${shown(table, target, source)} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
     `AND NOT (${sameValues(table, shape, target)}) AND ${outweighs(table, shape, target, (column) => `excluded.${quote(column.name)}`)})`;
   return (
     `INSERT${conflictOf(table)} INTO ${table.target} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
@@ -126,7 +135,7 @@ export function updateSql(table: Table, shape: Shape, source: Source): string {
   const rows = `SELECT ${fields.join(', ')}, id, ua FROM (${decoded(shape, source)}) LIMIT -1`;
   return (
     `UPDATE${conflictOf(table)} ${table.target} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
-    `WHERE ${target}.${quote(table.id)} = d.id AND ((${target}.${updatedAt} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
+    `WHERE ${target}.${quote(table.id)} = d.id AND ((${shown(table, target, source)} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
     `${outweighs(table, shape, target, decodedIn(shape))}))`
   );
 }
@@ -143,7 +152,7 @@ export function unwrittenSql(table: Table, shape: Shape, source: Source, those: 
   return (
     `SELECT d.id FROM (${rows}) AS d LEFT JOIN ${table.target} AS t ON ${id} = d.id ` +
     `WHERE NOT ${entombed(table, asked)}${notHidden(table, asked)}${mayComeIn(table, asked)} ` +
-    `AND ${those === 'all' ? `(${id} IS NULL OR ` : `(${id} IS NOT NULL AND `}((${updatedAt} >= d.ua) IS NOT 1 ` +
+    `AND ${those === 'all' ? `(${id} IS NULL OR ` : `(${id} IS NOT NULL AND `}((${shown(table, 't', source)} >= d.ua) IS NOT 1 ` +
     `OR (${updatedAt} = d.ua AND ${outweighs(table, shape, 't', decodedIn(shape))})))`
   );
 }

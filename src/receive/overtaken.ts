@@ -1,4 +1,5 @@
 /** Changes that a constraint refuses and that would lose in any case. */
+import { valid } from '../capture/versions.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { quote } from '../sqlite/sql.ts';
@@ -25,7 +26,7 @@ export function dropOvertaken(db: Connection, { sorted, letters, decided }: Work
 
 function isOvertaken(db: Connection, table: Table, idx: number): boolean {
   const [id, time] = [`t.${quote(table.id)}`, `t.${quote(table.updatedAt)}`];
-  const isNewer = `${id} = s.id AND typeof(${time}) = 'integer' AND ${time} > s.ua`;
+  const isNewer = `${id} = s.id AND ${valid(time)} AND ${time} > s.ua`;
   const isDead = entombed(table, { id: 's.id', ua: 's.ua' });
   const sql =
     `SELECT 1 AS n FROM ${STAGE} AS s WHERE s.idx = ? ` +

@@ -67,9 +67,9 @@ export function stagedAtTheirTime(of: Reading, table: Table): Source {
 }
 
 /** How the values of a batch are read. */
-type Reading = Pick<Source, 'verbatim' | 'large'>;
+type Reading = Pick<Source, 'verbatim' | 'large' | 'unsure'>;
 
-function staged({ verbatim, large }: Reading, those: string): Source {
+function staged({ verbatim, large, unsure }: Reading, those: string): Source {
   return {
     sql: `SELECT idx, id, ua, r FROM ${STAGE} WHERE grp = ? AND idx >= ? AND idx < ? ${those}ORDER BY idx LIMIT -1`,
     columns: ['idx', 'id', 'ua', 'r'],
@@ -77,6 +77,7 @@ function staged({ verbatim, large }: Reading, those: string): Source {
     ua: 's.ua',
     ...(verbatim && { verbatim }),
     ...(large && { large }),
+    ...(unsure && { unsure }),
   };
 }
 

@@ -70,3 +70,43 @@ test('a deletion without a row leaves a tombstone at its version', async () => {
   expect(shown()).toEqual([]);
   expect(rowsOf(one.db, 'SELECT version FROM _tombstones')).toEqual([{ version }]);
 });
+
+describe.each([
+  ['microseconds', T * 1_000],
+  ['a text', "'2026-11-19 10:00'"],
+])('a row that shows %s, and may not be updated', (_, time) => {
+  const append = async () => {
+    const one = await node({ schema: ITEMS });
+    one.db.exec("CREATE TRIGGER no BEFORE UPDATE ON items BEGIN SELECT RAISE(ABORT, 'append only'); END");
+    one.db.exec(`INSERT INTO items VALUES ('a', 'here', NULL, 1, ${time}), ('b', 'here', NULL, 1, ${T})`);
+    writeStamps(one.manager);
+    return { one, version: Number(rowsOf(one.db, "SELECT version FROM _stamps WHERE row_id = 'a'")[0]?.version) };
+  };
+
+  test('is deleted by what is above its version, and not by what is below', async () => {
+    const { one, version } = await append();
+    const ids = () => rowsOf(one.db, 'SELECT id FROM items').map(({ id }) => id);
+    expect(give(one, [change('DELETE', 'a', version - 1)])).toMatchObject({ applied: 0 });
+    expect(ids()).toEqual(['a', 'b']);
+    expect(give(one, [change('DELETE', 'a', version + 1), change('DELETE', 'b', T + 1)])).toEqual({
+      applied: 2,
+      ack: 1,
+    });
+    expect(ids()).toEqual([]);
+    expect(rowsOf(one.db, 'SELECT version FROM _tombstones ORDER BY 1')).toEqual([
+      { version: T + 1 },
+      { version: version + 1 },
+    ]);
+  });
+
+  test('an update above its version is a dead letter, and once it is let in, it wins', async () => {
+    const { one, version } = await append();
+    expect(give(one, [change('UPDATE', 'a', version + 1)])).toMatchObject({ rejected: [{ code: 'constraint' }] });
+    one.db.exec('DROP TRIGGER no');
+    const [letter] = one.manager.deadLetters.list();
+    one.manager.deadLetters.retry(letter?.id ?? 0);
+    expect(rowsOf(one.db, "SELECT name, updated_at FROM items WHERE id = 'a'")).toEqual([
+      { name: 'received', updated_at: version + 1 },
+    ]);
+  });
+});
