@@ -39,7 +39,7 @@ import { RetryLoop } from './receive/retry-loop.ts';
 import { askedFor } from './send/asked-tables.ts';
 import { BacklogBound } from './send/backlog.ts';
 import { BacklogAge } from './send/backlog-age.ts';
-import { NodeCompany } from './send/company.ts';
+import { NodeCompany, type Sent } from './send/company.ts';
 import { Comparisons } from './send/comparisons.ts';
 import { Lines } from './send/lines.ts';
 import { OneWay } from './send/one-way.ts';
@@ -179,7 +179,7 @@ class Attached implements Manager {
       shipper: (peer) => this.#roster.shipperOf(peer),
       company: this.#company,
       bond: (peer) => this.#lines.bonds?.of(peer),
-      take: (peer, body) => void this.#apply(body, { rights: this.#lines.bonds?.rightsAt(peer) }, true),
+      take: (peer, body) => void this.#apply(body, { rights: this.#lines.bonds?.rightsAt(peer) }, { isRowcast: true }),
     });
     this.peers = forCallers(this.#roster, db, () => this.#refuseIfStopped());
     this.deadLetters = lettersFor(db, this.#letters, this.#retry, () => this.nudge());
@@ -194,7 +194,7 @@ class Attached implements Manager {
   applyChanges(changes: Change[]): number {
     this.#refuseIfStopped();
     const body = bodyOf(changes);
-    return this.#db.patiently(() => this.#apply(body, {}, true)).ack.applied;
+    return this.#db.patiently(() => this.#apply(body, {}, this.#company.sent(undefined, true))).ack.applied;
   }
 
   receive(body: string | Uint8Array, given: ReceiveOptions = {}): Received {
@@ -206,7 +206,7 @@ class Attached implements Manager {
       this.#floor.refuseIfBehind();
       const asked = this.#applier.isBegun(body) ? undefined : options.sendAgain;
       if (asked !== undefined) this.#requests.note(askedFor(this.#registry.list(), asked));
-      return this.#apply(body, { ...options, from: senderId(options.from) }, options.said !== undefined);
+      return this.#apply(body, { ...options, from: senderId(options.from) }, this.#company.sent(options.said));
     });
   }
 
@@ -302,8 +302,8 @@ class Attached implements Manager {
     return this.#events.on(event, listener);
   }
 
-  #apply(body: string | Uint8Array, told: Heard<ReceiveOptions>, isRowcast: boolean): Taken {
-    const by = { from: told.from, isRowcast, note: this.#company.requested(told.said), ...wantedBy(this.#events) };
+  #apply(body: string | Uint8Array, told: Heard<ReceiveOptions>, sent: Sent): Taken {
+    const by = { from: told.from, ...sent, ...wantedBy(this.#events) };
     const { event, letters, ...taken } = this.#changes.receiving(by.from, () =>
       this.#applier.applyInParts(body, { ...told, ...by }, told.atOnce),
     );

@@ -13,7 +13,14 @@ import { yielding } from '../sqlite/yielding.ts';
 import { readIntroduction } from '../wire/introduction.ts';
 import { ROWCAST_HEADER } from '../wire/protocol.ts';
 import { OF_ANY_ATTACHMENT } from './attachment.ts';
-import { compareAllPeers, isNoMorePlain, notePlainBrought, noteRemoved, passOnOfStrangers } from './passing-on.ts';
+import {
+  compareAllPeers,
+  isNoMorePlain,
+  notePlainBrought,
+  noteRemoved,
+  passOnOfStrangers,
+  Strangers,
+} from './passing-on.ts';
 import {
   AT_URLS,
   beginRunsAnew,
@@ -26,6 +33,12 @@ import {
   peersThatMayBe,
 } from './peers.ts';
 import type { Company } from './shipment.ts';
+
+/** A batch that somebody has sent. What was fetched nobody has brought: it has no `note`, which is to be called in its transaction. */
+export interface Sent {
+  isRowcast: boolean;
+  note?: (applied: number) => void;
+}
 
 export interface CompanyOptions {
   /** The node id. */
@@ -49,6 +62,7 @@ export class NodeCompany {
   readonly #db: Connection;
   readonly #o: CompanyOptions;
   readonly #identity: Identity;
+  readonly #strangers: Strangers;
   readonly #turns = new Turns();
   readonly #ownUrls = new Set<string>();
   /** What is to be told when the transaction is committed. */
@@ -59,6 +73,7 @@ export class NodeCompany {
 
   constructor(db: Connection, options: CompanyOptions) {
     this.#db = db;
+    this.#strangers = new Strangers(db);
     this.#o = options;
     this.#identity = new Identity(db, {
       ...options,
@@ -188,9 +203,9 @@ export class NodeCompany {
     return introduction === undefined ? {} : { [ROWCAST_HEADER]: introduction };
   }
 
-  /** A request says who sends it, or does not: to be called in the transaction of what it brings. */
-  requested(said: string | undefined): (applied: number) => void {
-    return (applied) => this.#requested(said, applied);
+  /** A request says who sends it, or does not. */
+  sent(said: string | undefined, isRowcast = said !== undefined): Sent {
+    return { isRowcast, note: (applied) => this.#requested(said, applied) };
   }
 
   #requested(said: string | undefined, applied: number): void {
@@ -206,7 +221,7 @@ export class NodeCompany {
     this.#actOn({ ...finding, compareAll: finding.compareAll || isLate });
     // It may have ended before anybody could ask it, and this be all that is left of it.
     const isStranger = this.#identity.isNewHere(finding.id) && peersOf(this.#db, finding.inc).length === 0;
-    if (isStranger) passOnOfStrangers(this.#db, this.#o.clock.now());
+    if (isStranger) this.#strangers.brought(this.#o.clock.now());
   }
 
   /**

@@ -13,8 +13,10 @@ import { AT_URLS, beginSeed, seedOnceMore } from './peers.ts';
 /** Nobody has answered there who may yet say who he is. */
 const IS_UNHEARD = 'inc IS NULL AND plain IS NULL';
 /** It is to be given everything, and nothing has been read for that. */
-const HAS_NOT_BEGUN = 'inc IS NULL AND shipped = 0 AND tail_from IS NOT NULL AND snapshot_table IS NULL';
+const HAS_NOT_BEGUN =
+  'inc IS NULL AND shipped = 0 AND tail_from IS NOT NULL AND snapshot_table IS NULL AND snapshot_of IS NULL';
 const BROUGHT = 'plain_brought';
+const STRANGERS = 'strangers_brought';
 
 /**
  * Every peer is given all that there is, and whoever else may have something of it does the same. A stale one is given
@@ -63,7 +65,27 @@ export function passOnOfStrangers(db: Connection, now: number): void {
 
 /** Somebody who does not say which database it is has brought something. In the transaction of what that is. */
 export function notePlainBrought(db: Connection): void {
-  db.run('INSERT INTO main._meta (key, value) VALUES (?, 1) ON CONFLICT DO NOTHING', BROUGHT);
+  note(db, BROUGHT);
+}
+
+/** Those who are at no URL, and go on sending: each request brings something, and each would be a reason to give everybody everything. */
+export class Strangers {
+  readonly #db: Connection;
+  #passedOnAt = Number.NEGATIVE_INFINITY;
+
+  constructor(db: Connection) {
+    this.#db = db;
+  }
+
+  /** What comes soon after the last time is passed on together. In the transaction of what that is. */
+  brought(now: number): void {
+    if (Math.abs(now - this.#passedOnAt) < LATE_MS) {
+      note(this.#db, STRANGERS);
+      return;
+    }
+    this.#passedOnAt = now;
+    passOnOfStrangers(this.#db, now);
+  }
 }
 
 /** One that introduces itself is where a plain one was: it may be another database, and lack what that one had. In a transaction. */
@@ -73,14 +95,28 @@ export function isNoMorePlain(db: Connection, peer: string, now: number): void {
 }
 
 function havePlainBrought(db: Connection): boolean {
-  return db.get('SELECT 1 AS n FROM main._meta WHERE key = ?', BROUGHT) !== undefined;
+  return isNoted(db, BROUGHT);
+}
+
+function note(db: Connection, what: string): void {
+  db.run('INSERT INTO main._meta (key, value) VALUES (?, 1) ON CONFLICT DO NOTHING', what);
+}
+
+function isNoted(db: Connection, what: string): boolean {
+  return db.get('SELECT 1 AS n FROM main._meta WHERE key = ?', what) !== undefined;
 }
 
 /**
  * What a plain peer had sent by the time that it was taken out may come a moment later, or be the last that it has sent: it is
- * looked at once more, with what others have brought since. Every `LATE_MS`.
+ * looked at once more, with what others have brought since. So it is for those who are at no URL. Every `LATE_MS`.
  */
 export function passOnLate(db: Connection, now: number): void {
+  if (isNoted(db, STRANGERS)) {
+    db.transaction(() => {
+      db.run('DELETE FROM main._meta WHERE key = ?', STRANGERS);
+      passOnOfStrangers(db, now);
+    });
+  }
   if (!havePlainBrought(db)) return;
   const isLate = 'inc IS NULL AND abs(removed - CAST(? AS INTEGER)) < CAST(? AS INTEGER)';
   const left = db.get(`SELECT 1 AS n FROM main._peer_state WHERE ${isLate}`, now, 2 * LATE_MS);

@@ -43,7 +43,7 @@ export class OwnLow {
     this.#look();
     if (inc == null) return this.#known;
     if (this.#stale.has(inc)) return 0;
-    return this.#db.get(SEEDED, inc) ? undefined : this.#known;
+    return this.#db.get(SEEDED, inc, JSON.stringify(this.#o.peers())) ? undefined : this.#known;
   }
 
   #look(): void {
@@ -58,7 +58,13 @@ export class OwnLow {
 
 const STALE = 'SELECT inc FROM main._peer_state WHERE stale = 1 AND inc IS NOT NULL';
 
-const SEEDED = 'SELECT 1 AS n FROM main._peer_state WHERE inc = ? AND (tail_from IS NOT NULL OR again IS NOT NULL)';
+/** The URL of a peer of this process, which may be forgotten as an attachment while it stands still, or of another's. */
+const IS_PEER = `(peer_url IN (SELECT value FROM json_each(?)) OR ${OF_ANY_ATTACHMENT})`;
+
+/** At a URL that is no peer's any more nothing is on its way, and nothing ends. */
+const SEEDED =
+  'SELECT 1 AS n FROM main._peer_state WHERE inc = ? AND (tail_from IS NOT NULL OR again IS NOT NULL) ' +
+  `AND ${IS_PEER}`;
 
 /**
  * All that was captured here before has reached every peer: since when the oldest of the rest may have been waiting. For a
@@ -67,7 +73,7 @@ const SEEDED = 'SELECT 1 AS n FROM main._peer_state WHERE inc = ? AND (tail_from
 export function lowOf(db: Connection, { peers, age, now }: { peers: string[]; age: BacklogAge; now: number }): number {
   const states = db.all<{ url: string; acked: number; walking: number; stale: number | null }>(
     'SELECT peer_url AS url, last_acked AS acked, tail_from IS NOT NULL AS walking, stale FROM main._peer_state ' +
-      `WHERE peer_url IN (SELECT value FROM json_each(?)) OR ${OF_ANY_ATTACHMENT}`,
+      `WHERE ${IS_PEER}`,
     JSON.stringify(peers),
   );
   // Nothing is known of one that was taken away: then nothing is promised.

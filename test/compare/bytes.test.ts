@@ -66,6 +66,8 @@ test('ids that are not UTF-8 are told apart, named as they travel, and repaired'
   expect(rowsOf(the.here, 'SELECT count(*) AS n FROM items')).not.toEqual([{ n: 0 }]);
   expect((await the.manager.verify(THERE))[0]).toMatchObject({ equal: true, differences: 0 });
   expect((await the.other.verify())[0]).toMatchObject({ equal: true, differences: 0 });
+  // What was fetched was brought by nobody: whoever is removed later had nothing that only this one got.
+  expect(rowsOf(the.here, "SELECT key FROM _meta WHERE key = 'plain_brought'")).toEqual([]);
 });
 
 test('two values that differ only in bytes that are no characters are two values', async () => {

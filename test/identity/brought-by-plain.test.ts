@@ -273,6 +273,41 @@ describe('one that introduces itself and is taken out, beside a plain one', () =
   });
 });
 
+test('one that a gap in another table has put on a walk over that table alone is given everything as well', async () => {
+  const a = await one([B, C]);
+  await a.manager.peers.pause(B);
+  await acquainted(a);
+  a.bring('brought', 'c');
+  a.db.exec(`UPDATE _peer_state SET tail_from = 0, snapshot_of = '["other"]' WHERE peer_url = '${B}'`);
+  expect(rowsOf(a.db, 'SELECT shipped, inc FROM _peer_state WHERE peer_url = ?', B)).toEqual([
+    { shipped: 0, inc: null },
+  ]);
+  await a.remove(C);
+  a.manager.peers.resume(B);
+  await a.goOn();
+  expect(a.times('brought', B)).toBe(1);
+});
+
+test('what one at no URL goes on bringing is passed on at once, and then in a minute, and not with each request', async () => {
+  const a = await one([B]);
+  await acquainted(a);
+  a.bring('first', 'e', saidBy('e', 1));
+  await a.goOn(2_000);
+  expect(a.times('first', B)).toBe(1);
+  for (let i = 2; i < 20; i++) {
+    a.bring(`more${i}`, 'e', saidBy('e', i));
+    await a.goOn(1_000);
+  }
+  // Nothing is new in them.
+  for (let i = 20; i < 30; i++) a.manager.receive('{"batch_id":1,"changes":[]}', { from: 'e', said: saidBy('e', i) });
+  await a.goOn(1_000);
+  expect([a.times('first', B), a.times('more19', B)]).toEqual([1, 0]);
+  await a.goOn(65_000);
+  expect([a.times('first', B), a.times('more2', B), a.times('more19', B)]).toEqual([2, 1, 1]);
+  await a.goOn(130_000);
+  expect(a.times('first', B)).toBe(2);
+});
+
 test('where one that introduces itself is in the place of a plain one, both it and the others are given everything', async () => {
   const a = await one([B, C]);
   await acquainted(a);

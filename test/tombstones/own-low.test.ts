@@ -67,3 +67,32 @@ test('of a backlog that has lasted, after a restart as before it', async () => {
     expect(low).toBeGreaterThan(written - 5_000);
   }
 });
+
+test('to a peer that was taken out and still sends, as to anybody: nothing is on its way to it that could end', async () => {
+  const clock = new VirtualClock();
+  const said = (id: string): string => `id=${id}; inc=${id.repeat(16)}; boot=1-aaaaaaaa; t0=0; t=1`;
+  const [B, C] = ['http://b.test', 'http://c.test'];
+  const headers = (url: string) => ({
+    get: (name: string) => (name === 'x-rowcast' ? said(url.startsWith(B) ? 'b' : 'c') : null),
+  });
+  const one = await node({
+    clock,
+    peers: [B, C],
+    verify: false,
+    fetch: async (url, { body }) => {
+      if (!url.endsWith('/sync')) return { status: 404, text: async () => '', headers: headers(url) };
+      const { batch_id } = JSON.parse(new TextDecoder().decode(body));
+      return { status: 200, text: async () => `{"applied":1,"ack":${batch_id}}`, headers: headers(url) };
+    },
+    get: async (url) => ({ status: 200, text: async () => '{"ok":true}', headers: headers(url) }),
+  });
+  insert(one, 'a');
+  await clock.advance(30_000);
+  const toldToC = (): number | undefined => readIntroduction(one.manager.hello(said('c'))['x-rowcast'])?.low;
+  expect(toldToC()).toBeGreaterThan(clock.now() - 5_000);
+  const removing = one.manager.peers.remove(C);
+  await clock.advance(30_000);
+  await removing;
+  expect(one.all('SELECT peer_url FROM _peer_state WHERE again IS NOT NULL')).toEqual([{ peer_url: C }]);
+  expect(toldToC()).toBeGreaterThan(clock.now() - 5_000);
+});
