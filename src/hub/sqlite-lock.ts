@@ -32,6 +32,7 @@ export class HubLock {
   async take(): Promise<string | undefined> {
     const [main] = this.#db.all<{ name: string; file: string }>('PRAGMA database_list').filter(isMain);
     if (!main?.file) return undefined;
+    const wasDamaged = this.#db.damage !== undefined;
     for (let left = PATIENCE_MS; ; left -= AGAIN_MS) {
       try {
         this.#attach(`${main.file}${SUFFIX}`);
@@ -39,7 +40,11 @@ export class HubLock {
       } catch (error) {
         this.release();
         if (isCode(error, 'CANTOPEN', 'READONLY', 'PERM')) return `${main.file}${SUFFIX} cannot be written`;
-        if (isCode(error, 'NOTADB')) throw isForeign(`${main.file}${SUFFIX}`, error);
+        if (isCode(error, 'NOTADB', 'CORRUPT')) {
+          // It is not the hub's own file of which that was said.
+          if (!wasDamaged) this.#db.forgetDamage();
+          throw isForeign(`${main.file}${SUFFIX}`, error);
+        }
         if (!isCode(error, 'BUSY', 'LOCKED')) throw error;
         if (left <= 0) throw isServed(error);
       }

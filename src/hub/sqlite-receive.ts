@@ -15,6 +15,7 @@ import { type OriginRun, originsOf, readOrigins, writeOrigins } from '../wire/or
 import { type Ack, BATCH_CHANGES_MAX, type Op, PLAIN_BATCH_CHANGES_MAX, type Rejection } from '../wire/protocol.ts';
 import { type BatchDocument, readBatch } from '../wire/read-batch.ts';
 import type { Rights } from '../wire/rights.ts';
+import { keyOfRow } from './row-key.ts';
 import { speltByText } from './spelt-text.ts';
 import type { SqliteHubCompany } from './sqlite-company.ts';
 import { changesSql, exceptSql, mergeSql, ONE_CHANGE, tallySql } from './sqlite-merge.ts';
@@ -158,7 +159,7 @@ export class BatchMerger {
     const tallies = new Map<string, Tally>();
     let regular = 0;
     for (const { tbl, id, n, last, placed } of this.#tally(tally, document.json, latest, ...except)) {
-      tallies.set(`${tbl}\n${id}`, { n, last, placed: placed === 1 });
+      tallies.set(keyOfRow(tbl, id), { n, last, placed: placed === 1 });
       regular += n;
     }
     const irregular = regular < document.count ? this.#irregular(document, latest) : [];
@@ -215,9 +216,9 @@ export class BatchMerger {
     const latest = new Map<string, number>();
     const superseded = new Map<number, string>();
     for (const { idx, tbl, id, ua } of versions) {
-      const version = `${tbl}\n${ua}\n${id}`;
+      const version = `${ua}\n${keyOfRow(tbl, id)}`;
       const earlier = latest.get(version);
-      if (earlier !== undefined) superseded.set(earlier, `${tbl}\n${id}`);
+      if (earlier !== undefined) superseded.set(earlier, keyOfRow(tbl, id));
       latest.set(version, idx);
     }
     if (superseded.size > 0) throw new Superseded(superseded);
@@ -263,7 +264,7 @@ export class BatchMerger {
     const rowless: { change: Irregular; table: string; id: string }[] = [];
     const merged: { params: (string | number | null)[]; tally: Tally }[] = [];
     const tallyOf = (table: string, id: string, idx: number): Tally => {
-      const key = `${fold(table)}\n${id}`;
+      const key = keyOfRow(fold(table), id);
       const tally = tallies.get(key) ?? { n: 0, last: idx, placed: false };
       tallies.set(key, tally);
       tally.n += 1;
@@ -299,7 +300,7 @@ export class BatchMerger {
     // They remove whatever is there, so they come last; but what the same batch says of the row later stands against
     // them: otherwise the batch, sent again, would delete what it brought.
     for (const { change, table, id } of rowless) {
-      const tally = tallies.get(`${fold(table)}\n${id}`) as Tally;
+      const tally = tallies.get(keyOfRow(fold(table), id)) as Tally;
       if (tally.last > change.idx || this.#deleteWhatIsThere(before + 1 + change.idx, table, id, origin)) {
         tally.placed = true;
         continue;

@@ -84,11 +84,16 @@ test("somebody else's file in the place of the lock is named, and left as it is"
   const path = join(scratchFolder(), 'hub.db');
   const notes = 'no database, but notes of somebody '.repeat(9);
   writeFileSync(`${path}-lock`, notes);
-  await expect(another(path, ONE)).rejects.toMatchObject({
+  const db = await database('SELECT 1', path);
+  await expect(createHub(db, { id: 'hub', edges: ONE, ...quiet })).rejects.toMatchObject({
     code: 'INVALID_DATABASE',
     message: expect.stringMatching(/hub\.db-lock is where a hub has its lock.*move it away/),
   });
   expect(readFileSync(`${path}-lock`, 'utf8')).toBe(notes);
   rmSync(`${path}-lock`);
-  expect(await edgesIn(await another(path, ONE))).toEqual(ONE);
+  // By the same handle: what was found in the other file is not said of this one.
+  const made = await createHub(db, { id: 'hub', edges: ONE, ...quiet });
+  cleanUp(() => made.stop());
+  expect(await edgesIn(made)).toEqual(ONE);
+  expect(await made.health()).toMatchObject({ ok: true, problems: [] });
 });

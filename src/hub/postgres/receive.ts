@@ -7,6 +7,7 @@ import { RowcastError } from '../../errors.ts';
 import { fold } from '../../sqlite/sql.ts';
 import { readIntroduction } from '../../wire/introduction.ts';
 import { readOrigins } from '../../wire/origins.ts';
+import { keyOfRow } from '../row-key.ts';
 import type { Examined, RegularChange } from '../sqlite-spelt.ts';
 import type { Sender, Stored } from '../store.ts';
 import { CloseLook, type HubRow, refuseAbove, shapeOf } from './close-look.ts';
@@ -131,7 +132,10 @@ export class PostgresReceiver {
     for (const [i, batch] of batches.entries()) {
       const first = placed[i] as number;
       const outcome = batch.plain && outcomeOf(batch, batch.plain, (idx) => left.get(first + idx));
-      results.push(outcome ?? (await this.#closely(session, batch, first, present[i] as boolean)));
+      const result = outcome ?? (await this.#closely(session, batch, first, present[i] as boolean));
+      // Some of it may be written already, and wants its edges woken, whatever became of the rest.
+      const isWritten = [...(batch.plain?.values() ?? [])].some(({ change: { idx } }) => !left.has(first + idx));
+      results.push({ ...result, advanced: result.advanced || isWritten });
     }
     return { results, tick: tick ?? (await this.#company.tick(session)) };
   }
@@ -164,10 +168,6 @@ function placesOf(batches: Waiting[]): number[] {
   });
 }
 
-function keyOf(table: string, id: string): string {
-  return `${fold(table)}\n${id}`;
-}
-
 /**
  * Of two changes of one row the newer stands for both, where it would replace the other whole. Undefined where it cannot be
  * said which one that is without a close look.
@@ -175,7 +175,7 @@ function keyOf(table: string, id: string): string {
 function plainOf(changes: RegularChange[]): Plain | undefined {
   const rows: Plain = new Map();
   for (const change of changes) {
-    const key = keyOf(change.tbl, change.id);
+    const key = keyOfRow(fold(change.tbl), change.id);
     const shape = shapeOf(change.row);
     const other = rows.get(key);
     const n = (other?.changes ?? 0) + 1;
@@ -220,7 +220,7 @@ async function lockRows(
   session: Session,
   rows: { table: string; id: string }[],
 ): Promise<(HubRow & { seq: number })[]> {
-  const keys = [...new Map(rows.map((row) => [keyOf(row.table, row.id), row])).values()];
+  const keys = [...new Map(rows.map((row) => [keyOfRow(fold(row.table), row.id), row])).values()];
   const found = await session.query<HubRow & { seq: number }>(
     'SELECT t.seq, t.table_name AS "table", t.row_id AS id, t.op, t.updated_at AS version, t.origin, t.writer, t.base, ' +
       't.row_data AS row FROM rowcast.rows AS t JOIN unnest($1::text[], $2::text[]) AS k (tkey, row_id) ' +
