@@ -16,6 +16,8 @@ export interface Exposition {
 /** As far as readiness looks at it. */
 interface Subject {
   health(): unknown;
+  /** Where this is not what health says: of one of several that do the same. */
+  readiness?(): unknown;
 }
 
 interface HealthSeen {
@@ -65,7 +67,11 @@ export function probeAt(
  */
 async function readiness(manager: Subject, peers: boolean): Promise<Outgoing> {
   try {
-    const { ok, problems = [], peer_states: states = [] } = (await manager.health()) as HealthSeen;
+    const {
+      ok,
+      problems = [],
+      peer_states: states = [],
+    } = (await (manager.readiness ?? manager.health).call(manager)) as HealthSeen;
     const active = states.filter(({ paused }) => !paused);
     const why = [
       ...problems,

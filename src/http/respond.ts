@@ -33,6 +33,8 @@ interface AnswerOptions {
 export interface Replica {
   receive(body: Uint8Array, options: ReceiveOptions): Received | Promise<Received>;
   health(): { ok: boolean } | Promise<{ ok: boolean }>;
+  /** Where what keeps it from work is not all that is wrong: of one of several that do the same, what the others have as well. */
+  readiness?(): { ok: boolean } | Promise<{ ok: boolean }>;
   /** What `/sync/compare` and `/sync/fetch` answer; without it there is nothing at either. */
   answer?(path: string, body: Uint8Array, options: AnswerOptions): Promise<Outgoing>;
   /** Told to whoever sends to it. */
@@ -215,12 +217,14 @@ async function healthFor(
 }
 
 /** The replica as its server tells of it. */
-function told(manager: Replica, { alsoInHealth }: RespondOptions): Pick<Replica, 'health' | 'hello'> {
+function told(
+  manager: Replica,
+  { alsoInHealth = (health) => health }: RespondOptions,
+): Pick<Replica, 'health' | 'readiness' | 'hello'> {
+  const { readiness } = manager;
   return {
-    health: async () => {
-      const health = await manager.health();
-      return alsoInHealth ? alsoInHealth(health) : health;
-    },
+    health: async () => alsoInHealth(await manager.health()),
+    ...(readiness && { readiness: async () => alsoInHealth(await readiness.call(manager)) }),
     ...(manager.hello && { hello: manager.hello.bind(manager) }),
   };
 }

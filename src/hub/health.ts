@@ -62,7 +62,18 @@ interface Subject {
   bonded(url: string): BondHealth | undefined;
 }
 
+/** What a balancer asks each process of a group: what the others have as well must not take them all away from it. */
+export async function hubReadiness(subject: Subject): Promise<HubHealth> {
+  const { health, own } = await looked(subject);
+  return subject.store.group ? { ...health, ok: own.length === 0, problems: own } : health;
+}
+
 export async function hubHealth(subject: Subject): Promise<HubHealth> {
+  return (await looked(subject)).health;
+}
+
+/** `own`: what is wrong with this process, and not with the rows, the edges or the letters. */
+async function looked(subject: Subject): Promise<{ health: HubHealth; own: string[] }> {
   const { id, store, links, faults, usedTwice, clock, verified, bonded } = subject;
   const now = clock.now();
   // As they are at this moment: while the store counts, an edge may advance.
@@ -71,14 +82,11 @@ export async function hubHealth(subject: Subject): Promise<HubHealth> {
     const counts = await store.counts(asked);
     return { ...counts, problems: [...counts.problems, ...store.company.problems(new Set(usedTwice.keys()))] };
   };
-  const counts = await within(clock, count()).catch(
-    (error): Counts => ({
-      rows: 0,
-      letters: 0,
-      edges: asked.map(() => ({ pending: 0, oldest: undefined })),
-      problems: [`the database cannot be read: ${messageOf(error)}`],
-    }),
-  );
+  const own = [...faults];
+  const counts = await within(clock, count()).catch((error): Counts => {
+    own.unshift(`the database cannot be read: ${messageOf(error)}`);
+    return { rows: 0, letters: 0, edges: asked.map(() => ({ pending: 0, oldest: undefined })), problems: [] };
+  });
   const states = links.map(({ edge, loop: { shipper } }, i): EdgeHealth => {
     const { pending, oldest } = counts.edges[i] as Counts['edges'][number];
     return {
@@ -96,8 +104,8 @@ export async function hubHealth(subject: Subject): Promise<HubHealth> {
     };
   });
   const still = links.flatMap(({ loop: { shipper } }) => shipper.standStill.problem ?? []);
-  const problems = [...counts.problems, ...usedTwice.values(), ...faults, ...still];
-  return {
+  const problems = [...counts.problems, ...usedTwice.values(), ...own, ...still];
+  const health = {
     ok: problems.length === 0,
     node_id: id,
     item_count: counts.rows,
@@ -109,6 +117,7 @@ export async function hubHealth(subject: Subject): Promise<HubHealth> {
     problems,
     ...(counts.at_least && { at_least: counts.at_least }),
   };
+  return { health, own };
 }
 
 /** Whoever asks how it is must hear that nothing is heard: a store elsewhere may wait for somebody's lock. */

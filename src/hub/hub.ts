@@ -28,7 +28,7 @@ import { Delivery } from './delivery.ts';
 import { type Answers, Edge, enrolEdges } from './edges.ts';
 import type { FanOut } from './fan-out.ts';
 import { GroupEdges } from './group-edges.ts';
-import { type HubHealth, hubHealth } from './health.ts';
+import { type HubHealth, hubHealth, hubReadiness } from './health.ts';
 import { EdgeIdentities } from './identities.ts';
 import { Ownership } from './ownership.ts';
 import { Resends } from './resend.ts';
@@ -281,12 +281,20 @@ class Relay implements Hub {
   }
 
   async health(): Promise<HubHealth> {
+    return hubHealth(this.#seen());
+  }
+
+  async readiness(): Promise<HubHealth> {
+    return hubReadiness(this.#seen());
+  }
+
+  #seen(): Parameters<typeof hubHealth>[0] {
     this.#refuseIfStopped();
     const verified = (url: string): VerifySummary | undefined => this.#comparisons.summaryOf(url);
     const bonded = (url: string): BondHealth | undefined => this.#bonds?.healthOf(url);
     const lasting = [this.#time.problem, this.#ownership?.problem].filter(isSaid);
     const faults = [...this.#faults.problems(), ...this.#comparisons.problems(), ...lasting];
-    return hubHealth({
+    return {
       id: this.id,
       store: this.#store,
       links: this.#roster.links,
@@ -295,7 +303,7 @@ class Relay implements Hub {
       clock: this.#clock,
       verified,
       bonded,
-    });
+    };
   }
 
   async status(): Promise<HubHealth & Facts> {

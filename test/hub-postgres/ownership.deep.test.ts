@@ -254,6 +254,11 @@ describe.skipIf(!hasPostgres)('a group of hubs', () => {
     expect((await hub.health()).problems).toEqual([
       `node id "a" is used by two databases: give one of them another id (edges ${urls.join(', ')})`,
     ]);
+    // It is no reason to take this process, and with it each of the others, out of its balancer.
+    const statuses = await Promise.all(
+      ['/health', '/readyz'].map(async (path) => (await fetch(`${center.url}${path}`)).status),
+    );
+    expect(statuses).toEqual([503, 200]);
     doors[0]?.close();
     await hub.edges.remove(doors[0]?.url as string);
     expect(await hub.health()).toMatchObject({ ok: true, problems: [] });
@@ -272,6 +277,7 @@ describe.skipIf(!hasPostgres)('a group of hubs', () => {
     const answer = await one.hub.receive(batch(live('x', T)), { from: 'a' });
     expect(answer.status).toBe(503);
     await until('health says so', async () => !(await one.hub.health()).ok);
+    expect((await fetch(`${one.door.url}/readyz`)).status).toBe(503);
     isCut = false;
     expect((await one.hub.receive(batch(live('x', T)), { from: 'a' })).status).toBe(200);
     await until('the edge has it', () => count(node) === 1);
