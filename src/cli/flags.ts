@@ -21,6 +21,8 @@ export interface Flag<T> {
   toggle?: boolean;
   /** May be left out, and has no value then. */
   optional?: boolean;
+  /** Counts only where it is typed: no variable stands for it. */
+  typed?: boolean;
 }
 
 export type Flags = Record<string, Flag<unknown>>;
@@ -175,7 +177,8 @@ export function takeWords(flags: Flags, args: string[]): { words: string[]; rest
 export function describeFlags(flags: Flags): string {
   return Object.entries(flags)
     .map(([key, flag]) => {
-      const lines = `${flag.help}\n(${notesOf(key, flag).join('; ')})`.split('\n');
+      const notes = notesOf(key, flag).join('; ');
+      const lines = `${flag.help}${notes && `\n(${notes})`}`.split('\n');
       const value = flag.toggle ? '' : ` <${flag.placeholder}>`;
       return `  -${flagName(key)}${value}\n${lines.map((line) => `        ${line}`).join('\n')}`;
     })
@@ -183,11 +186,9 @@ export function describeFlags(flags: Flags): string {
 }
 
 function notesOf(key: string, flag: Flag<unknown>): string[] {
-  if (flag.toggle) return [`env ${envName(key)}=true`];
-  return [
-    flag.default !== undefined ? `default ${flag.default}` : presence(flag),
-    `env ${envName(key)}${flag.repeatable ? ', comma separated' : ''}`,
-  ];
+  if (flag.toggle) return flag.typed ? [] : [`env ${envName(key)}=true`];
+  const note = flag.default !== undefined ? `default ${flag.default}` : presence(flag);
+  return flag.typed ? [note] : [note, `env ${envName(key)}${flag.repeatable ? ', comma separated' : ''}`];
 }
 
 function presence({ repeatable, optional }: Flag<unknown>): string {
@@ -202,7 +203,7 @@ interface Sources {
 }
 
 function readValue(key: string, flag: Flag<unknown>, { given, env, file }: Sources): unknown {
-  const variable = env[envName(key)];
+  const variable = flag.typed ? undefined : env[envName(key)];
   // An empty variable is an unset one: shells and service files make no difference either.
   const fromEnv = variable === undefined || variable.trim() === '' ? undefined : variable;
   const inFile = file && !given && fromEnv === undefined;
@@ -225,7 +226,8 @@ function readValue(key: string, flag: Flag<unknown>, { given, env, file }: Sourc
   const value = given?.[0] ?? fromEnv ?? file?.values[0] ?? flag.default;
   if (value === undefined) {
     if (flag.optional) return undefined;
-    throw new UsageError(`-${flagName(key)} is required: -${flagName(key)} <${flag.placeholder}>, or ${envName(key)}`);
+    const or = flag.typed ? '' : `, or ${envName(key)}`;
+    throw new UsageError(`-${flagName(key)} is required: -${flagName(key)} <${flag.placeholder}>${or}`);
   }
   return parse(value);
 }

@@ -3,6 +3,7 @@ import { systemClock } from '../clock.ts';
 import { Connection } from '../sqlite/connection.ts';
 import { forgetNode } from '../tombstones/detached.ts';
 import { asker, askFlags, Refused, Unreachable } from './ask.ts';
+import { asked, placed } from './asked.ts';
 import { describeFlags, type Environment, parseFlags, takeArgument, UsageError, type Values } from './flags.ts';
 import { openDatabase } from './open.ts';
 import { fileOf } from './operate.ts';
@@ -10,11 +11,11 @@ import { FLAGS_HELP } from './program.ts';
 import { bindingFlag, processFlags } from './shared-flags.ts';
 import { inOneLine } from './show.ts';
 
-const FORGET_FLAGS = {
+const FORGET_FLAGS = asked({
   ...askFlags,
   binding: bindingFlag,
   busyMs: { ...processFlags.busyMs, help: "How long to wait for another process's lock on the database." },
-};
+});
 
 const FORGET_HELP = `rowcast forget: a node is gone for good, and tombstones are no longer kept for it
 
@@ -33,7 +34,7 @@ Exit codes: 0 done, 1 no such node is known, 2 a wrong command line, 3 nobody an
 
 export async function forget(args: string[], env: Environment): Promise<number> {
   const { argument: id, rest } = takeArgument(args);
-  const flags = parseFlags(FORGET_FLAGS, rest, env);
+  const flags = parseFlags(FORGET_FLAGS, rest, placed(rest, env));
   if (flags === 'help') {
     process.stdout.write(FORGET_HELP);
     return 0;

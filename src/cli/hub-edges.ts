@@ -1,6 +1,7 @@
 /** `rowcast hub-edges`: whom a running group of hubs serves. The processes hear of a change within a second. */
 import { messageOf } from '../errors.ts';
 import { type EdgeList, openEdgeList } from '../hub/postgres/edge-list.ts';
+import { asked } from './asked.ts';
 import { readPeersFile } from './config-file.ts';
 import { describeFlags, type Environment, file, parseFlags, takeWords, UsageError } from './flags.ts';
 import { StartError } from './listen.ts';
@@ -8,10 +9,10 @@ import { FLAGS_HELP } from './program.ts';
 import { peersFlag } from './shared-flags.ts';
 import { loadDriver, shownStore, storeFlags, storeOf } from './store.ts';
 
-const FLAGS = {
+const FLAGS = asked({
   ...storeFlags,
   file: file('A file with a URL a line, besides those that are named. # begins a comment.'),
-};
+});
 
 const HELP = `rowcast hub-edges: whom a group of hubs serves
 

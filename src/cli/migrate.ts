@@ -6,6 +6,7 @@ import { listAliases } from '../migrate/aliases.ts';
 import { detached } from '../migrate/detached.ts';
 import { forgetNames, migrate as run, type Subject, sendNewNames } from '../migrate/migrate.ts';
 import type { MigrateOptions } from '../migrate/options.ts';
+import { asked } from './asked.ts';
 import { describeFlags, type Environment, parseFlags, takeArgument, text, toggle, UsageError } from './flags.ts';
 import { type Binding, openDatabase } from './open.ts';
 import { FLAGS_HELP } from './program.ts';
@@ -18,7 +19,7 @@ const COMMON = {
   busyMs: { ...processFlags.busyMs, help: "How long to wait for another process's lock on the database." },
 };
 
-const MIGRATE_FLAGS = {
+const MIGRATE_FLAGS = asked({
   ...COMMON,
   rename: text('table.old=new', 'A column that has another name afterwards.', { repeatable: true }),
   renameTable: text('old=new', 'A table that has another name afterwards.', { repeatable: true }),
@@ -27,9 +28,9 @@ const MIGRATE_FLAGS = {
     'A column that is gone for good; only needed where the table gets others at the same time.',
     { repeatable: true },
   ),
-};
+});
 
-const ALIASES_FLAGS = {
+const ALIASES_FLAGS = asked({
   ...COMMON,
   drop: toggle('From now on send the new names. For when every node is migrated; the old ones are still understood.'),
   forget: text(
@@ -38,7 +39,7 @@ const ALIASES_FLAGS = {
       'and free. On every node, before one of them uses it again.',
     { repeatable: true },
   ),
-};
+});
 
 const MIGRATE_HELP = `rowcast migrate: change the schema of a node's database
 

@@ -5,6 +5,7 @@ import { systemClock } from '../clock.ts';
 import type { DeadLetter } from '../letters/dead-letters.ts';
 import { shownUrl } from '../wire/peer-url.ts';
 import { type Ask, asker, askFlags, Refused, type Target, Unreachable } from './ask.ts';
+import { asked, placed } from './asked.ts';
 import { backupFile, refuseIfHidden } from './backup.ts';
 import {
   describeFlags,
@@ -37,10 +38,11 @@ interface Command<F extends Flags> {
   refused?: number;
 }
 
-export function command<F extends Flags>({ name, usage, flags, run, refused }: Command<F>) {
+export function command<F extends Flags>({ name, usage, run, refused, ...described }: Command<F>) {
+  const flags = asked(described.flags);
   return async (args: string[], env: Environment): Promise<number> => {
     const { words, rest } = takeWords(flags, args);
-    const values = parseFlags(flags, rest, env);
+    const values = parseFlags(flags, rest, placed(rest, env));
     if (values === 'help') return say(`rowcast ${name}: ${usage}\n\n${describeFlags(flags)}\n\n${EXIT_CODES}\n`);
     try {
       return await run(values, words);
@@ -281,15 +283,14 @@ Exit codes: 0 equal, 1 it differs, 2 a wrong command line, 3 it could not be com
     table: text('name', 'Only this table.', { repeatable: true }),
     repair: toggle('Put right what differs, by the version order.'),
     limit: integer('How many rows of a table are listed.', { default: 100, min: 0, max: 1_000_000 }),
-    offline,
     json,
   },
   async run(flags, words) {
     refuseWords(words);
-    const ask = asker(neededFor('verify', flags));
+    const ask = asker(flags);
     const { peer, repair, limit, table } = flags;
-    const asked = { repair, limit, ...(peer !== undefined && { peer }), ...(table.length > 0 && { tables: table }) };
-    const { results = [], error } = await compared(ask, asked);
+    const question = { repair, limit, ...(peer !== undefined && { peer }), ...(table.length > 0 && { tables: table }) };
+    const { results = [], error } = await compared(ask, question);
     if (error !== undefined) throw new Refused(error);
     if (flags.json) say(`${JSON.stringify(results)}\n`);
     else for (const one of results) say(resultText(one));
@@ -299,8 +300,8 @@ Exit codes: 0 equal, 1 it differs, 2 a wrong command line, 3 it could not be com
 });
 
 /** Begins it and waits for its end; a terminal sees where it is. */
-async function compared(ask: Ask, asked: Record<string, unknown>): Promise<VerifyState> {
-  const { number } = await ask.post<VerifyState>('verify', asked);
+async function compared(ask: Ask, question: Record<string, unknown>): Promise<VerifyState> {
+  const { number } = await ask.post<VerifyState>('verify', question);
   const terminal = process.stderr.isTTY;
   for (;;) {
     const state = await ask.get<VerifyState>('verify');

@@ -1,5 +1,16 @@
 import { describe, expect, test } from 'vitest';
-import { choice, describeFlags, type Environment, integer, parseFlags, text, toggle } from '../../src/cli/flags.ts';
+import { askFlags } from '../../src/cli/ask.ts';
+import { asked, placed } from '../../src/cli/asked.ts';
+import {
+  choice,
+  describeFlags,
+  type Environment,
+  file,
+  integer,
+  parseFlags,
+  text,
+  toggle,
+} from '../../src/cli/flags.ts';
 import { HUB_FLAGS, HUB_HELP } from '../../src/cli/hub.ts';
 import { SERVE_FLAGS, SERVE_HELP } from '../../src/cli/serve.ts';
 import { SETTINGS } from '../../src/config.ts';
@@ -60,6 +71,23 @@ test('a toggle stands alone, and may be said with a value or in the environment'
   expect(read([], { ROWCAST_ONCE: 'true' })).toEqual({ once: true, dir: 'x' });
   expect(() => read(['-once', '-once'])).toThrow('-once is given twice');
   expect(() => read(['-once=yes'])).toThrow('-once must be one of false, true, not "yes"');
+});
+
+test('what a command is asked is typed; where it looks may stand in the environment', () => {
+  const ofProgram = { ROWCAST_ID: 'a', ROWCAST_TABLE: 'items', ROWCAST_PEER: 'http://b,http://c', ROWCAST_DB: 'a.db' };
+  const flags = asked({ ...askFlags, id: file('Which.'), table: text('name', 'Which.', { repeatable: true }) });
+  const read = (args: string[], env: Environment = ofProgram): unknown => parseFlags(flags, args, placed(args, env));
+  const unset = { url: undefined, adminTokenFile: undefined, id: undefined, table: [] };
+  expect(read([])).toEqual({ ...unset, db: 'a.db' });
+  expect(read(['-id', 'r', '-table', 't'])).toEqual({ ...unset, db: 'a.db', id: 'r', table: ['t'] });
+  // Whoever types one place does not mean the other.
+  for (const args of [['-url', 'http://h'], ['--url=http://h']]) {
+    expect(read(args)).toEqual({ ...unset, db: undefined, url: 'http://h' });
+  }
+  expect(read(['-db', 'b.db'], { ROWCAST_URL: 'http://h' })).toEqual({ ...unset, db: 'b.db' });
+  expect(describeFlags(flags)).toContain('  -table <name>\n        Which.\n        (repeatable)\n'.trimEnd());
+  expect(describeFlags(flags)).not.toContain('ROWCAST_ID');
+  expect(describeFlags(asked({ json: toggle('As JSON.') }))).toBe('  -json\n        As JSON.');
 });
 
 describe('the environment', () => {
