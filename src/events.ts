@@ -106,7 +106,7 @@ export interface RowcastEvents {
 
 export type EventName = keyof RowcastEvents;
 /** What a hub never emits: it has no tables, keeps nothing for the sake of an edge, and forgets no deletion. */
-export type NodeOnlyEvent = 'applied' | 'conflict' | 'visible' | 'peer-stale' | 'tombstones-collected';
+export type NodeOnlyEvent = 'applied' | 'change' | 'conflict' | 'visible' | 'peer-stale' | 'tombstones-collected';
 /** The names, for callers without types: the compiler keeps this list complete. */
 const EVENTS: Record<EventName, true> = {
   change: true,
@@ -131,12 +131,17 @@ const EVENTS: Record<EventName, true> = {
 
 export type Listener<E extends EventName> = (event: RowcastEvents[E]) => void;
 
+/** So many warnings are kept for the first who listens. */
+const UNHEARD_MAX = 100;
+
 /**
  * A typed emitter. Node's own EventEmitter throws on an 'error' nobody listens to and lets a listener's exception travel
  * into the ship loop; neither may happen to a library that runs in the background of somebody's application.
  */
 export class Emitter {
   readonly #listeners = new Map<EventName, Set<(event: never) => void>>();
+  /** What a start finds is said before anybody can listen, and is not found again. */
+  #unheard: RowcastEvents['warning'][] = [];
   /** A handle that was closed never comes back: whatever fails for it until stop() has nothing to say that was not said. */
   #isClosed = false;
 
@@ -146,7 +151,13 @@ export class Emitter {
     const set = this.#listeners.get(name) ?? new Set();
     this.#listeners.set(name, set);
     set.add(listener);
+    // All who begin to listen in this turn hear it.
+    if (name === 'warning' && this.#unheard.length > 0) queueMicrotask(() => this.#tellUnheard());
     return () => void set.delete(listener);
+  }
+
+  #tellUnheard(): void {
+    for (const warning of this.#unheard.splice(0)) this.emit('warning', warning);
   }
 
   has(name: EventName): boolean {
@@ -157,6 +168,10 @@ export class Emitter {
     if (name === 'error' && (event as RowcastError).code === 'DATABASE_CLOSED') {
       if (this.#isClosed) return;
       this.#isClosed = this.has('error');
+    }
+    if (name === 'warning' && (this.#unheard.length > 0 || !this.has('warning'))) {
+      if (this.#unheard.length < UNHEARD_MAX) this.#unheard.push(event as RowcastEvents['warning']);
+      return;
     }
     for (const listener of [...(this.#listeners.get(name) ?? [])]) {
       try {
@@ -170,7 +185,7 @@ export class Emitter {
   }
 }
 
-/** Nobody can listen before attach returns, so what it has to say waits for the caller's turn to end. */
+/** What is found in the middle of something is told when that is over: whoever listens may call us. */
 export function warningLater(events: Emitter): (code: string, message: string) => void {
   return (code, message) => queueMicrotask(() => events.emit('warning', { code, message }));
 }

@@ -30,7 +30,7 @@ function refusal(action: () => unknown): RowcastError {
   throw new Error('nothing was refused');
 }
 
-/** Attach's own warnings are told when the turn in which it was called ends. */
+/** Attach's own warnings are told when the turn ends in which somebody begins to listen. */
 async function warningsOf(manager: Manager): Promise<string[]> {
   const warnings: string[] = [];
   manager.on('warning', ({ message }) => warnings.push(message));
@@ -533,6 +533,16 @@ describe('warnings', () => {
     expect(await warningsOf(attached(db))).toEqual([expect.stringMatching(/"unguarded".*syncing/)]);
     db.exec("INSERT INTO items (id, updated_at) VALUES ('a', 1)");
     expect(rowsOf(db, 'SELECT n FROM log ORDER BY n')).toEqual([{ n: 1 }, { n: 2 }]);
+  });
+
+  test('what attach has found waits for the first who listen, however late they begin', async () => {
+    const unguarded = `${ITEMS}; CREATE TRIGGER t AFTER INSERT ON items BEGIN SELECT 1; END`;
+    const manager = attached(await database(unguarded));
+    await new Promise((resolve) => setImmediate(resolve));
+    const [first, late] = [warningsOf(manager), warningsOf(manager)];
+    const told = [expect.stringMatching(/trigger "t" on "items"/)];
+    expect(await Promise.all([first, late])).toEqual([told, told]);
+    expect(await warningsOf(manager)).toEqual([]);
   });
 
   test('an ordinary table is attached without a word', async () => {

@@ -17,6 +17,7 @@ import { explainListen, HEADERS_TIMEOUT_MS, type Listen, parseListen, StartError
 import type { Log } from './log.ts';
 import { fileBehind } from './open.ts';
 import type { RecentLines } from './recent-lines.ts';
+import type { AlsoInHealth } from './tls-files.ts';
 
 export const adminFlags = {
   admin: choice(['on', 'off'], 'A socket beside the database file, by which "rowcast status" and others speak to it.'),
@@ -64,8 +65,9 @@ export function checkAdminFlags({ adminListen, adminTokenFile }: AdminFlags): vo
   }
 }
 
-/** The log, the last of what was written to it, and what whoever asks at the port has to show. */
+/** The log, the last of what was written to it, what is wrong beside the subject, and what whoever asks at the port has to show. */
 interface Beside {
+  alsoInHealth?: AlsoInHealth;
   log: Log;
   recent: RecentLines;
   token: Pick<AdminToken, 'now'>;
@@ -78,10 +80,11 @@ const LOOK_MS = 5_000;
 export async function openAdminDoor(
   subject: Administered,
   flags: AdminFlags,
-  { log, recent, token, clock = systemClock }: Beside,
+  { log, recent, token, alsoInHealth = (health) => health, clock = systemClock }: Beside,
 ): Promise<AdminDoor> {
   // One comparison at a time, by whichever door it was begun, and seen through both.
   const routes = routesOf(subject, { log: (after) => recent.after(after) });
+  routes['GET status'] = async () => alsoInHealth((await subject.status()) as { ok: boolean });
   const servers: http.Server[] = [];
   const socket = flags.admin === 'on' ? socketOf(flags.db) : undefined;
   const { adminListen } = flags;

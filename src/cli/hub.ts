@@ -7,22 +7,23 @@ import { RowcastError } from '../errors.ts';
 import type { Answer } from '../http/bridge.ts';
 import { respond } from '../http/respond.ts';
 import { createHub, type Hub, type HubSettings } from '../hub/index.ts';
-import { collectMetrics } from '../observe/metrics.ts';
+import type { Metrics } from '../observe/metrics.ts';
 import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
 import { AdminToken } from './admin-token.ts';
 import { describeFlags, type Environment, file, text, UsageError, type Values } from './flags.ts';
 import { elsewhereMeanwhile, joinGroup, whileWaiting } from './group.ts';
 import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
-import { type Log, logEvents } from './log.ts';
+import type { Log } from './log.ts';
 import { type Opened, openDatabase } from './open.ts';
 import {
   begin,
   endWhenUnread,
   FLAGS_HELP,
   hangUpLater,
+  observe,
   READ_METRICS,
-  RUNNING_HELP,
+  runningHelp,
   shutDown,
   stopSignal,
   warnOfOpenRoutes,
@@ -93,7 +94,7 @@ ${FLAGS_HELP}
 ${describeFlags(HUB_FLAGS)}
 
 Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics.
-${RUNNING_HELP}`;
+${runningHelp('hub')}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
 export async function hub(args: string[], env: Environment): Promise<number> {
@@ -123,7 +124,9 @@ export async function hub(args: string[], env: Environment): Promise<number> {
   const early = hangUpLater();
   let opened: Opened | undefined;
   let created: Hub | undefined;
+  let metrics: Metrics | undefined;
   let door: AdminDoor;
+  const alsoInHealth = certificatesInHealth(tls, systemClock);
   try {
     const verify = verifyOption(flags);
     const trust = { ...(auth && { auth }), ...sendingBy(tls) };
@@ -137,11 +140,13 @@ export async function hub(args: string[], env: Environment): Promise<number> {
       answerWith(whileWaiting);
       ({ opened, hub: created } = await joinGroup({ ...group, instance }, config, { log, binding }));
     }
+    metrics = observe(created, { flags, log, alsoInHealth });
     // A group has no file that a socket could be beside.
     door = await openAdminDoor(created, store === undefined ? admin : { ...admin, db: '' }, {
       log,
       recent,
       token: adminToken,
+      alsoInHealth,
     });
   } catch (error) {
     early.over();
@@ -153,8 +158,6 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     throw new StartError(error.message.replace('the database', `database ${flags.db}`), { cause: error });
   }
   const relay = created;
-  const metrics = flags.metrics === 'on' ? collectMetrics(relay) : undefined;
-  const alsoInHealth = certificatesInHealth(tls, systemClock);
   const answer: Answer = (incoming) => respond(relay, { metrics, readers: tokens, alsoInHealth }, incoming);
   answerWith(store === undefined ? answer : elsewhereMeanwhile(answer));
   tls.onChange(async (next) => {
@@ -189,7 +192,6 @@ export async function hub(args: string[], env: Environment): Promise<number> {
     ...(door.url !== undefined && { console: `${door.url}/_rowcast/` }),
     pid: process.pid,
   });
-  logEvents(relay, log, systemClock);
   if (isAsked) void reload.reload();
   if (auth && !tokens.inUse && metrics) warnOfOpenRoutes(log, flags.listen, tls.server, [READ_METRICS]);
   if ((await relay.edges.list()).length === 0) {

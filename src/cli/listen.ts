@@ -124,10 +124,11 @@ async function started(
   const server = tls
     ? https.createServer({ ...timeouts, ...secureContext(tls), handshakeTimeout: headersTimeout })
     : http.createServer(timeouts);
+  const sparing = sparingly(log, systemClock);
   server.maxConnections = maxConnections;
+  server.on('drop', () => sparing('warn', 'warning', { code: 'too-many-connections', message: FULL }));
   // A client that does not read its answer.
   server.timeout = 2 * clientTimeoutMs;
-  const sparing = sparingly(log, systemClock);
   const idle = new Set<Socket>();
   const running = new Set<http.ServerResponse>();
   let stopping = false;
@@ -227,6 +228,7 @@ function endOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
 }
 
+const FULL = 'there are as many connections as there may be, and others were cut off; -max-connections allows more';
 const CROWDED = 'an address has as many connections as one may; -max-connections-per-address allows more';
 
 /** What `promise` brings, or undefined after `ms`. */

@@ -60,7 +60,7 @@ function asText(fields: Record<string, unknown>): string {
 }
 
 /** A node's manager, or a hub: whatever says what happens to it. */
-interface Subscribable {
+export interface Subscribable {
   on<E extends Exclude<EventName, NodeOnlyEvent>>(event: E, listener: Listener<E>): () => void;
 }
 

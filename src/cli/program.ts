@@ -4,18 +4,19 @@ import { passedSince, systemClock } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
 import type { Answer, BodyRead, Incoming } from '../http/bridge.ts';
 import type { FlushResult } from '../index.ts';
+import { collectMetrics, type Metrics, type Observable } from '../observe/metrics.ts';
 import { TEMPORARY } from '../sqlite/open-file.ts';
 import { isCode, type ResultCode, resultCode } from '../sqlite/result-codes.ts';
 import { isLoopback, onlyByName } from './door.ts';
 import { failure } from './failure.ts';
 import { UsageError } from './flags.ts';
 import { type ClientLimits, type Listen, listen, type Server, StartError, within } from './listen.ts';
-import { createLog, type Log, type Logging, sparingly } from './log.ts';
+import { createLog, type Log, type Logging, logEvents, type Subscribable, sparingly } from './log.ts';
 import { OpenError } from './open.ts';
 import { RecentLines } from './recent-lines.ts';
 import { readableByOthers } from './secrets.ts';
 import { harmless } from './show.ts';
-import type { ServerTls } from './tls-files.ts';
+import type { AlsoInHealth, ServerTls } from './tls-files.ts';
 
 /** A node's manager, or a hub. */
 interface Shipping {
@@ -26,23 +27,32 @@ interface Shipping {
 
 export const FLAGS_HELP = 'Flags (-id x, --id x and --id=x are the same; a flag wins over its environment variable):';
 
-export const RUNNING_HELP = `Without keys (-keys-file) and -tls-client-ca whoever can reach the port is believed: listen on a private network. With
+/** What only a node has: a hub keeps nothing for the sake of an edge, no journal, and every deletion. */
+const OF_A_NODE = {
+  events: 'peer-stale, tombstones-collected, conflict, ',
+  flags: ' -max-backlog-*, -conflicts*',
+};
+
+export function runningHelp(who: 'node' | 'hub'): string {
+  const { events, flags } = who === 'node' ? OF_A_NODE : { events: '', flags: '' };
+  return `Without keys (-keys-file) and -tls-client-ca whoever can reach the port is believed: listen on a private network. With
 keys, peers sign what they send and what they acknowledge. The item routes and /health are for -tokens-file.
 
 Standard output is a log of one JSON object per line (-log-format text: a line of text), written when a state changes:
-started, peer-up, peer-down, peer-stale, tombstones-collected, restored, peer-replaced, peer-restored, dead-letter,
-conflict, verify-done, warning, error, reloaded, reload-failed, reload-ignored, admin-socket, stopping, stopped.
+started, ${events}peer-up, peer-down, restored, peer-replaced, peer-restored,
+dead-letter, verify-done, warning, error, reloaded, reload-failed, reload-ignored, admin-socket, stopping, stopped.
 Why the program could not start is on standard error.
 
 SIGTERM or SIGINT stops in order: no new connections, running requests end, what is pending is shipped, the database is
 closed. A second signal ends the program at once. SIGHUP reads -config, the file of URLs and that of keys again, as does
 a change of one of them, seen within seconds: URLs, keys, -keys-mode, -peer-id, -batch-*, -max-batch-bytes,
--request-timeout-ms, -max-backlog-* and -log-* then take effect. So do certificates and tokens that have changed.
-A file that is wrong changes nothing, and the log says why. Without a file SIGHUP is logged and ignored; where the
-program runs in a terminal, SIGHUP is the end of that, and stops it.
+-request-timeout-ms,${flags && `${flags},`} -log-* then take effect. So do certificates and tokens
+that have changed. A file that is wrong changes nothing, and the log says why. Without a file SIGHUP is logged and
+ignored; where the program runs in a terminal, SIGHUP is the end of that, and stops it.
 A service starts the program itself, node_modules/.bin/rowcast: npx does not pass SIGTERM on, and leaves it running.
 Exit codes: 0 stopped as asked, 1 it could not run, 2 a wrong command line.
 `;
+}
 
 /** A program that has a log and a port, and answers 503 until it is told what to answer. */
 export interface Begun {
@@ -99,6 +109,16 @@ export async function begin(flags: BeginFlags, { hasKeys, tls }: Trusted): Promi
 const OPEN_TO_ALL =
   'listening on more than loopback: whoever can reach this port can read and write the synced tables; keep it in a ' +
   'private network, or let only those in who have a certificate (-tls-client-ca)';
+
+/** A node's manager or a hub is listened to, for the log and for the figures of /metrics, where these are served. */
+export function observe(
+  subject: Observable & Subscribable,
+  { flags, log, alsoInHealth }: { flags: { metrics: 'on' | 'off' }; log: Log; alsoInHealth: AlsoInHealth },
+): Metrics | undefined {
+  logEvents(subject, log, systemClock);
+  if (flags.metrics === 'off') return undefined;
+  return collectMetrics({ status: async () => alsoInHealth(await subject.status()), on: subject.on.bind(subject) });
+}
 
 export const READ_METRICS = 'read /metrics';
 

@@ -5,7 +5,7 @@ import { FEED } from '../feed/options.ts';
 import type { Answer } from '../http/bridge.ts';
 import { type RespondOptions, respond } from '../http/respond.ts';
 import { attach, type Config, type Manager, type Settings } from '../index.ts';
-import { collectMetrics } from '../observe/metrics.ts';
+import type { Metrics } from '../observe/metrics.ts';
 import type { Database } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
 import { type AdminDoor, adminFlags, checkAdminFlags, openAdminDoor } from './admin.ts';
@@ -16,14 +16,15 @@ import { type ItemOptions, respondItems } from './items/routes.ts';
 import { createItems, hasItemColumns, ITEM_COLUMNS, ITEMS_TABLE, ItemStore, indexItems } from './items/store.ts';
 import { keyFlags } from './keys.ts';
 import { StartError } from './listen.ts';
-import { logConflicts, logEvents } from './log.ts';
+import { type Log, logConflicts } from './log.ts';
 import { isMissing, type Opened, openDatabase } from './open.ts';
 import {
   begin,
   endWhenUnread,
   FLAGS_HELP,
+  observe,
   READ_METRICS,
-  RUNNING_HELP,
+  runningHelp,
   shutDown,
   stopSignal,
   warnOfOpenRoutes,
@@ -103,7 +104,7 @@ ${describeFlags(SERVE_FLAGS)}
 
 Routes: POST /sync, /sync/compare and /sync/fetch, GET /health, /livez, /readyz and /metrics, GET and POST /api/items,
 POST /api/items/batch, GET, PUT and DELETE /api/items/:id; with -feed-keep, GET /_rowcast/changes.
-${RUNNING_HELP}`;
+${runningHelp('node')}`;
 
 /** Runs until a signal stops it; resolves to the exit code. */
 export async function serve(args: string[], env: Environment): Promise<number> {
@@ -127,7 +128,9 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   let opened: Opened | undefined;
   let manager: Manager | undefined;
   let store: ItemStore | undefined;
+  let metrics: Metrics | undefined;
   let door: AdminDoor;
+  const alsoInHealth = certificatesInHealth(tls, systemClock);
   try {
     if (flags.table.length > 0) refuseIfMissing(flags.db);
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
@@ -136,9 +139,12 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     const beside = { maxBodyBytes, maxAheadMs, verify: verifyOption(flags), tombstones: { keep }, ...feedOf(flags) };
     const trust = { ...(auth && { auth }), ...sendingBy(tls) };
     manager = attach(opened.db, { id: flags.id, peers, ...beside, ...settingsOf(flags), ...trust }, tables);
+    // Before anything is waited for: what is told meanwhile is not told again.
+    metrics = observe(manager, { flags, log, alsoInHealth });
+    logNode(manager, log);
     // After attach, which knows whether this is a table at all.
     if (routed) indexItems(opened.db);
-    door = await openAdminDoor(manager, flags, { log, recent, token: adminToken });
+    door = await openAdminDoor(manager, flags, { log, recent, token: adminToken, alsoInHealth });
     store = routed ? new ItemStore(opened.db, flags.id, systemClock) : undefined;
   } catch (error) {
     server.cut();
@@ -147,9 +153,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     else opened?.giveBack();
     throw error;
   }
-  const metrics = flags.metrics === 'on' ? collectMetrics(manager) : undefined;
   const running = manager;
-  const alsoInHealth = certificatesInHealth(tls, systemClock);
   const closing = endOfMany();
   const routes = compose(running, store, tokens, { metrics, alsoInHealth });
   // Bun ends a connection on which nothing was said for as long as a client may take.
@@ -194,8 +198,6 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     ...(door.url !== undefined && { console: `${door.url}/_rowcast/` }),
     pid: process.pid,
   });
-  logEvents(manager, log, systemClock);
-  logConflicts(manager, log, systemClock);
   if (auth && !tokens.inUse) {
     const routes = [
       ...(store ? ['read and write by the item routes'] : []),
@@ -204,8 +206,6 @@ export async function serve(args: string[], env: Environment): Promise<number> {
     ];
     warnOfOpenRoutes(log, flags.listen, tls.server, routes);
   }
-  manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
-  manager.on('tombstones-collected', (collected) => log('info', 'tombstones-collected', { ...collected }));
   if (!store && tables.some(isItems)) {
     log('warn', 'warning', { code: 'items', message: `the item routes are not served: ${NOT_ITEMS}` });
   }
@@ -228,6 +228,12 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   opened.close();
   log('info', 'stopped', outcome);
   return 0;
+}
+
+function logNode(manager: Manager, log: Log): void {
+  logConflicts(manager, log, systemClock);
+  manager.on('peer-stale', (stale) => log('warn', 'peer-stale', { ...stale }));
+  manager.on('tombstones-collected', (collected) => log('info', 'tombstones-collected', { ...collected }));
 }
 
 const BACKLOG_FLAGS = Object.keys(backlogFlags) as (keyof typeof backlogFlags)[];

@@ -88,7 +88,6 @@ export const RELOADABLE = [
   'batchSize',
   'maxBatchBytes',
   'requestTimeoutMs',
-  'keysFile',
   'keysMode',
   'peerId',
   'logLevel',

@@ -151,8 +151,11 @@ export function watchEnds(tls: TlsFiles, log: Log, clock: Clock): { stop(): void
   return { stop: () => stopped.abort() };
 }
 
-/** What `/health` says of certificates: one that has ended is a problem, one that is about to, a warning. */
-export function certificatesInHealth(tls: TlsFiles, clock: Clock): (health: { ok: boolean }) => { ok: boolean } {
+/** Adds what the program knows beside its node or hub. */
+export type AlsoInHealth = <H extends { ok: boolean }>(health: H) => H;
+
+/** What is said of certificates wherever somebody asks how this is: one that has ended is a problem, one that is about to, a warning. */
+export function certificatesInHealth(tls: TlsFiles, clock: Clock): AlsoInHealth {
   return (health) => {
     const ends = tls.ends(clock.now());
     if (ends.length === 0) return health;

@@ -16,9 +16,9 @@ import type { Edges } from './roster.ts';
 /**
  * A hub has no `maxBacklog`: it keeps the newest version of every row, and nothing for the sake of an edge. Nor has it
  * `tombstones`: it keeps every deletion, and nothing else of the row. Nor `conflicts`: those are noted where rows are
- * written, and a hub passes on what is needed for that.
+ * written, and a hub passes on what is needed for that. Nor `feed`: it has no tables of an application.
  */
-export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog' | 'tombstones' | 'conflicts'> {
+export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog' | 'tombstones' | 'conflicts' | 'feed'> {
   /** Base URLs of the nodes to serve. */
   edges: string[];
 }
@@ -27,7 +27,7 @@ export interface HubConfig extends Omit<Config, 'peers' | 'maxBacklog' | 'tombst
 export type HubSettings = Omit<Settings, 'maxBacklog' | 'conflicts'>;
 
 /**
- * Everything a node emits but `applied` and `visible`, since a hub has no tables of which an application would want to hear,
+ * Everything a node emits but `applied`, `change` and `visible`, since a hub has no tables of which an application would want to hear,
  * `peer-stale`, since an edge can be away for as long as it likes, `conflict` and `tombstones-collected`.
  */
 export type HubEventName = Exclude<EventName, NodeOnlyEvent>;

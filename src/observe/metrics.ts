@@ -23,6 +23,7 @@ export interface Observable {
 
 type Counted = Exclude<
   EventName,
+  | 'change'
   | 'conflict'
   | 'applied'
   | 'visible'
@@ -80,13 +81,24 @@ export function collectMetrics(subject: Observable): Metrics {
   const tally = new Tally(subject);
   return {
     text: async () => {
-      const status = await subject.status();
+      const status = await seen(subject);
+      if (status === undefined) return exposition([okay(false), ...tally.families()]);
       tally.forgetPeers(new Set(status.peer_states.map(({ url }) => url)));
       return exposition([...lookedUp(status), ...tally.families()]);
     },
     contentType: EXPOSITION_TYPE,
     stop: () => tally.stop(),
   };
+}
+
+/** Undefined where the database cannot be read: an alert that waits for a figure must get the one which says so. */
+async function seen(subject: Observable): Promise<Observed | undefined> {
+  try {
+    return await subject.status();
+  } catch (error) {
+    if ((error as { code?: string }).code === 'STOPPED') throw error;
+    return undefined;
+  }
 }
 
 /** Counts what happens. */
@@ -212,7 +224,7 @@ function lookedUp(status: Observed): Family[] {
     gauge('rowcast_node_info', 'Who this is; inc tells the database.', [
       { labels: { node_id: status.node_id, inc: status.inc, role }, value: 1 },
     ]),
-    gauge('rowcast_ok', '1 where /health says ok.', one(Number(status.ok))),
+    okay(status.ok),
     counter(
       'rowcast_changes_captured_total',
       'Changes captured in the life of the database.',
@@ -293,6 +305,10 @@ function lookedUp(status: Observed): Family[] {
       ),
     ),
   ];
+}
+
+function okay(ok: boolean): Family {
+  return gauge('rowcast_ok', '1 where /health says ok.', one(Number(ok)));
 }
 
 function one(value: number): Sample[] {

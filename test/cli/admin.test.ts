@@ -7,6 +7,7 @@ import { openAdminDoor, socketOf } from '../../src/cli/admin.ts';
 import { AdminToken } from '../../src/cli/admin-token.ts';
 import { asker } from '../../src/cli/ask.ts';
 import { RecentLines } from '../../src/cli/recent-lines.ts';
+import type { AlsoInHealth } from '../../src/cli/tls-files.ts';
 import type { Clock } from '../../src/clock.ts';
 import { cleanUp, node, scratchFolder } from '../support/nodes.ts';
 
@@ -28,12 +29,13 @@ function handClock(): Clock & { pass(): void; sleeping: Set<() => void> } {
   };
 }
 
-async function doorOn(db: string, subject: Administered) {
+async function doorOn(db: string, subject: Administered, alsoInHealth?: AlsoInHealth) {
   const said: Record<string, unknown>[] = [];
   const clock = handClock();
   const flags = { admin: 'on' as const, adminListen: undefined, adminTokenFile: undefined, host: [] };
   const log = (_level: string, event: string, fields: object = {}): void => void said.push({ event, ...fields });
-  const beside = { log, recent: new RecentLines(0), clock, token: new AdminToken(undefined) };
+  const token = new AdminToken(undefined);
+  const beside = { log, recent: new RecentLines(0), clock, token, ...(alsoInHealth && { alsoInHealth }) };
   const door = await openAdminDoor(subject, { ...flags, db, clientTimeoutMs: 10_000 }, beside);
   cleanUp(() => door.close());
   return { door, clock, said };
@@ -62,6 +64,15 @@ test('a second program on a file answers at its socket when the first one has en
   expect(await asked(db)).toMatchObject({ node_id: 'second' });
   second.door.close();
   await vi.waitFor(() => expect(existsSync(socketOf(db) as string)).toBe(false), { timeout: 30_000 });
+});
+
+test('what the program knows is wrong beside its node is in what it says of itself', async () => {
+  const db = join(scratchFolder(), 'a.db');
+  writeFileSync(db, '');
+  const { manager } = await node();
+  const problems = ['the certificate has ended'];
+  await doorOn(db, manager, (health) => ({ ...health, ok: false, problems }));
+  expect(await asked(db)).toMatchObject({ node_id: manager.id, ok: false, problems });
 });
 
 test('one that has ended meanwhile takes nothing any more', async () => {

@@ -182,6 +182,21 @@ describe('a crowd at the door', () => {
   });
 });
 
+test('connections beyond what there may be are cut off, and the log says so', async () => {
+  const node = await start('a', ['-max-connections', '3']);
+  const held = await Promise.all(Array.from({ length: 3 }, () => connect(node.port)));
+  // On Bun a connection counts while a request is under way.
+  for (const { socket } of held) socket.write(head('/api/items', [JSON_TYPE, 'content-length: 10']));
+  await until('one more is cut off', async () => {
+    const more = await connect(node.port);
+    more.socket.write('GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n');
+    await until('it has heard', () => more.closed() || more.answer() !== '');
+    return more.answer() === '';
+  });
+  await until('it is said', () => node.lines('warning').some(({ code }) => code === 'too-many-connections'));
+  expect(node.lines('warning').map(({ message }) => message)).toEqual([expect.stringContaining('-max-connections')]);
+});
+
 describe('a node on a loopback address', () => {
   /** With a `Host` of its own; fetch does not let it be set. */
   const ask = (node: NodeProgram, host: string, path = '/health'): Promise<number | undefined> =>

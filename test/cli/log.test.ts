@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createLog, logConflicts, logEvents } from '../../src/cli/log.ts';
-import { RUNNING_HELP } from '../../src/cli/program.ts';
+import { runningHelp } from '../../src/cli/program.ts';
 import { RecentLines } from '../../src/cli/recent-lines.ts';
 import { Emitter, type RowcastEvents } from '../../src/events.ts';
 import { judge } from '../../src/send/verdict.ts';
@@ -18,7 +18,7 @@ const written = readdirSync(cli, { recursive: true, encoding: 'utf8' })
 test('the page and the help list every event that a program can write, and no other', () => {
   const page = readFileSync(join(root, 'docs/server.md'), 'utf8');
   const [, listed = ''] = /written when a state changes: ([^.]+)\./.exec(page) ?? [];
-  const [, helped = ''] = /written when a state changes:\n([^.]+)\./.exec(RUNNING_HELP) ?? [];
+  const [, helped = ''] = /written when a state changes:\n([^.]+)\./.exec(runningHelp('node')) ?? [];
   const events = [...new Set(written)].sort();
   expect(events).toContain('verify-done');
   expect([...listed.matchAll(/`([a-z-]+)`/g)].map(([, event]) => event).sort()).toEqual(events);

@@ -365,6 +365,23 @@ describe('a reload', () => {
     expect(done).toEqual([`add ${C}`]);
   });
 
+  test('reads the file of keys with which the program was started, and says so as often as another is named', async () => {
+    const key = (id: string): string =>
+      `${JSON.stringify({ keys: [{ id, secret: Buffer.alloc(32, id).toString('base64') }] })}`;
+    const [keys, others] = [scratchFile('keys', key('k1')), scratchFile('others', key('k2'))];
+    const { path, put } = scratchFile('n.json', config({ 'keys-file': keys.path }));
+    const { reload, logged, applied } = running([...BASE, '-config', path]);
+    put(config({ 'keys-file': others.path }));
+    for (let i = 0; i < 3; i++) {
+      await reload.reload();
+      expect(logged.splice(0)).toMatchObject([
+        { event: 'reload-ignored', keys: ['keys-file'] },
+        { event: 'reloaded', changed: [] },
+      ]);
+    }
+    expect(applied).toEqual([]);
+  });
+
   test('is ignored where the command line says otherwise', async () => {
     const { path, put } = scratchFile('n.json', config({ 'batch-ms': 5 }));
     const { reload, logged, applied } = running([...BASE, '-config', path, '-batch-ms', '50']);

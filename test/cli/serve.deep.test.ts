@@ -68,6 +68,18 @@ describe('a node', () => {
     expect((await fetch(`${silent.url}/metrics`)).status).toBe(404);
   });
 
+  test('tells what it finds at its start, in its log and its figures', async () => {
+    const before = await start('a');
+    await ask(`${before.url}/api/items`, { name: 'first', value: 1 });
+    before.child.kill('SIGTERM');
+    await before.ended;
+    const db = await database('DROP TRIGGER _rowcast_items_insert', before.db);
+    db.exec("INSERT INTO items (id, name, value, created_at, updated_at) VALUES ('x', 'unseen', 1, 1, 1)");
+    const after = await start('a', [], dirname(before.db));
+    expect(after.lines('warning').map(({ code }) => code)).toContain('capture-gap');
+    expect(await (await fetch(`${after.url}/metrics`)).text()).toContain('\nrowcast_capture_gaps_total 1\n');
+  });
+
   test('ships a write to its peer at once, however long its tick, and every 64-bit integer exactly', async () => {
     const b = await start('b');
     const a = await start('a', ['-peer', b.url, '-batch-ms', '3600000']);

@@ -125,6 +125,17 @@ test('a hub has the same names', async () => {
   expect(samples.get('rowcast_received_changes_total{outcome="applied"}')).toBe(1);
 });
 
+test('a database that cannot be read is said not to be well, and what was counted is said as ever', async () => {
+  const { manager } = await new Cluster().node('a', []);
+  const status = (): never => {
+    throw new Error('database disk image is malformed');
+  };
+  const samples = read(await collectMetrics({ status, on: manager.on.bind(manager) }).text());
+  expect(samples.get('rowcast_ok')).toBe(0);
+  expect(samples.get('rowcast_capture_gaps_total')).toBe(0);
+  expect(samples.get('rowcast_pending_changes')).toBeUndefined();
+});
+
 describe('the routes', () => {
   const get = (path: string): Request => new Request(`http://a.test${path}`);
 
