@@ -4,8 +4,8 @@
  * through systemd-analyze where that is installed. The public workflow builds and runs the image itself.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { cpSync, existsSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { authority, hasOpenssl } from '../support/certificates.ts';
@@ -34,6 +34,24 @@ describe('the image', () => {
     expect(instruction('USER')).toBe('node');
     expect(instruction('VOLUME')).toBe('/data');
     expect(variables(instruction('ENV')).ROWCAST_DB).toMatch(/^\/data\//);
+  });
+
+  test('copies all that building the package takes', () => {
+    const there = scratchFolder();
+    const [build = ''] = dockerfile.split(/^RUN npm run build/m);
+    for (const [, sources, target = ''] of build.matchAll(/^COPY (?!--from)(.*) (\S+)$/gm)) {
+      for (const source of (sources as string).split(' ')) {
+        const isFolder = statSync(join(root, source)).isDirectory();
+        cpSync(join(root, source), join(there, isFolder ? target : basename(source)), { recursive: true });
+      }
+    }
+    symlinkSync(join(root, 'node_modules'), join(there, 'node_modules'));
+    const { status, stdout, stderr } = spawnSync('npm', ['run', 'build'], { cwd: there, encoding: 'utf8' });
+    expect([status, stderr], stdout).toEqual([0, expect.any(String)]);
+    const { bin } = JSON.parse(read('package.json')) as { bin: Record<string, string> };
+    for (const program of Object.values(bin)) expect(existsSync(join(there, program)), program).toBe(true);
+    const built = (of: string): string[] => readdirSync(join(of, 'dist'), { recursive: true, encoding: 'utf8' }).sort();
+    expect(built(there)).toEqual(built(root));
   });
 
   test('starts the program that the package calls rowcast, without a shell in between', () => {
