@@ -15,6 +15,7 @@ import { canonical, describe, idIn, isAtLeast, type Key, keyOf, tableIn, type Ve
 import { lengthen, type Plan } from './plan.ts';
 import { logUniform, type Random, stream } from './random.ts';
 import { relapse } from './relapse.ts';
+import { resumeAll } from './roster.ts';
 import { columnsOf, exactRowsOn, hiddenOn, hubRow, rowsOn, tableOfRow, versionOn, versionOnHub } from './rows.ts';
 
 const LIVES = ['restore', 'restore', 'relapse', 'relapse', 'wipe', 'wipe', 'clone', 'swap', 'swap', 'move'] as const;
@@ -70,6 +71,8 @@ export class Lives {
   readonly #pristine = new Map<Machine, Uint8Array>();
   /** It does not run until it is given a copy of another's file, or the trouble is over. */
   #spare: Machine | undefined;
+  /** A node that was begun with the file of another. */
+  #copy: Machine | undefined;
   #urls = 0;
   #over = false;
   /** What befalls most machines of the schedule, where it is mostly one thing. */
@@ -120,6 +123,7 @@ export class Lives {
   /** The trouble is over: what is on the disks now must reach all. */
   healed(): void {
     for (const machine of this.#machines) this.#gather(machine);
+    if (this.#copy) resumeAll(this.#world, this.#copy);
     const { timeline, network, plan } = this.#world;
     const began = timeline.now;
     const ask = (round: number): void => {
@@ -226,6 +230,7 @@ export class Lives {
     if (!spare || others.length === 0) return;
     const original = this.#random.pick(others);
     this.#spare = undefined;
+    this.#copy = spare;
     this.#world.trace(`${spare.name} gets a copy of ${original.name}`);
     if (this.#random.chance(0.5)) spare.id = original.id;
     for (const machine of [spare, original]) machine.pasts += 1;

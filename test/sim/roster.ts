@@ -75,6 +75,12 @@ function restore(world: Surroundings, machine: Machine, url: string): void {
   });
 }
 
+/** Whoever copies a file copies whom its node had paused, and nobody else undoes that there. */
+export function resumeAll(world: Surroundings, machine: Machine): void {
+  const paused = machine.disk.all('SELECT peer_url AS url FROM _peer_state WHERE paused = 1');
+  for (const { url } of paused) restore(world, machine, String(url));
+}
+
 /** The configuration has changed: a process that runs is told, as by a reload. False where that cannot be done. */
 export function tellPeers(machine: Machine, peers: string[]): boolean {
   const roster = machine.process?.roster as Peers | undefined;
