@@ -32,8 +32,8 @@ const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [40, 800] : cores < 8 ? [4
 /** Brief ones take a third of that: with those that have failed once `npm test` has 1,000, and both together are handed 20,000. */
 const [QUICK_BRIEF, DEEP_BRIEF] = [935, cores < 8 ? 20_000 - DEEP_SCHEDULES - 1_000 : 5_000];
 /**
- * What is left of the brief ones after that time is left out, and said: `.ci/run` has to end within forty minutes. Two cores get
- * through 1,200 to 3,500 beside the lanes, by how fast they are; all of them alone take two cores a quarter of an hour to half of one.
+ * What is left of the brief ones after that time is left out, and said: `.ci/run` has to end within forty minutes. Beside the
+ * lanes two cores get through all of them at a good hour, and through some 3,500 at a bad one.
  */
 const DEEP_MINUTES = 31;
 /** The package as it would be published, for both that look at it. */
