@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs';
 import { request as plain } from 'node:http';
 import { request as secure } from 'node:https';
 
-const { ROWCAST_LISTEN, ROWCAST_CONFIG, ROWCAST_TLS_CERT, ROWCAST_TLS_KEY } = process.env;
+const { ROWCAST_LISTEN, ROWCAST_CONFIG, ROWCAST_TLS_CERT, ROWCAST_TLS_KEY, ROWCAST_STORE, ROWCAST_STORE_FILE } =
+  process.env;
 try {
   const file = ROWCAST_CONFIG ? JSON.parse(readFileSync(ROWCAST_CONFIG, 'utf8')) : {};
   const [, host, port] = /^(?:\[?(.*?)\]?:)?(\d+)$/.exec(ROWCAST_LISTEN ?? file.listen ?? '127.0.0.1:9001') ?? [];
@@ -12,14 +13,16 @@ try {
   // It asks itself, and whatever name is in the certificate, it is not that of this address. Where clients have to show one,
   // this shows the same.
   const shown = cert && { cert: readFileSync(cert), key: readFileSync(key), rejectUnauthorized: false };
+  // What all of a group have is no reason to end one of them, and then the next.
+  const isOfGroup = ROWCAST_STORE || ROWCAST_STORE_FILE || file['store-file'];
   const { status, text } = await asked(cert ? secure : plain, {
     host: reachable(host),
     port,
-    path: '/health',
+    path: isOfGroup ? '/readyz' : '/health',
     ...shown,
   });
-  const { ok, problems } = JSON.parse(text);
-  if (!ok) throw new Error(problems?.join('; ') || `answered ${status}`);
+  const { ok, ready, problems } = JSON.parse(text);
+  if (!(ok ?? ready)) throw new Error(problems?.join('; ') || `answered ${status}`);
 } catch (error) {
   console.error(error.message || error.code);
   process.exit(1);
