@@ -8,6 +8,7 @@ import type { Table } from '../sqlite/schema.ts';
 import { conjunction, fold, literal, quote } from '../sqlite/sql.ts';
 import type { UniqueConstraint } from '../sqlite/unique-indexes.ts';
 import { rareRowJson } from '../wire/row-json.ts';
+import { encode } from '../wire/values.ts';
 import { dayOf } from './floors.ts';
 import type { TriggerParts } from './triggers.ts';
 import { idOf, NOT_SYNCING, SEEMS_LOCAL, versionOf } from './versions.ts';
@@ -59,16 +60,17 @@ function isNoted(table: Table): string {
 /** The rows in the way of NEW. Those of its own id are somebody else's business: `own` is the row that is written. */
 function victims(table: Table, own: 'NEW' | 'OLD'): string {
   const id = idOf(table, 't');
+  const from = `FROM ${quote(table.name)} AS t WHERE`;
+  const isAnother = `${id} IS NOT ${idOf(table, own)} AND ${id} IS NOT NULL`;
+  const byRowid = `${givesRowid(table)} AND t.${table.rowKey} = NEW.${table.rowKey}`;
+  if (table.uniques.length === 0) return `${from} ${byRowid} AND ${isAnother}`;
   // One look-up per constraint: joined by OR, SQLite walks the whole table.
   const clashing = table.uniques
     .map((unique) => clash(table, unique))
-    .concat(table.rowids.length === 0 ? [] : `${givesRowid(table)} AND t.${table.rowKey} = NEW.${table.rowKey}`)
-    .map((inTheWay) => `SELECT ${id} FROM ${quote(table.name)} AS t WHERE ${inTheWay}`)
+    .concat(table.rowids.length === 0 ? [] : byRowid)
+    .map((inTheWay) => `SELECT ${id} ${from} ${inTheWay}`)
     .join(' UNION ALL ');
-  return (
-    `FROM ${quote(table.name)} AS t WHERE ${id} IN (${clashing}) ` +
-    `AND ${id} IS NOT ${idOf(table, own)} AND ${id} IS NOT NULL`
-  );
+  return `${from} ${id} IN (${clashing}) AND ${isAnother}`;
 }
 
 /** What SQLite says before an INSERT of a rowid that it has yet to choose. */
@@ -91,12 +93,20 @@ function clash(table: Table, unique: UniqueConstraint): string {
   return [...condition, ...terms].join(' AND ');
 }
 
+/**
+ * By a rowid hardly any row is removed, and what is to be done about that is compiled with each INSERT: then the row itself is
+ * left out. A deletion is told by its id and version.
+ */
+function isSlim(table: Table): boolean {
+  return table.uniques.length === 0;
+}
+
 function note(table: Table, own: 'NEW' | 'OLD'): string {
   const version = versionOf(table, 't');
+  const row = isSlim(table) ? 'NULL' : rareRowJson(table, 't', { column: table.updatedAt, by: version });
   return (
     'INSERT INTO _replaced (table_name, row_id, version, row_data) ' +
-    `SELECT ${literal(table.name)}, ${idOf(table, 't')}, ${version}, ` +
-    `${rareRowJson(table, 't', { column: table.updatedAt, by: version })} ${victims(table, own)} ` +
+    `SELECT ${literal(table.name)}, ${idOf(table, 't')}, ${version}, ${row} ${victims(table, own)} ` +
     'ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version, row_data = excluded.row_data'
   );
 }
@@ -121,18 +131,22 @@ function settle(table: Table): string[] {
   const day = dayOf(table);
   // A statement that was ignored leaves its notes behind. A row of theirs that went later has left a trace of its own.
   const notIn = (traces: string): string =>
-    `NOT EXISTS (SELECT 1 FROM ${traces} AS e WHERE e.table_name = ${name} ` +
+    ` AND NOT EXISTS (SELECT 1 FROM ${traces} AS e WHERE e.table_name = ${name} ` +
     'AND e.row_id = r.row_id AND e.version >= r.version)';
   const gone =
     `FROM _replaced AS r WHERE r.table_name = ${name} ` +
-    `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE ${idOf(table, 't')} = r.row_id) ` +
-    `AND ${notIn('_tombstones')} AND ${notIn('_hidden')}`;
+    `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE ${idOf(table, 't')} = r.row_id)` +
+    `${table.uniques.length > 0 ? notIn('_hidden') : ''}`;
+  const id = encode('r.row_id', 'TEXT');
+  const row = isSlim(table)
+    ? `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, r.version)`
+    : 'r.row_data';
   return [
     'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
-      `SELECT 'DELETE', ${literal(table.wireName)}, r.row_id, r.row_data ${gone}`,
+      `SELECT 'DELETE', ${literal(table.wireName)}, r.row_id, ${row} ${gone}${notIn('_tombstones')}`,
     `INSERT INTO _tombstones (table_name, row_id, version${day.column}) ` +
       `SELECT ${name}, r.row_id, r.version${day.value} ${gone} ` +
-      `ON CONFLICT DO UPDATE SET version = max(version, excluded.version)${day.update}`,
+      `ON CONFLICT DO UPDATE SET version = excluded.version${day.update} WHERE excluded.version > version`,
     `DELETE FROM _replaced WHERE table_name = ${name}`,
   ];
 }

@@ -205,14 +205,14 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
       AND NOT EXISTS (
         SELECT 1
-        FROM _tombstones AS e
+        FROM _hidden AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
       )
       AND NOT EXISTS (
         SELECT 1
-        FROM _hidden AS e
+        FROM _tombstones AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
@@ -224,19 +224,13 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
       AND NOT EXISTS (
         SELECT 1
-        FROM _tombstones AS e
-        WHERE e.table_name = 'items'
-          AND e.row_id = r.row_id
-          AND e.version >= r.version
-      )
-      AND NOT EXISTS (
-        SELECT 1
         FROM _hidden AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
       )
-    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+    ON CONFLICT DO UPDATE SET version = excluded.version
+    WHERE excluded.version > version;
     DELETE
     FROM _replaced
     WHERE table_name = 'items';
@@ -388,14 +382,14 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
       AND NOT EXISTS (
         SELECT 1
-        FROM _tombstones AS e
+        FROM _hidden AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
       )
       AND NOT EXISTS (
         SELECT 1
-        FROM _hidden AS e
+        FROM _tombstones AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
@@ -407,19 +401,13 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
       AND NOT EXISTS (
         SELECT 1
-        FROM _tombstones AS e
-        WHERE e.table_name = 'items'
-          AND e.row_id = r.row_id
-          AND e.version >= r.version
-      )
-      AND NOT EXISTS (
-        SELECT 1
         FROM _hidden AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
       )
-    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+    ON CONFLICT DO UPDATE SET version = excluded.version
+    WHERE excluded.version > version;
     DELETE
     FROM _replaced
     WHERE table_name = 'items';

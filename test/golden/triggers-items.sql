@@ -7,7 +7,8 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       AND EXISTS (
         SELECT 1
         FROM "items" AS t
-        WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE NEW.rowid <> -1 AND t.rowid = NEW.rowid)
+        WHERE NEW.rowid <> -1
+          AND t.rowid = NEW.rowid
           AND t."id" IS NOT NEW."id"
           AND t."id" IS NOT NULL
       )
@@ -67,75 +68,10 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
         t."updated_at",
         CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
       )
-    ), (
-      SELECT json_group_object(
-        k,
-        CASE
-          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(v) = 'integer' THEN v
-          ELSE CASE
-            typeof(v)
-            WHEN 'integer' THEN CAST(v AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN v > 1.7976931348623157e308 THEN '9e999'
-              WHEN v < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(v)
-            WHEN 'text' THEN CASE
-              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
-                WHEN v GLOB '$blob:*'
-                  OR v GLOB '$text:*'
-                  OR v GLOB '$int:*'
-                  OR v GLOB '$real:*'
-                  OR v GLOB '$bytes:*' THEN '$text:' || v
-                ELSE v || ''
-              END
-              ELSE v || ''
-            END
-          END
-        END
-      )
-      FROM (
-        SELECT 'id' AS k, +t."id" AS v
-        UNION ALL
-        SELECT 'name' AS k, +t."name" AS v
-        UNION ALL
-        SELECT 'value' AS k, +t."value" AS v
-        UNION ALL
-        SELECT 'created_at' AS k, +t."created_at" AS v
-        UNION ALL
-        SELECT 'updated_at' AS k, +coalesce(
-          (
-            SELECT version
-            FROM _stamps
-            WHERE table_name = 'items'
-              AND row_id = t."id"
-              AND NOT (
-                (
-                  (
-                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-                  ) IS TRUE
-                )
-                  AND t."updated_at" > version
-              )
-          ),
-          iif(
-            (
-              (
-                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-              ) IS TRUE
-            ),
-            t."updated_at",
-            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-          )
-        ) AS v
-      )
-    )
+    ), NULL
     FROM "items" AS t
-    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE NEW.rowid <> -1 AND t.rowid = NEW.rowid)
+    WHERE NEW.rowid <> -1
+      AND t.rowid = NEW.rowid
       AND t."id" IS NOT NEW."id"
       AND t."id" IS NOT NULL
     ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
@@ -177,7 +113,8 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
   AND EXISTS (
     SELECT 1
     FROM "items" AS t
-    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE NEW.rowid <> -1 AND t.rowid = NEW.rowid)
+    WHERE NEW.rowid <> -1
+      AND t.rowid = NEW.rowid
       AND t."id" IS NOT OLD."id"
       AND t."id" IS NOT NULL
   )
@@ -209,75 +146,10 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
         t."updated_at",
         CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
       )
-    ), (
-      SELECT json_group_object(
-        k,
-        CASE
-          WHEN v BETWEEN -9007199254740991 AND 9007199254740991
-            AND typeof(v) = 'integer' THEN v
-          ELSE CASE
-            typeof(v)
-            WHEN 'integer' THEN CAST(v AS TEXT)
-            WHEN 'real' THEN CASE
-              WHEN v > 1.7976931348623157e308 THEN '9e999'
-              WHEN v < -1.7976931348623157e308 THEN '-9e999'
-              ELSE CASE WHEN CAST(CAST(v AS TEXT) AS REAL) = v THEN v ELSE json(printf('%!.17g', v)) END
-            END
-            WHEN 'blob' THEN '$blob:' || hex(v)
-            WHEN 'text' THEN CASE
-              WHEN (v COLLATE BINARY >= '$' AND v COLLATE BINARY < '%') THEN CASE
-                WHEN v GLOB '$blob:*'
-                  OR v GLOB '$text:*'
-                  OR v GLOB '$int:*'
-                  OR v GLOB '$real:*'
-                  OR v GLOB '$bytes:*' THEN '$text:' || v
-                ELSE v || ''
-              END
-              ELSE v || ''
-            END
-          END
-        END
-      )
-      FROM (
-        SELECT 'id' AS k, +t."id" AS v
-        UNION ALL
-        SELECT 'name' AS k, +t."name" AS v
-        UNION ALL
-        SELECT 'value' AS k, +t."value" AS v
-        UNION ALL
-        SELECT 'created_at' AS k, +t."created_at" AS v
-        UNION ALL
-        SELECT 'updated_at' AS k, +coalesce(
-          (
-            SELECT version
-            FROM _stamps
-            WHERE table_name = 'items'
-              AND row_id = t."id"
-              AND NOT (
-                (
-                  (
-                    t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-                  ) IS TRUE
-                )
-                  AND t."updated_at" > version
-              )
-          ),
-          iif(
-            (
-              (
-                t."updated_at" BETWEEN -8640000000000000 AND 7258118400000
-                  AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-              ) IS TRUE
-            ),
-            t."updated_at",
-            CAST((julianday('now') - 2440587.5) * 86400000.0 + 0.5 AS INTEGER)
-          )
-        ) AS v
-      )
-    )
+    ), NULL
     FROM "items" AS t
-    WHERE t."id" IN (SELECT t."id" FROM "items" AS t WHERE NEW.rowid <> -1 AND t.rowid = NEW.rowid)
+    WHERE NEW.rowid <> -1
+      AND t.rowid = NEW.rowid
       AND t."id" IS NOT OLD."id"
       AND t."id" IS NOT NULL
     ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
@@ -292,20 +164,31 @@ FOR EACH ROW
 WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _changes (op, table_name, row_id, row_data)
-    SELECT 'DELETE', 'items', r.row_id, r.row_data
+    SELECT 'DELETE', 'items', r.row_id, json_object(
+      'id',
+      CASE
+        WHEN r.row_id COLLATE BINARY >= '%'
+          AND r.row_id < x'' THEN r.row_id || ''
+        WHEN r.row_id >= x'' THEN '$blob:' || hex(r.row_id)
+        WHEN (r.row_id COLLATE BINARY >= '$' AND r.row_id COLLATE BINARY < '%') THEN CASE
+          WHEN r.row_id GLOB '$blob:*'
+            OR r.row_id GLOB '$text:*'
+            OR r.row_id GLOB '$int:*'
+            OR r.row_id GLOB '$real:*'
+            OR r.row_id GLOB '$bytes:*' THEN '$text:' || r.row_id
+          ELSE r.row_id || ''
+        END
+        ELSE r.row_id || ''
+      END,
+      'updated_at',
+      r.version
+    )
     FROM _replaced AS r
     WHERE r.table_name = 'items'
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
       AND NOT EXISTS (
         SELECT 1
         FROM _tombstones AS e
-        WHERE e.table_name = 'items'
-          AND e.row_id = r.row_id
-          AND e.version >= r.version
-      )
-      AND NOT EXISTS (
-        SELECT 1
-        FROM _hidden AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
@@ -315,21 +198,8 @@ WHEN EXISTS (SELECT 1 FROM _replaced WHERE table_name = 'items')
     FROM _replaced AS r
     WHERE r.table_name = 'items'
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
-      AND NOT EXISTS (
-        SELECT 1
-        FROM _tombstones AS e
-        WHERE e.table_name = 'items'
-          AND e.row_id = r.row_id
-          AND e.version >= r.version
-      )
-      AND NOT EXISTS (
-        SELECT 1
-        FROM _hidden AS e
-        WHERE e.table_name = 'items'
-          AND e.row_id = r.row_id
-          AND e.version >= r.version
-      )
-    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+    ON CONFLICT DO UPDATE SET version = excluded.version
+    WHERE excluded.version > version;
     DELETE
     FROM _replaced
     WHERE table_name = 'items';
@@ -360,20 +230,31 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
   )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _changes (op, table_name, row_id, row_data)
-    SELECT 'DELETE', 'items', r.row_id, r.row_data
+    SELECT 'DELETE', 'items', r.row_id, json_object(
+      'id',
+      CASE
+        WHEN r.row_id COLLATE BINARY >= '%'
+          AND r.row_id < x'' THEN r.row_id || ''
+        WHEN r.row_id >= x'' THEN '$blob:' || hex(r.row_id)
+        WHEN (r.row_id COLLATE BINARY >= '$' AND r.row_id COLLATE BINARY < '%') THEN CASE
+          WHEN r.row_id GLOB '$blob:*'
+            OR r.row_id GLOB '$text:*'
+            OR r.row_id GLOB '$int:*'
+            OR r.row_id GLOB '$real:*'
+            OR r.row_id GLOB '$bytes:*' THEN '$text:' || r.row_id
+          ELSE r.row_id || ''
+        END
+        ELSE r.row_id || ''
+      END,
+      'updated_at',
+      r.version
+    )
     FROM _replaced AS r
     WHERE r.table_name = 'items'
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
       AND NOT EXISTS (
         SELECT 1
         FROM _tombstones AS e
-        WHERE e.table_name = 'items'
-          AND e.row_id = r.row_id
-          AND e.version >= r.version
-      )
-      AND NOT EXISTS (
-        SELECT 1
-        FROM _hidden AS e
         WHERE e.table_name = 'items'
           AND e.row_id = r.row_id
           AND e.version >= r.version
@@ -383,21 +264,8 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
     FROM _replaced AS r
     WHERE r.table_name = 'items'
       AND NOT EXISTS (SELECT 1 FROM "items" AS t WHERE t."id" = r.row_id)
-      AND NOT EXISTS (
-        SELECT 1
-        FROM _tombstones AS e
-        WHERE e.table_name = 'items'
-          AND e.row_id = r.row_id
-          AND e.version >= r.version
-      )
-      AND NOT EXISTS (
-        SELECT 1
-        FROM _hidden AS e
-        WHERE e.table_name = 'items'
-          AND e.row_id = r.row_id
-          AND e.version >= r.version
-      )
-    ON CONFLICT DO UPDATE SET version = max(version, excluded.version);
+    ON CONFLICT DO UPDATE SET version = excluded.version
+    WHERE excluded.version > version;
     DELETE
     FROM _replaced
     WHERE table_name = 'items';
