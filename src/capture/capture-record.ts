@@ -23,6 +23,8 @@ interface CaptureRecord {
   columns: string[];
   /** What a REPLACE may remove other rows by. A build that did not note it has left it out. */
   uniques?: string[];
+  /** What its triggers name a row by, as long as no column has that name. Likewise. */
+  rowKey?: string;
 }
 
 interface Circumstances {
@@ -48,6 +50,9 @@ export function captureState(
   // A build that kept no record: its triggers, where there are any, are all that is known.
   if (!record) return there.length > 0 ? 'intact' : 'new';
   const now = recordOf(table, there);
+  // They find no row by it any more, and so none that waits for its time.
+  if ([...table.columns.map(({ name }) => name), ...table.generated].some((name) => fold(name) === record.rowKey))
+    return 'gap';
   // Renaming a column rewrites the triggers that name it, and they go on capturing.
   const isRenamed = now.texts !== record.texts && pairsOf(db, table, record, there).length > 0;
   if (now.texts !== record.texts && !isRenamed) return 'gap';
@@ -162,6 +167,7 @@ function recordOf(table: Table, triggers: Trigger[]): CaptureRecord {
     texts: hash.digest('hex'),
     columns: table.columns.map((column) => column.name),
     uniques: table.uniques.map((unique) => JSON.stringify(unique)),
+    rowKey: table.rowKey,
   };
 }
 

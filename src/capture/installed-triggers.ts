@@ -3,7 +3,7 @@ import type { RowcastError } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { OTHERS_TRIGGER, type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, inMain, literal } from '../sqlite/sql.ts';
-import { noteCaptureOff } from './capture-record.ts';
+import { noteCapture, noteCaptureOff } from './capture-record.ts';
 import { type Trigger, triggersFor } from './triggers.ts';
 
 /** A code and a message. */
@@ -27,6 +27,20 @@ export function wantedOn(table: Table): Trigger[] {
   const wanted = wantedTexts.get(table) ?? triggersFor(table);
   wantedTexts.set(table, wanted);
   return wanted;
+}
+
+/**
+ * `there` are those of ours that the database has. All of a table's or none, and before those of others: they fire by the
+ * order of their creation.
+ */
+export function installTriggers(db: Connection, tables: Table[], there: OwnTrigger[]): void {
+  const installed = (table: Table): OwnTrigger[] => there.filter(isOn(table));
+  const anew = tables.filter((table) => !sameTriggers(wantedOn(table), installed(table)) || othersFireFirst(db, table));
+  // All of them before any is made: tables that have changed names have triggers by the names of each other's.
+  for (const table of anew) dropTriggers(db, installed(table));
+  // Named with its database: beside a temporary table of that name it would be made for that one.
+  for (const { sql } of anew.flatMap(wantedOn)) db.exec(sql.replace(/^CREATE TRIGGER /, 'CREATE TRIGGER main.'));
+  for (const table of tables) noteCapture(db, table, wantedOn(table));
 }
 
 export function dropTriggers(db: Connection, triggers: Trigger[]): void {
@@ -150,7 +164,7 @@ export function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
  * SQLite fires the newest trigger first. One of the application's that comes before ours can end the statement and leave what it
  * has written: by RAISE(IGNORE), by RAISE(FAIL), or by a constraint in a statement that is OR FAIL. Then nobody has captured it.
  */
-export function othersFireFirst(db: Connection, table: Table): boolean {
+function othersFireFirst(db: Connection, table: Table): boolean {
   const oldest =
     "SELECT min(rowid) FROM main.sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE " +
     `AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`;

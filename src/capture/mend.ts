@@ -7,7 +7,6 @@ import { rowJson } from '../wire/row-json.ts';
 import { unsaidColumns } from '../wire/told-json.ts';
 import { encode } from '../wire/values.ts';
 import { idsAreBehind, keepIdsAbove } from './change-ids.ts';
-import { forgetLeft, forgetReplaced } from './replaced.ts';
 import { recordAnew, tryRefusedAgain } from './stamps.ts';
 import { idOf, NOW, timeOf, tombstoneOf, valid, versionOf } from './versions.ts';
 
@@ -68,15 +67,13 @@ export function liftAboveTombstones(db: Connection, table: Table): void {
   recordAnew(db, table, `${below} AND ${versionOf(table, 't')} <= ${tombstone}`);
 }
 
-/** What writes of the application may have left behind them. Two look-ups where they have not. */
+/** What writes of the application may have left behind them. A look-up where they have not. */
 export function tidy(db: Connection): void {
   if (idsAreBehind(db)) db.transaction(() => keepIdsAbove(db));
-  forgetLeft(db);
 }
 
 /** After a change of the schema, what kept a row hidden, or a stamp from its row, may be no constraint any more. */
 export function lookAgain(db: Connection): void {
-  forgetReplaced(db);
   tryRefusedAgain(db);
   db.run('UPDATE main._hidden SET blocked_by = NULL, blocked_version = NULL WHERE blocked_by IS NOT NULL');
 }

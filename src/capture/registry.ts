@@ -7,7 +7,7 @@ import { refuseIfShut } from '../sqlite/look.ts';
 import { isCode } from '../sqlite/result-codes.ts';
 import { describeTable, hasForeignKeys, type Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
-import { type CaptureState, captureState, noteCapture, noteCaptureOff, replacedColumns } from './capture-record.ts';
+import { type CaptureState, captureState, noteCaptureOff, replacedColumns } from './capture-record.ts';
 import { withFloors } from './floors.ts';
 import { refuseFormerNames, TableList } from './former-names.ts';
 import {
@@ -17,9 +17,8 @@ import {
   gapIn,
   hasLostColumn,
   hasNewColumn,
+  installTriggers,
   isOn,
-  type OwnTrigger,
-  othersFireFirst,
   ownTriggers,
   sameTriggers,
   tableExists,
@@ -31,6 +30,7 @@ import { heedCeiling, liftAboveTombstones, lookAgain, recapture, stampInvalid } 
 import { Naming, type Time } from './named.ts';
 import { Names } from './names.ts';
 import { followRenames } from './renamed-columns.ts';
+import { settleLeft, settleReplaced } from './replaced.ts';
 import { hasStamps, writeStamps } from './stamps.ts';
 import { followLosses } from './unsaid.ts';
 
@@ -143,6 +143,7 @@ export class Registry {
   refresh(): void {
     refuseIfShut(this.#db);
     if (this.#currentVersion() !== this.#schemaVersion) this.#refreshTriggers();
+    settleLeft(this.#db, this.list());
     writeStamps(this.#db, this.list(), (message) => this.#options.warn('stamp-refused', message));
   }
 
@@ -284,8 +285,13 @@ export class Registry {
       if (isTold) warnings.push(['capture-gap', gapIn(table, replaced, dropped)]);
       if (followLosses(this.#db, table, replaced?.lost ?? [], warnings)) back.push(table);
     }
+    // A table that was made anew has none of the rows that were noted of the former one.
+    settleReplaced(
+      this.#db,
+      tables.filter((table) => there.some(isOn(table))),
+    );
     dropUnwanted(this.#db, { tables, there, lost, told: this.#lost }, warnings);
-    this.#installTriggers(tables, there);
+    installTriggers(this.#db, tables, there);
     lookAgain(this.#db);
     const unseen = [...states].filter(([, state]) => state !== 'intact');
     for (const [table] of unseen) {
@@ -360,20 +366,6 @@ export class Registry {
       for (const { name } of this.list()) if (!held.has(fold(name))) noteCaptureOff(this.#db, name);
     };
     this.#db.patiently(() => this.#db.transaction(take));
-  }
-
-  #installTriggers(tables: Table[], there: OwnTrigger[]): void {
-    for (const table of tables) {
-      const wanted = wantedOn(table);
-      const installed = there.filter(isOn(table));
-      // All or none, and before those of others: they fire by the order of their creation.
-      if (!sameTriggers(wanted, installed) || othersFireFirst(this.#db, table)) {
-        dropTriggers(this.#db, installed);
-        // Named with its database: beside a temporary table of that name it would be made for that one.
-        for (const { sql } of wanted) this.#db.exec(sql.replace(/^CREATE TRIGGER /, 'CREATE TRIGGER main.'));
-      }
-      noteCapture(this.#db, table, wanted);
-    }
   }
 
   #currentVersion(): number {

@@ -48,7 +48,7 @@ interface OfRowids {
 export function replacedByRowid(table: Table): OfRowids | undefined {
   if (table.uniques.length > 0 || table.rowids.length === 0) return undefined;
   return {
-    before: { when: `${givesRowid(table)} AND EXISTS (SELECT 1 ${victims(table, 'NEW')})`, body: [note(table, 'NEW')] },
+    before: { when: `EXISTS (SELECT 1 ${victims(table, 'NEW')})`, body: [note(table, 'NEW')] },
     after: { when: isNoted(table), body: settle(table) },
   };
 }
@@ -62,7 +62,8 @@ function victims(table: Table, own: 'NEW' | 'OLD'): string {
   const id = idOf(table, 't');
   const from = `FROM ${quote(table.name)} AS t WHERE`;
   const isAnother = `${id} IS NOT ${idOf(table, own)} AND ${id} IS NOT NULL`;
-  const byRowid = `${givesRowid(table)} AND t.${table.rowKey} = NEW.${table.rowKey}`;
+  // Of an INSERT whose rowid SQLite has yet to choose, this asks for -1: mostly there is none, and to note one does no harm.
+  const byRowid = `t.${table.rowKey} = NEW.${table.rowKey}`;
   if (table.uniques.length === 0) return `${from} ${byRowid} AND ${isAnother}`;
   // One look-up per constraint: joined by OR, SQLite walks the whole table.
   const clashing = table.uniques
@@ -71,11 +72,6 @@ function victims(table: Table, own: 'NEW' | 'OLD'): string {
     .map((inTheWay) => `SELECT ${id} ${from} ${inTheWay}`)
     .join(' UNION ALL ');
   return `${from} ${id} IN (${clashing}) AND ${isAnother}`;
-}
-
-/** What SQLite says before an INSERT of a rowid that it has yet to choose. */
-function givesRowid(table: Table): string {
-  return `NEW.${table.rowKey} <> -1`;
 }
 
 function clash(table: Table, unique: UniqueConstraint): string {
@@ -112,42 +108,59 @@ function note(table: Table, own: 'NEW' | 'OLD'): string {
 }
 
 /**
- * Between two statements nothing is being replaced: what is noted is left of one that was ignored. It must not outlive what
- * else tells that its row has gone, or the row is taken for replaced by a write of later. In a transaction of ours.
+ * Between two statements nothing is being replaced, and yet there may be notes: of a statement that was ignored, whose rows
+ * are all there, and of one whose own row a cascade has removed, so that no trigger came after it. They are not left for
+ * later: without what else tells that its row has gone, one that was ignored would be taken for replaced. Of tables that
+ * have had their triggers since; in a transaction of ours.
  */
-export function forgetReplaced(db: Connection): void {
+export function settleReplaced(db: Connection, tables: Table[]): void {
+  if (!hasNotes(db)) return;
+  for (const table of tables) {
+    const row = `coalesce(r.row_data, ${withoutContent(table)})`;
+    for (const sql of settling(table, { at: 'main.', row, hides: true })) db.run(sql);
+  }
   db.run('DELETE FROM main._replaced');
 }
 
-/** These are whole rows, which may have been deleted since, and as many as there were statements that were ignored. */
-export function forgetLeft(db: Connection): void {
+/** On every tick: these are whole rows, and as many as there were statements that were ignored. */
+export function settleLeft(db: Connection, tables: Table[]): void {
   // Of a transaction of the application's nobody knows what becomes of it.
-  if (db.isInTransaction === true || !db.get('SELECT 1 AS n FROM main._replaced LIMIT 1')) return;
-  db.transaction(() => forgetReplaced(db));
+  if (db.isInTransaction === true || !hasNotes(db)) return;
+  db.transaction(() => settleReplaced(db, tables));
+}
+
+function hasNotes(db: Connection): boolean {
+  return db.get('SELECT 1 AS n FROM main._replaced LIMIT 1') !== undefined;
 }
 
 function settle(table: Table): string[] {
+  const row = isSlim(table) ? withoutContent(table) : 'r.row_data';
+  return settling(table, { at: '', row, hides: table.uniques.length > 0 });
+}
+
+function withoutContent(table: Table): string {
+  return `json_object(${literal(table.id)}, ${encode('r.row_id', 'TEXT')}, ${literal(table.updatedAt)}, r.version)`;
+}
+
+/** `at`: in a trigger no table is named with its database. `hides`: there may be rows of the table that are hidden. */
+function settling(table: Table, { at, row, hides }: { at: 'main.' | ''; row: string; hides: boolean }): string[] {
   const name = literal(table.name);
   const day = dayOf(table);
   // A statement that was ignored leaves its notes behind. A row of theirs that went later has left a trace of its own.
   const notIn = (traces: string): string =>
-    ` AND NOT EXISTS (SELECT 1 FROM ${traces} AS e WHERE e.table_name = ${name} ` +
+    ` AND NOT EXISTS (SELECT 1 FROM ${at}${traces} AS e WHERE e.table_name = ${name} ` +
     'AND e.row_id = r.row_id AND e.version >= r.version)';
   const gone =
-    `FROM _replaced AS r WHERE r.table_name = ${name} ` +
-    `AND NOT EXISTS (SELECT 1 FROM ${quote(table.name)} AS t WHERE ${idOf(table, 't')} = r.row_id)` +
-    `${table.uniques.length > 0 ? notIn('_hidden') : ''}`;
-  const id = encode('r.row_id', 'TEXT');
-  const row = isSlim(table)
-    ? `json_object(${literal(table.id)}, ${id}, ${literal(table.updatedAt)}, r.version)`
-    : 'r.row_data';
+    `FROM ${at}_replaced AS r WHERE r.table_name = ${name} ` +
+    `AND NOT EXISTS (SELECT 1 FROM ${at}${quote(table.name)} AS t WHERE ${idOf(table, 't')} = r.row_id)` +
+    `${hides ? notIn('_hidden') : ''}`;
   return [
-    'INSERT INTO _changes (op, table_name, row_id, row_data) ' +
+    `INSERT INTO ${at}_changes (op, table_name, row_id, row_data) ` +
       `SELECT 'DELETE', ${literal(table.wireName)}, r.row_id, ${row} ${gone}${notIn('_tombstones')}`,
-    `INSERT INTO _tombstones (table_name, row_id, version${day.column}) ` +
+    `INSERT INTO ${at}_tombstones (table_name, row_id, version${day.column}) ` +
       `SELECT ${name}, r.row_id, r.version${day.value} ${gone} ` +
       `ON CONFLICT DO UPDATE SET version = excluded.version${day.update} WHERE excluded.version > version`,
-    `DELETE FROM _replaced WHERE table_name = ${name}`,
+    `DELETE FROM ${at}_replaced WHERE table_name = ${name}`,
   ];
 }
 

@@ -6,7 +6,7 @@
  */
 import { daysSince, raiseFloor } from '../capture/floors.ts';
 import type { Registry } from '../capture/registry.ts';
-import { forgetReplaced } from '../capture/replaced.ts';
+import { settleReplaced } from '../capture/replaced.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -102,7 +102,7 @@ export class Collection {
       // Somebody has changed the schema in between: the table may not be what it was, and the same slice is due again.
       const floor = registry.isCurrent() ? registry.get(table.name)?.floor : undefined;
       if (floor === undefined) return undefined;
-      forgetReplaced(db);
+      settleReplaced(db, registry.list());
       if (this.#after === null) this.#settleLetters(table, floor);
       const slice = db.get<Slice>(
         `SELECT count(*) AS n, ${idForWire('max(row_id)')} AS last FROM (${this.#nextIds('row_id')})`,

@@ -291,6 +291,50 @@ describe('a table that goes away', () => {
     expect(it.warnings[0]?.message).toContain("migrate('', { renameTable: { items: 'things' } })");
   });
 
+  test.each(['attached', 'stopped'])(
+    'changing names with another, %s: both are captured as what they are now',
+    async (when) => {
+      const db = await database(ITEMS);
+      db.exec(NOTES);
+      const first = attached(db, {}, ['items', 'notes']);
+      db.exec("INSERT INTO items VALUES ('a', 'n', 1, 1, 1000); INSERT INTO notes VALUES ('b', 'n', 1000)");
+      if (when === 'stopped') await first.manager.stop();
+      db.exec('ALTER TABLE items RENAME TO t; ALTER TABLE notes RENAME TO items; ALTER TABLE t RENAME TO notes');
+      const one = when === 'stopped' ? attached(db, {}, ['items', 'notes']) : first;
+      const since = rowsOf(db, 'SELECT max(change_id) AS n FROM _changes')[0]?.n;
+      one.manager.applyChanges([]);
+      await Promise.resolve();
+      expect(gaps(one)).toHaveLength(2);
+      db.exec("INSERT INTO items VALUES ('c', 'n', 2000); INSERT INTO notes VALUES ('d', 'n', 1, 1, 2000)");
+      expect(rowsOf(db, `SELECT table_name, row_id FROM _changes WHERE change_id > ${since} AND row_id > 'b'`)).toEqual(
+        [
+          { table_name: 'items', row_id: 'c' },
+          { table_name: 'notes', row_id: 'd' },
+        ],
+      );
+      expect(one.manager.health()).toMatchObject({ ok: true });
+    },
+  );
+
+  test.each(['ADD COLUMN rowid TEXT', 'RENAME COLUMN name TO rowid'])(
+    '%s: a row that waits for its time is found by another name of its rowid',
+    async (alter) => {
+      const db = await database(ITEMS);
+      const first = attached(db);
+      await first.manager.stop();
+      db.exec(`ALTER TABLE items ${alter}; INSERT INTO items (id) VALUES ('untimed')`);
+      const one = attached(db);
+      await Promise.resolve();
+      expect(gaps(one)).toHaveLength(1);
+      expect(rowsOf(db, "SELECT row_id FROM _changes WHERE row_id = 'untimed'")).toHaveLength(1);
+      expect(rowsOf(db, 'SELECT id FROM items WHERE updated_at > 1')).toEqual([{ id: 'untimed' }]);
+      await one.manager.stop();
+      const again = attached(db);
+      await Promise.resolve();
+      expect(gaps(again)).toEqual([]);
+    },
+  );
+
   test('taken off the list: one warning', async () => {
     const db = await database(`${ITEMS};${NOTES}`);
     await attached(db, {}, ['items', 'notes']).manager.stop();

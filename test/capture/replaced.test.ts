@@ -1,8 +1,9 @@
 /** What REPLACE removes by a second UNIQUE constraint, or by a rowid, is recorded as the deletion that it is. */
 import { describe, expect, test } from 'vitest';
+import { attach } from '../../src/index.ts';
 import { collect } from '../support/collect.ts';
 import { expectSameWithout, type Origin, origin, state, wipe } from '../support/elsewhere.ts';
-import { captured, node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
+import { captured, cleanUp, node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
 describe('a second UNIQUE constraint', () => {
@@ -238,6 +239,19 @@ describe('a rowid that a statement gives', () => {
       expect(it.all("SELECT updated_at FROM items WHERE id = 'a'")).toEqual([{ updated_at: 7001 }]);
     });
 
+    test('may be -1, which is also what SQLite says of one that it has yet to choose', async () => {
+      const it = await origin({ schema });
+      await expectSameWithout(it, [
+        `INSERT INTO items (${rowid}, id, name, updated_at) VALUES (-1, 'a', 'x', 7000), (1, 'b', 'y', 1000)`,
+        "INSERT INTO items (id, name, updated_at) VALUES ('c', 'z', 1000)",
+        `INSERT OR REPLACE INTO items (${rowid}, id, name, updated_at) VALUES (-1, 'd', 'v', 1000)`,
+        `UPDATE OR REPLACE items SET ${rowid} = -1 WHERE id = 'b'`,
+      ]);
+      expect(it.all('SELECT id FROM items ORDER BY id')).toEqual([{ id: 'b' }, { id: 'c' }]);
+      expect(deleted(it)).toEqual(['a', 'd']);
+      expect(it.all('SELECT * FROM _replaced')).toEqual([]);
+    });
+
     test('a row that is put back before anybody has looked is above what it was', async () => {
       const it = await origin({ schema });
       await expectSameWithout(it, [
@@ -334,5 +348,58 @@ describe('what an ignored INSERT has noted does not outlive the trace of the row
     writeStamps(one.manager);
     one.db.exec("INSERT INTO items VALUES ('c', 'z', 'unrelated', 9000)");
     expect(deletions(one)).toEqual([]);
+  });
+});
+
+describe('a row replaced by one that a cascade then removes, so that nothing is left to be told', () => {
+  const BY_UNIQUE = "UPDATE OR REPLACE items SET name = 'x' WHERE id = 'c'";
+  const BY_ROWID = "UPDATE OR REPLACE items SET rowid = (SELECT rowid FROM items WHERE id = 'a') WHERE id = 'c'";
+  const tree = (unique: string): string =>
+    `CREATE TABLE items (id TEXT PRIMARY KEY, up TEXT REFERENCES items (id) ON DELETE CASCADE, name TEXT ${unique}, updated_at INTEGER)`;
+
+  function removeAll(db: TestNode['db'], write: string): void {
+    db.exec('PRAGMA foreign_keys = ON');
+    db.exec("INSERT INTO items VALUES ('a', NULL, 'x', 7000), ('b', 'a', 'y', 7000), ('c', 'b', 'z', 7000)");
+    db.exec(write);
+    expect(rowsOf(db, 'SELECT id FROM items')).toEqual([]);
+  }
+
+  const deleted = ({ db }: TestNode): unknown =>
+    [...new Set(captured(db).flatMap(({ op, row_id }) => (op === 'DELETE' ? [row_id] : [])))].sort();
+
+  describe.each([
+    ['a UNIQUE value', tree('UNIQUE'), BY_UNIQUE],
+    ['a rowid', tree(''), BY_ROWID],
+  ])('by %s', (_, schema, write) => {
+    test('is told to have gone by the next tick', async () => {
+      const clock = new VirtualClock();
+      const one = await node({ schema, clock });
+      removeAll(one.db, write);
+      await clock.advance(100);
+      expect(deleted(one)).toEqual(['a', 'b', 'c']);
+      expect(one.all("SELECT version FROM _tombstones WHERE row_id = 'a'")).toEqual([{ version: 7000 }]);
+      expect(one.all('SELECT * FROM _replaced')).toEqual([]);
+    });
+
+    test('and before anything is received', async () => {
+      const one = await node({ schema });
+      removeAll(one.db, write);
+      const row = { id: 'a', up: null, name: 'x', updated_at: 7000 };
+      const change = { op: 'INSERT', table: 'items', row, old_id: null };
+      expect(one.manager.receive(JSON.stringify({ batch_id: 1, changes: [change] })).status).toBe(200);
+      expect(one.all('SELECT id FROM items')).toEqual([]);
+    });
+
+    test('and by the next start, where there is another UNIQUE constraint by then', async () => {
+      const one = await node({ schema });
+      await one.manager.stop();
+      removeAll(one.db, write);
+      one.db.exec('CREATE UNIQUE INDEX later ON items (up, name)');
+      const manager = attach(one.db, { id: 'node', peers: [] }, ['items']);
+      cleanUp(() => manager.stop());
+      expect(deleted(one)).toEqual(['a', 'b', 'c']);
+      const told = captured(one.db).find(({ op, row_id }) => op === 'DELETE' && row_id === 'a');
+      expect(told?.row).toMatchObject({ id: 'a', updated_at: 7000 });
+    });
   });
 });

@@ -79,8 +79,7 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       UNION ALL
       SELECT t."id"
       FROM "items" AS t
-      WHERE NEW.rowid <> -1
-        AND t.rowid = NEW.rowid
+      WHERE t.rowid = NEW.rowid
     )
       AND t."id" IS NOT NEW."id"
       AND t."id" IS NOT NULL
@@ -184,8 +183,7 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       UNION ALL
       SELECT t."id"
       FROM "items" AS t
-      WHERE NEW.rowid <> -1
-        AND t.rowid = NEW.rowid
+      WHERE t.rowid = NEW.rowid
     )
       AND t."id" IS NOT NEW."id"
       AND t."id" IS NOT NULL
@@ -253,8 +251,7 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       UNION ALL
       SELECT t."id"
       FROM "items" AS t
-      WHERE NEW.rowid <> -1
-        AND t.rowid = NEW.rowid
+      WHERE t.rowid = NEW.rowid
     )
       AND t."id" IS NOT OLD."id"
       AND t."id" IS NOT NULL
@@ -358,8 +355,7 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       UNION ALL
       SELECT t."id"
       FROM "items" AS t
-      WHERE NEW.rowid <> -1
-        AND t.rowid = NEW.rowid
+      WHERE t.rowid = NEW.rowid
     )
       AND t."id" IS NOT OLD."id"
       AND t."id" IS NOT NULL

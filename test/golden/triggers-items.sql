@@ -3,15 +3,9 @@ ON "items"
 FOR EACH ROW
 WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
   AND (
-    NEW.rowid <> -1
-      AND EXISTS (
-        SELECT 1
-        FROM "items" AS t
-        WHERE NEW.rowid <> -1
-          AND t.rowid = NEW.rowid
-          AND t."id" IS NOT NEW."id"
-          AND t."id" IS NOT NULL
-      )
+    EXISTS (
+      SELECT 1 FROM "items" AS t WHERE t.rowid = NEW.rowid AND t."id" IS NOT NEW."id" AND t."id" IS NOT NULL
+    )
       OR EXISTS (SELECT 1 FROM "items" WHERE "id" = NEW."id")
       AND EXISTS (
         SELECT 1
@@ -70,8 +64,7 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       )
     ), NULL
     FROM "items" AS t
-    WHERE NEW.rowid <> -1
-      AND t.rowid = NEW.rowid
+    WHERE t.rowid = NEW.rowid
       AND t."id" IS NOT NEW."id"
       AND t."id" IS NOT NULL
     ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
@@ -111,12 +104,7 @@ ON "items"
 FOR EACH ROW
 WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1)
   AND EXISTS (
-    SELECT 1
-    FROM "items" AS t
-    WHERE NEW.rowid <> -1
-      AND t.rowid = NEW.rowid
-      AND t."id" IS NOT OLD."id"
-      AND t."id" IS NOT NULL
+    SELECT 1 FROM "items" AS t WHERE t.rowid = NEW.rowid AND t."id" IS NOT OLD."id" AND t."id" IS NOT NULL
   )
   AND (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1 BEGIN
     INSERT INTO _replaced (table_name, row_id, version, row_data)
@@ -148,8 +136,7 @@ WHEN (changes() <> 7 OR (SELECT value FROM _meta WHERE key = 'syncing') IS NOT 1
       )
     ), NULL
     FROM "items" AS t
-    WHERE NEW.rowid <> -1
-      AND t.rowid = NEW.rowid
+    WHERE t.rowid = NEW.rowid
       AND t."id" IS NOT OLD."id"
       AND t."id" IS NOT NULL
     ON CONFLICT (table_name, row_id) DO UPDATE SET version = excluded.version,
