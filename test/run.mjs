@@ -1,7 +1,7 @@
 /**
  * `npm test`: what to run before each commit. The linter, the types, the package, every test file that is not named
- * `*.deep.test.ts` on this Node and on Bun, and simulated schedules: those that have failed once, the first of
- * all seeds, and brief ones, which are 1,000 in all with two cores and 1,820 with eight.
+ * `*.deep.test.ts` on this Node and on Bun, and simulated schedules: 1,000 brief ones, and with four cores or more those that
+ * have failed once and the first of all seeds.
  *
  * `npm run test:deep`: the rest. Those files too (they start programs, kill them, cut their power, or draw many inputs), the
  * other runtimes, a mesh of all of them, more schedules (of 20,000, or 25,000 with eight cores, as many as 31 minutes
@@ -25,12 +25,12 @@ const wanted = process.env.ROWCAST_LANES?.split(',');
 const kind = isDeep ? 'deep' : 'test';
 const problems = [];
 /**
- * Seeds from 1 on, and those after them. A schedule takes a fifth of a second of a core on Bun: of the three minutes that
- * `npm test` may take, two cores have one minute left for all of them; with eight, 20,000 fit in beside the lanes.
+ * Seeds from 1 on, and those after them. A schedule takes a quarter of a second of a core on Bun: of the three minutes that
+ * `npm test` may take, two cores have half a minute left for all of them; with eight, 20,000 fit in beside the lanes.
  */
-const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [40, 800] : cores < 8 ? [430, 1_430] : [860, 20_000];
-/** Brief ones take a third of that: with those that have failed once `npm test` has 1,000, and both together are handed 20,000. */
-const [QUICK_BRIEF, DEEP_BRIEF] = [935, cores < 8 ? 20_000 - DEEP_SCHEDULES - 1_000 : 5_000];
+const [QUICK_SCHEDULES, DEEP_SCHEDULES] = cores < 4 ? [0, 840] : cores < 8 ? [430, 1_430] : [860, 20_000];
+/** Brief ones take a quarter of that: 1,000 runs with those that both runtimes have. Those of `npm run test:deep` are 20,000 with the others. */
+const [QUICK_BRIEF, DEEP_BRIEF] = [960, cores < 8 ? 20_000 - DEEP_SCHEDULES : 5_000];
 /**
  * What is left of the brief ones after that time is left out, and said: `.ci/run` has to end within forty minutes. Beside the
  * lanes two cores get through all of them at a good hour, and through some 3,500 at a bad one.

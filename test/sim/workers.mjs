@@ -18,7 +18,8 @@ export const RUNTIMES = ['node', 'bun'];
 export function compile(user = 'sim') {
   const folder = join(root, 'node_modules', '.cache', 'rowcast', user);
   rmSync(folder, { recursive: true, force: true });
-  const args = ['-p', join(root, 'test', 'sim', 'tsconfig.json'), '--outDir', folder];
+  // Its types are checked with all others, by `npm test`.
+  const args = ['-p', join(root, 'test', 'sim', 'tsconfig.json'), '--outDir', folder, '--noCheck'];
   const result = spawnSync(bin('tsc'), args, { stdio: 'inherit' });
   if (result.status !== 0) throw new Error('the simulation does not compile');
   return folder;
