@@ -7,7 +7,7 @@ import type { VerifyNote, VerifySummary } from '../compare/notes.ts';
 import type { VerifyOptions, VerifyResult } from '../compare/verify.ts';
 import { type CheckedConfig, checkConfig, checkSettings, replaceTrust } from '../config.ts';
 import { asFailure, RowcastError } from '../errors.ts';
-import { Emitter, type Listener, type RowcastEvents } from '../events.ts';
+import { Emitter, type Listener, type RowcastEvents, warningLater } from '../events.ts';
 import { chance } from '../identity/chance.ts';
 import type { FlushResult, Received } from '../index.ts';
 import type { Why } from '../journal/why.ts';
@@ -138,7 +138,7 @@ class Relay implements Hub {
         get: asking.get as Ask,
         kept: new Map(edges.flatMap(({ url, pinned }) => (pinned === undefined ? [] : [[url, pinned]]))),
         keep: (url, id) => store.pinEdge(url, id),
-        warn: (code, message) => queueMicrotask(() => this.#events.emit('warning', { code, message })),
+        warn: warningLater(this.#events),
       });
     const delivery = new Delivery(store, {
       nodeId: this.id,

@@ -1,7 +1,7 @@
 /** Which node answers at an edge's address, learnt from its `/health`. */
 import { type Clock, endOfMany, passedSince } from '../clock.ts';
 import { messageOf, RowcastError } from '../errors.ts';
-import type { Emitter } from '../events.ts';
+import { type Emitter, warningLater } from '../events.ts';
 import type { Bond } from '../send/bond.ts';
 import { Places } from '../send/places.ts';
 import { askHealth, nodeIdOf } from '../send/request.ts';
@@ -323,7 +323,6 @@ export class EdgeIdentities {
   #report(code: string, message: string): void {
     if (this.#reported.has(message)) return;
     this.#reported.add(message);
-    // Nobody can listen before the hub is returned to its caller.
-    queueMicrotask(() => this.#o.events.emit('warning', { code, message }));
+    warningLater(this.#o.events)(code, message);
   }
 }
