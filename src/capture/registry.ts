@@ -33,6 +33,7 @@ import { followRenames } from './renamed-columns.ts';
 import { settleLeft, settleReplaced } from './replaced.ts';
 import { hasStamps, writeStamps } from './stamps.ts';
 import { followLosses } from './unsaid.ts';
+import { noteVerifiedSchema, verifiedSchema } from './verified-schema.ts';
 
 export interface RegistryOptions {
   tables: string[];
@@ -115,7 +116,7 @@ export class Registry {
         if (dropped.length > 0) tables = this.#describe();
         const unseen = this.#bringUpToDate(tables, warnings);
         // Where nobody has touched the schema there is nothing to find, in perhaps a million changes that wait.
-        const untouched = this.#verifiedSchema() === this.#currentVersion();
+        const untouched = verifiedSchema(this.#db) === this.#currentVersion();
         for (const table of tables) if (!unseen.has(table) && !untouched) recapture(this.#db, table, 0);
         warnings.push(...heedCeiling(this.#db, tables));
         this.#adopt(tables);
@@ -372,17 +373,9 @@ export class Registry {
     return Number(this.#db.get('PRAGMA main.schema_version')?.schema_version);
   }
 
-  /** The schema that this or an earlier process has last made triggers for; kept, because the backlog is as well. */
-  #verifiedSchema(): number | undefined {
-    const value = this.#db.get("SELECT value FROM main._meta WHERE key = 'verified_schema'")?.value;
-    return value == null ? undefined : Number(value);
-  }
-
   #markVerified(): void {
     this.#schemaVersion = this.#currentVersion();
-    const put = "INSERT INTO main._meta (key, value) VALUES ('verified_schema', CAST(? AS INTEGER))";
-    if (this.#verifiedSchema() !== this.#schemaVersion)
-      this.#db.run(`${put} ON CONFLICT DO UPDATE SET value = excluded.value`, this.#schemaVersion);
+    noteVerifiedSchema(this.#db, this.#schemaVersion);
     this.hasForeignKeys = hasForeignKeys(this.#db);
     this.#verifiedUpTo = Number(this.#db.get('SELECT coalesce(max(change_id), 0) AS n FROM main._changes')?.n);
   }
