@@ -165,6 +165,7 @@ function look(subject: Subject, isOpen: boolean, problems: string[]): Figures {
     }
   };
   problems.push(...read('the schema', [], () => captureProblems(db, registry)));
+  if (registry.otherBuilds.problem !== undefined) problems.push(registry.otherBuilds.problem);
   if (letters.room.problem !== undefined) problems.push(letters.room.problem);
   const tables = registry.list();
   const states = read('_peer_state', [], () => {

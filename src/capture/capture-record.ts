@@ -81,15 +81,13 @@ function wasWritten(db: Connection, table: Table, since: number): boolean {
  * new one. There the triggers are still in place, and the columns in their order; a table that was rebuilt has none of ours.
  */
 export function renamedColumns(db: Connection, table: Table, there: Trigger[]): [string, string][] {
-  const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
-  const record = typeof value === 'string' ? parsed(value) : undefined;
+  const record = recordIn(db, table);
   return record ? pairsOf(db, table, record, there) : [];
 }
 
 /** The columns that the table had when its triggers were last seen and has no more, and those that it has got since. */
 export function replacedColumns(db: Connection, table: Table): { lost: string[]; got: string[] } {
-  const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
-  const before = (typeof value === 'string' && parsed(value)?.columns) || [];
+  const before = recordIn(db, table)?.columns ?? [];
   const now = table.columns.map(({ name }) => name);
   const without = (some: string[], others: string[]): string[] =>
     some.filter((name) => !others.some((other) => fold(other) === fold(name)));
@@ -137,6 +135,11 @@ export function noteCapture(db: Connection, table: Table, there: Trigger[]): voi
   note(db, table.name, JSON.stringify(recordOf(table, there)));
 }
 
+/** Are the triggers that are there as some build has left them? */
+export function isAsNoted(db: Connection, table: Table, there: Trigger[]): boolean {
+  return recordIn(db, table)?.texts === recordOf(table, there).texts;
+}
+
 /** Its triggers were taken away by ourselves. */
 export function noteCaptureOff(db: Connection, tableName: string): void {
   note(db, tableName, OFF);
@@ -169,6 +172,11 @@ function recordOf(table: Table, triggers: Trigger[]): CaptureRecord {
     uniques: table.uniques.map((unique) => JSON.stringify(unique)),
     rowKey: table.rowKey,
   };
+}
+
+function recordIn(db: Connection, table: Table): CaptureRecord | undefined {
+  const value = db.get('SELECT value FROM main._meta WHERE key = ?', keyOf(table.name))?.value;
+  return typeof value === 'string' ? parsed(value) : undefined;
 }
 
 /** A person may have written anything there. */

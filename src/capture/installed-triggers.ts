@@ -164,7 +164,7 @@ export function sameTriggers(wanted: Trigger[], there: Trigger[]): boolean {
  * SQLite fires the newest trigger first. One of the application's that comes before ours can end the statement and leave what it
  * has written: by RAISE(IGNORE), by RAISE(FAIL), or by a constraint in a statement that is OR FAIL. Then nobody has captured it.
  */
-function othersFireFirst(db: Connection, table: Table): boolean {
+export function othersFireFirst(db: Connection, table: Table): boolean {
   const oldest =
     "SELECT min(rowid) FROM main.sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE " +
     `AND substr(name, 1, ${TRIGGER_PREFIX.length}) = ${literal(TRIGGER_PREFIX)}`;

@@ -19,6 +19,7 @@ import {
   hasNewColumn,
   installTriggers,
   isOn,
+  type OwnTrigger,
   ownTriggers,
   sameTriggers,
   tableExists,
@@ -29,6 +30,7 @@ import { installInternalTables } from './internal-tables.ts';
 import { heedCeiling, liftAboveTombstones, lookAgain, recapture, stampInvalid } from './mend.ts';
 import { Naming, type Time } from './named.ts';
 import { Names } from './names.ts';
+import { isWhole, OtherBuilds } from './other-builds.ts';
 import { followRenames } from './renamed-columns.ts';
 import { settleLeft, settleReplaced } from './replaced.ts';
 import { hasStamps, writeStamps } from './stamps.ts';
@@ -69,6 +71,7 @@ export class Registry {
   readonly #db: Connection;
   readonly #options: RegistryOptions;
   readonly #naming: Naming | undefined;
+  readonly otherBuilds: OtherBuilds;
   readonly #list: TableList;
   #tables = new Map<string, Table>();
   /** Configured tables that were not there at the latest look, or could not be synced: why, which was said. */
@@ -85,6 +88,7 @@ export class Registry {
     this.#db = db;
     this.#options = options;
     this.#naming = options.time && new Naming(db, options.time);
+    this.otherBuilds = new OtherBuilds(db, options.time);
     this.#list = new TableList(db, options.tables);
     this.features = options.features ?? featuresOf(db);
   }
@@ -292,7 +296,7 @@ export class Registry {
       tables.filter((table) => there.some(isOn(table))),
     );
     dropUnwanted(this.#db, { tables, there, lost, told: this.#lost }, warnings);
-    installTriggers(this.#db, tables, there);
+    installTriggers(this.#db, this.#withoutLeft(tables, there), there);
     lookAgain(this.#db);
     const unseen = [...states].filter(([, state]) => state !== 'intact');
     for (const [table] of unseen) {
@@ -316,7 +320,7 @@ export class Registry {
 
   /** Also of what there is to say of the tables as they are now, and was not yet. */
   #warnOfAll(warnings: Warning[]): void {
-    const once = new Map(warnings.map(([code, message]) => [message, code]));
+    const once = new Map([...warnings, ...this.otherBuilds.settle()].map(([code, message]) => [message, code]));
     const texts = new Set(this.list().flatMap((table) => table.warnings));
     for (const text of texts) if (!this.#said.has(text)) once.set(text, 'schema');
     this.#said = texts;
@@ -328,15 +332,13 @@ export class Registry {
     this.#verifiedUpTo = Math.max(this.#verifiedUpTo, changeId);
   }
 
-  /** True while every trigger is there with the text it should have, and capture is not gated off for good. */
+  /** True while every trigger is there with a text that it may have, and capture is not gated off for good. */
   intact(): boolean {
     const flag = this.#db.get("SELECT value FROM main._meta WHERE key = 'syncing'")?.value;
     // Of what only others name, each of them sees to its own.
-    const own = new Set(this.#list.seen().map((name) => this.get(name)));
-    const wanted = [...own].flatMap((table) => (table ? wantedOn(table) : []));
-    const isOwn = [...own].flatMap((table) => (table ? isOn(table) : []));
-    const there = ownTriggers(this.#db).filter((trigger) => isOwn.some((isIt) => isIt(trigger)));
-    return !own.has(undefined) && sameTriggers(wanted, there) && flag !== 1;
+    const own = this.#list.seen().map((name) => this.get(name));
+    const there = ownTriggers(this.#db);
+    return own.every((table) => table && isWhole(this.#db, table, there.filter(isOn(table)))) && flag !== 1;
   }
 
   /** The configured tables that are not there, or as they are now cannot be synced: then it is said why. */
@@ -350,7 +352,7 @@ export class Registry {
 
   /** Looks after who else names tables, and takes out what was kept for one that is dead. On every tick. */
   watch(isQuiet: boolean): void {
-    if (this.#naming?.watch(isQuiet)) this.#refreshTriggers();
+    if (this.#naming?.watch(isQuiet) || this.otherBuilds.isDue()) this.#refreshTriggers();
   }
 
   /** In a transaction: its tables are its own no more; the triggers stay. */
@@ -367,6 +369,13 @@ export class Registry {
       for (const { name } of this.list()) if (!held.has(fold(name))) noteCaptureOff(this.#db, name);
     };
     this.#db.patiently(() => this.#db.transaction(take));
+  }
+
+  /** Those on which another build's triggers are not left for now. */
+  #withoutLeft(tables: Table[], there: OwnTrigger[]): Table[] {
+    this.otherBuilds.begin();
+    const before = (table: Table): Table | undefined => this.#tables.get(fold(table.name));
+    return tables.filter((table) => !this.otherBuilds.leaves(before(table), table, there.filter(isOn(table))));
   }
 
   #currentVersion(): number {
