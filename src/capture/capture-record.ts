@@ -7,7 +7,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { hasMeta, Names } from './names.ts';
-import type { Trigger } from './triggers.ts';
+import { TRIGGER_FORM, type Trigger } from './triggers.ts';
 
 /**
  * `intact`: captured without a break. `new`: never captured before. `returned`: it was taken off the list, and is back.
@@ -25,6 +25,8 @@ interface CaptureRecord {
   uniques?: string[];
   /** What its triggers name a row by, as long as no column has that name. Likewise. */
   rowKey?: string;
+  /** The form of their texts, where the build that made them knew of forms. */
+  form?: number;
 }
 
 interface Circumstances {
@@ -135,9 +137,11 @@ export function noteCapture(db: Connection, table: Table, there: Trigger[]): voi
   note(db, table.name, JSON.stringify(recordOf(table, there)));
 }
 
-/** Are the triggers that are there as some build has left them? */
-export function isAsNoted(db: Connection, table: Table, there: Trigger[]): boolean {
-  return recordIn(db, table)?.texts === recordOf(table, there).texts;
+/** The form of the triggers that are there: 0 of a build that knew of none, undefined where they are not as a build left them. */
+export function formOf(db: Connection, table: Table, there: Trigger[]): number | undefined {
+  const record = recordIn(db, table);
+  if (record?.texts !== recordOf(table, there).texts) return undefined;
+  return record.form ?? 0;
 }
 
 /** Its triggers were taken away by ourselves. */
@@ -171,6 +175,7 @@ function recordOf(table: Table, triggers: Trigger[]): CaptureRecord {
     columns: table.columns.map((column) => column.name),
     uniques: table.uniques.map((unique) => JSON.stringify(unique)),
     rowKey: table.rowKey,
+    form: TRIGGER_FORM,
   };
 }
 
@@ -185,7 +190,8 @@ function parsed(value: string): CaptureRecord | undefined {
     const record = JSON.parse(value) as Partial<CaptureRecord> | null;
     const whole =
       typeof record?.texts === 'string' &&
-      [record.names, record.columns, record.uniques ?? []].every((list) => Array.isArray(list));
+      [record.names, record.columns, record.uniques ?? []].every((list) => Array.isArray(list)) &&
+      typeof (record.form ?? 0) === 'number';
     return whole ? (record as CaptureRecord) : undefined;
   } catch {
     return undefined;

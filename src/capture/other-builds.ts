@@ -2,15 +2,20 @@
  * Two builds of Rowcast on one file want triggers of different texts, and each, finding others in place of its own, would put
  * its own back, as fast as it looks: an idle file was written to hundreds of times a second.
  *
- * So who has put its own back three times within seconds does so once a second from then on, and says so. Writes are captured by
- * whichever are there.
+ * So the record of a table's triggers says of which form they are (TRIGGER_FORM), and who finds a newer form where it had its
+ * own leaves it. It puts its own there by an attach, and where the table has changed for it: whoever has the newer form and is
+ * alive answers by putting that back, and whoever was stopped for good does not. So nobody has to say that he is alive.
+ *
+ * A build from before there were forms knows nothing of that, nor does one whose triggers differ within a form (those of a
+ * connection that has temporary triggers). Against these, who has put its own back three times within seconds does so once a
+ * second from then on, and says so. Writes are captured by whichever are there.
  */
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
-import { isAsNoted } from './capture-record.ts';
+import { formOf } from './capture-record.ts';
 import { othersFireFirst, sameTriggers, type Warning, wantedOn } from './installed-triggers.ts';
 import type { Time } from './named.ts';
-import type { Trigger } from './triggers.ts';
+import { TRIGGER_FORM, type Trigger } from './triggers.ts';
 
 /** So often within so long is no upgrade any more, in which one program ends while the next begins. */
 const TIMES = 3;
@@ -46,8 +51,12 @@ export class OtherBuilds {
     const wanted = wantedOn(table);
     // Where the table is another than it was, nobody knows whether who made these has seen that.
     if (sameTriggers(wanted, there) || !sameTriggers(wanted, wantedOn(before))) return false;
+    const form = formOf(this.#db, table, there);
     // A person's work, and no build's; or such as miss what a trigger of the application's, made since, takes from them.
-    if (!isAsNoted(this.#db, table, there) || othersFireFirst(this.#db, table)) return false;
+    if (form === undefined || othersFireFirst(this.#db, table)) return false;
+    if (form > TRIGGER_FORM) return true;
+    // An older build that knows forms will leave ours.
+    if (form > 0 && form < TRIGGER_FORM) return false;
     const isHeld = this.#goesOn() && !this.#isTime();
     this.#look[isHeld ? 'held' : 'put'].add(table.name);
     return isHeld;
@@ -100,7 +109,7 @@ export class OtherBuilds {
 
 /** Are the triggers on it ours, or another build's as that has made them? Those capture everything as well. */
 export function isWhole(db: Connection, table: Table, there: Trigger[]): boolean {
-  return sameTriggers(wantedOn(table), there) || isAsNoted(db, table, there);
+  return sameTriggers(wantedOn(table), there) || formOf(db, table, there) !== undefined;
 }
 
 /** Tables on which another's triggers were left for now, and those that have got ours back. */

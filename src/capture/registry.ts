@@ -21,10 +21,8 @@ import {
   isOn,
   type OwnTrigger,
   ownTriggers,
-  sameTriggers,
   tableExists,
   type Warning,
-  wantedOn,
 } from './installed-triggers.ts';
 import { installInternalTables } from './internal-tables.ts';
 import { heedCeiling, liftAboveTombstones, lookAgain, recapture, stampInvalid } from './mend.ts';

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { TRIGGER_FORM } from '../../src/capture/triggers.ts';
 import { attach, type Manager } from '../../src/index.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { captured, cleanUp, database, ITEMS, rowsOf, scratchFolder } from '../support/nodes.ts';
@@ -40,15 +41,17 @@ const triggersOn = (db: TestDatabase): Row[] =>
 
 /**
  * It finds others in place of its own triggers, puts its own there and notes them, as every build does. Its own do what those
- * do that it has found, in another text.
+ * do that it has found, in another text. Of a `form`, it says so in its note; without, it is a build from before there were any.
  */
 class OtherBuild {
   readonly db: TestDatabase;
+  readonly #form: number | undefined;
   /** How often it has put its own there. */
   times = 0;
 
-  constructor(db: TestDatabase) {
+  constructor(db: TestDatabase, form?: number) {
     this.db = db;
+    this.#form = form;
   }
 
   areThere(): boolean {
@@ -69,7 +72,9 @@ class OtherBuild {
       hash.update(`${name}\0${sql}\0`);
     }
     const set = `json_set(value, '$.texts', '${hash.digest('hex')}')`;
-    this.db.exec(`UPDATE _meta SET value = ${set} WHERE key = 'capture:items'; COMMIT`);
+    const form =
+      this.#form === undefined ? `json_remove(${set}, '$.form')` : `json_set(${set}, '$.form', ${this.#form})`;
+    this.db.exec(`UPDATE _meta SET value = ${form} WHERE key = 'capture:items'; COMMIT`);
     this.times += 1;
   }
 }
@@ -85,16 +90,20 @@ async function pass(ms: number, { clock }: Program, other?: OtherBuild): Promise
 const codes = ({ warnings }: Program): string[] => warnings.map(({ code }) => code);
 const schemaOf = ({ db }: Program): number => Number(rowsOf(db, 'PRAGMA schema_version')[0]?.schema_version);
 
-async function both(): Promise<{ own: Program; other: OtherBuild }> {
+async function both(form?: number): Promise<{ own: Program; other: OtherBuild }> {
   const path = join(scratchFolder(), 'shared.db');
   const own = await programOn(path);
-  return { own, other: new OtherBuild(await database('SELECT 1', path)) };
+  return { own, other: new OtherBuild(await database('SELECT 1', path), form) };
 }
 
 const SAYS = /puts its own capture triggers in place of ours.*"items".*stop the other program/;
 
-test('triggers that another build replaces are put back once a second, it is said once, and health says so', async () => {
-  const { own, other } = await both();
+// A build that says the same form has another text all the same where it was built between two releases.
+test.each([
+  ['that knows of no forms', undefined],
+  ['of the same form', TRIGGER_FORM],
+])('a build %s: its triggers are replaced once a second, it is said once, and health says so', async (_of, form) => {
+  const { own, other } = await both(form);
   await pass(2_000, own, other);
   const before = other.times;
   await pass(10_000, own, other);
@@ -166,6 +175,53 @@ test('triggers that a person has altered are a gap as ever, and are put back at 
   await own.clock.advance(TICK_MS);
   expect(codes(own)).toEqual(['two-builds', 'capture-gap']);
   expect(triggersOn(own.db).map(({ name }) => name)).toContain('_rowcast_items_delete');
+});
+
+test('the triggers of a newer form are left where its program is there, and nothing is wrong with them', async () => {
+  const { own, other } = await both(TRIGGER_FORM + 1);
+  other.look();
+  const schema = schemaOf(own);
+  expect(own.manager.health().problems).toEqual([]);
+  await pass(5_000, own, other);
+  own.db.exec('CREATE TABLE another (a)');
+  await pass(5_000, own, other);
+  expect([schemaOf(own), other.times, other.areThere()]).toEqual([schema + 1, 1, true]);
+  expect([codes(own), own.manager.health().problems]).toEqual([[], []]);
+  own.db.exec("INSERT INTO items VALUES ('a', 'n', 1, 1, 1000)");
+  expect(captured(own.db)).toHaveLength(1);
+  // Somebody has altered those: that is a gap, whoever has made them.
+  own.db.exec('DROP TRIGGER _rowcast_items_delete');
+  expect(own.manager.health().problems).toEqual([expect.stringMatching(/missing or changed/)]);
+  await pass(TICK_MS, own);
+  expect([other.areThere(), codes(own)]).toEqual([false, ['capture-gap']]);
+});
+
+test('an attach, and a change of the table, put the own ones there; whoever has a newer form answers, or is gone', async () => {
+  const { own, other } = await both(TRIGGER_FORM + 1);
+  await pass(1_000, own, other);
+  own.db.exec('ALTER TABLE items ADD COLUMN more TEXT');
+  await own.clock.advance(TICK_MS);
+  expect(other.areThere()).toBe(false);
+  await pass(1_000, own, other);
+  expect([other.areThere(), other.times]).toEqual([true, 2]);
+  await own.manager.stop();
+  // The newer program is stopped for good: what it leaves is replaced with the next start of the older one.
+  const again = await programOn(rowsOf(own.db, 'PRAGMA database_list')[0]?.file as string);
+  expect(other.areThere()).toBe(false);
+  await pass(1_000, again);
+  expect([codes(own), codes(again), again.manager.health().problems]).toEqual([[], [], []]);
+});
+
+// There is none below the first one; a half stands for it.
+test('of those of an older form that is known to give way, nothing is said: it puts them there once with each change', async () => {
+  const { own, other } = await both(TRIGGER_FORM - 0.5);
+  for (let i = 0; i < 5; i++) {
+    own.db.exec(`ALTER TABLE items ADD COLUMN c${i} TEXT`);
+    await own.clock.advance(TICK_MS);
+    await pass(TICK_MS, own, other);
+    expect(other.areThere()).toBe(false);
+  }
+  expect([other.times, codes(own)]).toEqual([5, []]);
 });
 
 test('two of one build are nothing to tell, whichever of them is the first to see a change of the schema', async () => {
