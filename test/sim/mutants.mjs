@@ -128,8 +128,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        '(${shown(table, target, source)} >= excluded.${updatedAt}) IS NOT 1',
-        '(${shown(table, target, source)} > excluded.${updatedAt}) IS NOT 1',
+        "isBeaten(table, target, '<', `excluded.${updatedAt}`, source)",
+        "isBeaten(table, target, '<=', `excluded.${updatedAt}`, source)",
       ],
     ],
   },
@@ -200,8 +200,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        "WHERE (${shown(table, 't', source)} > ${source.ua}) IS NOT 1`)",
-        "WHERE (${shown(table, 't', source)} >= ${source.ua}) IS NOT 1`)",
+        "WHERE ${isBeaten(table, 't', '<=', source.ua, source)}`)",
+        "WHERE ${isBeaten(table, 't', '<', source.ua, source)}`)",
       ],
     ],
   },
@@ -294,13 +294,7 @@ export const MUTANTS = [
     name: 'shipped-not-flushed',
     focus: 'power',
     what: 'a node sends what a power cut can take back',
-    edits: [
-      [
-        'send/outbox.js',
-        'this.#readDurably(limit, previous, unnoted), { durable: true })',
-        'this.#readDurably(limit, previous, unnoted))',
-      ],
-    ],
+    edits: [['send/outbox.js', 'this.#db.transaction(read, { durable: true })', 'this.#db.transaction(read)']],
   },
   {
     name: 'page-of-another-place',
@@ -379,8 +373,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        '(${shown(table, target, source)} >= excluded.${updatedAt}) IS NOT 1',
-        "(${shown(table, target, source)} || '' >= excluded.${updatedAt} || '') IS NOT 1",
+        "${isBeaten(table, target, '<', `excluded.${updatedAt}`, source)}",
+        "(${target}.${updatedAt} || '' < excluded.${updatedAt} || '')",
       ],
     ],
   },
