@@ -44,7 +44,7 @@ async function whileWriting<T>(dbs: TestDatabase[], work: Promise<T>): Promise<{
     db.exec(`INSERT INTO items VALUES ('${name}-${writes}', 'x', 1, 1, NULL)`);
     if (writes % 5 === 0) db.exec(`DELETE FROM items WHERE id = '${name}-${writes - 50}'`);
     writes += 1;
-    await new Promise((resolve) => setTimeout(resolve, 2));
+    await new Promise((resolve) => setTimeout(resolve, 5));
   }
   return { result: await done, writes };
 }
