@@ -132,7 +132,7 @@ class Attached implements Manager {
     const kept = { registry: this.#registry, letters: this.#letters, limits: () => this.#settings.conflicts };
     this.#journal = new NodeJournal(db, { ...around, ...kept, onWrite: () => this.nudge() });
     this.conflicts = this.#journal.conflicts;
-    const applying = { bodyBytes: config.maxBodyBytes, self: this.#company, warn };
+    const applying = { bodyBytes: config.maxBodyBytes, self: this.#company };
     this.#applier = new Applier(db, this.#registry, this.#letters, this.#journal.journal, applying);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
     this.#retrying = new RetryLoop(this.#retry, this.#registry, this.#clock, this.#events);
@@ -327,8 +327,8 @@ class Attached implements Manager {
     this.nudge();
   }
 
-  #shipper(peer: string, parts: LoopParts): Shipper {
-    const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, this.#company, parts);
+  #shipper(peer: string, { attachment, convoy, crowd }: LoopParts): Shipper {
+    const outbox = new PeerOutbox(this.#db, this.#registry, this.#letters, peer, attachment, this.#company, convoy);
     return new Shipper({
       nodeId: this.id,
       peer,
@@ -343,7 +343,7 @@ class Attached implements Manager {
       faults: this.#faults,
       pace: this.#settings,
       bond: this.#lines.bonds?.of(peer),
-      crowd: parts.crowd,
+      crowd,
     });
   }
 

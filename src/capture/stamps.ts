@@ -6,7 +6,7 @@
  */
 
 import { messageOf } from '../errors.ts';
-import type { Connection, Value } from '../sqlite/connection.ts';
+import type { Connection } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { orAbort, TRIGGER_PREFIX } from '../sqlite/schema.ts';
@@ -72,7 +72,7 @@ export function tryRefusedAgain(db: Connection): void {
 }
 
 /** Gives the rows `t` that match `where` a version above their last one, and records them as they stand. */
-export function recordAnew(db: Connection, table: Table, where: string, ...params: Value[]): void {
+export function recordAnew(db: Connection, table: Table, where: string, ...params: number[]): void {
   const last = `max(${versionOf(table, 't')}, coalesce(${tombstoneOf(table, idOf(table, 't'))}, ${TIMESTAMP_MIN}))`;
   const statements = recordStamped(table, 'UPDATE', { where, last, wanted: versionOf(table, 't') });
   for (const sql of statements) db.run(qualified(table, sql), ...params);

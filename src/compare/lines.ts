@@ -39,21 +39,19 @@ export function rowLine(columns: Column[], expression: (column: Column) => strin
 /**
  * A row's line in the fewest steps, where nothing of it is odd. Fractions are not looked for: each of them, an infinite one as
  * well, is printed with a point, so that lines without one are right. Blobs are, since those that happen to be JSONB would be
- * printed as what they mean. `unusual` is said in place of a row that has one, more than `most` bytes, or a version that is none.
+ * printed as what they mean. `unusual` is said in place of a row that has one, or more than `most` bytes.
  */
 export function plainLine(
   columns: Column[],
   expression: (column: Column) => string,
-  version: { x: string; isOne: string },
   most: number,
   unusual: string,
 ): string {
   const terms = inOrder(columns, expression);
   // In a column of numbers text of any length may stand, or a blob; both are greater than all of them, and to ask that costs least.
-  const others = terms.filter(({ x }) => x !== version.x);
-  const strange = others.map(({ x, affinity }) => (affinity === 'TEXT' ? `${x} >= x''` : `${x} > ${GREATEST - 1n}`));
-  const isUnusual = shallow([...strange, ...isLarge(terms, most)], ' OR ') || 'false';
-  return `CASE WHEN ${isUnusual} THEN ${unusual} WHEN ${version.isOne} THEN ${arrays(terms, array)} ELSE ${unusual} END`;
+  const strange = terms.map(({ x, affinity }) => (affinity === 'TEXT' ? `${x} >= x''` : `${x} > ${GREATEST - 1n}`));
+  const isUnusual = shallow([...strange, ...isLarge(terms, most)], ' OR ');
+  return `CASE WHEN ${isUnusual} THEN ${unusual} ELSE ${arrays(terms, array)} END`;
 }
 
 /** A column of fractions, or one that is as likely as not to hold blobs, makes every line an odd one. */

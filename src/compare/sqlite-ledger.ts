@@ -1,6 +1,6 @@
 /** What a node holds: its tables, the rows that a UNIQUE value hides, and its tombstones, read in pieces by id. */
 import { RowcastError } from '../errors.ts';
-import type { Connection, Value } from '../sqlite/connection.ts';
+import type { Connection } from '../sqlite/connection.ts';
 import { isNestedTransaction } from '../sqlite/explained.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -10,7 +10,7 @@ import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { idForWire } from '../wire/values.ts';
 import { earlyIn } from './early.ts';
 import { Hope } from './hope.ts';
-import type { Id, Part, Range } from './ids.ts';
+import { compareIds, EVERYTHING, type Id, type Part, partsOf, type Range } from './ids.ts';
 import type {
   Columns,
   Counterpart,
@@ -25,40 +25,37 @@ import type {
   Sight,
   Spelt,
 } from './ledger.ts';
-import { firstThatFit, fittingAmong, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
+import { atMost, firstThatFit, fittingAmong, fittingSql, ORDINARY_ROW_BYTES, smaller } from './ledger.ts';
 import { SpeltStatements } from './spelt.ts';
 import {
+  anyBeforeLastPart,
   type Besides,
   type Choice,
   changesOf,
   entryOf,
   haveLines,
+  idOfRow,
   idsOf,
   type JoinedRows,
-  LISTED,
   type ListedRow,
   linesParams,
   listed,
   OF_LINES,
+  presenceOf,
   type SpeltPart,
   sharedColumns,
+  sizesOf,
+  sourcesOf,
   threeTimes,
   type Wanted,
 } from './sqlite-lines.ts';
 import { namesOf, parkedOf, undeliveredOf } from './sqlite-on-its-way.ts';
-import { Places, type Presence } from './sqlite-places.ts';
 
 export interface SqliteLedgerOptions {
   /** The synced tables as they are now, with every version written into its row that can be. */
   tables(): Table[];
   /** The version of a row of `table` under an alias, as SQL. */
   version(table: Table, alias: string): string;
-  /** True of one that has one, see `Wanted`: others nobody has captured. */
-  versioned(table: Table, alias: string): Wanted['versioned'];
-  /** Gives each such row that `ids` selects one. Inside a transaction. */
-  record(table: Table, ids: string, ...params: Value[]): void;
-  /** Runs transactions in which that may happen. */
-  recording<T>(run: () => T): T;
   /**
    * How far the other side is in `_changes`: what is after that is on its way. Undefined where nothing is sent there,
    * -1 where it is being given everything.
@@ -80,6 +77,12 @@ interface Read<T> {
 
 type ReadPart<T> = (part: Part, besides: Besides, left: Portion) => Read<T>;
 
+/** What there is of a choice at all. */
+interface Presence {
+  rows: number;
+  besides: Besides;
+}
+
 /** A piece of a range: what was read of it, part by part; `end` as in a piece. */
 interface Walked<T> extends Piece {
   found: T[];
@@ -94,13 +97,11 @@ export class SqliteLedger implements Ledger {
   readonly #db: Connection;
   readonly #o: SqliteLedgerOptions;
   readonly #spelt = new SpeltStatements();
-  readonly #places: Places;
   readonly #hope = new Hope();
 
   constructor(db: Connection, options: SqliteLedgerOptions) {
     this.#db = db;
     this.#o = options;
-    this.#places = new Places(db, this.#spelt);
   }
 
   outline(): Outline[] {
@@ -117,7 +118,7 @@ export class SqliteLedger implements Ledger {
         outline: {
           name: table.wireName,
           columns: Object.fromEntries(table.columns.map(({ wireName, affinity }) => [wireName, affinity])),
-          last: this.#places.last(table),
+          last: this.#last(table),
           ...floorOf(table),
         },
       })),
@@ -126,21 +127,16 @@ export class SqliteLedger implements Ledger {
 
   spell(name: string, columns: Columns, ranges: Range[], each: Portion, portion: Portion, floor?: number): Spelt[] {
     const table = this.#table(name, columns);
-    const read =
-      (lacking: Id[]): ReadPart<Uint8Array | null> =>
-      (part, besides, left) =>
-        this.#spellPart(table, part, { columns, besides, floor, lacking }, left);
-    const pieces = this.#versioned(table, (lacking) => this.#pieces(table, ranges, each, portion, read(lacking)));
+    const read: ReadPart<Uint8Array | null> = (part, besides, left) =>
+      this.#spellPart(table, part, { columns, besides, floor }, left);
+    const pieces = this.#reading(() => this.#pieces(table, ranges, each, portion, read));
     return pieces.map(({ found, rows, end }) => ({ rows, texts: found.filter((text) => text !== null), end }));
   }
 
   list(name: string, columns: Columns, ranges: Range[], portion: Portion): Listed[] {
     const table = this.#table(name, columns);
-    const read =
-      (lacking: Id[]): ReadPart<Entry[]> =>
-      (part, besides, left) =>
-        this.#listPart(table, part, { columns, besides, lacking }, left);
-    const pieces = this.#versioned(table, (lacking) => this.#pieces(table, ranges, portion, portion, read(lacking)));
+    const read: ReadPart<Entry[]> = (part, besides, left) => this.#listPart(table, part, { columns, besides }, left);
+    const pieces = this.#reading(() => this.#pieces(table, ranges, portion, portion, read));
     return pieces.map(({ found, end }) => ({ entries: found.flat(), end }));
   }
 
@@ -158,18 +154,16 @@ export class SqliteLedger implements Ledger {
 
   look(name: string, columns: Columns, ids: Id[], other: Counterpart | undefined, portion: Portion): Sight {
     const table = this.#table(name);
-    return this.#versioned(table, (lacking) => {
-      const rest = new Set(firstThatFit(this.#places.sizes(table, ids.slice(0, portion.rows)), portion).rest);
+    return this.#reading(() => {
+      const rest = new Set(firstThatFit(this.#sizes(table, ids.slice(0, portion.rows)), portion).rest);
       for (const id of ids.slice(portion.rows)) rest.add(id);
       const some = rest.size === 0 ? ids : ids.filter((id) => !rest.has(id));
       const choice = listed(some);
-      const all = { columns, most: Infinity, besides: this.#places.presence(table, choice).besides };
-      const rows = this.#rows(table, choice, all, some.length);
-      if (rows.some(hasNoLine)) this.#noteLacking(table, choice, some.length, lacking);
+      const all = { columns, most: Infinity, besides: this.#presence(table, choice).besides };
       const watermark = this.#o.watermark(other);
       const { self, heard, awaited } = this.#o.nodes();
       return {
-        entries: rows.map(entryOf),
+        entries: this.#rows(table, choice, all, some.length).map(entryOf),
         undelivered: undeliveredOf(this.#db, table, some, watermark),
         parked: parkedOf(this.#db, table, some),
         early: earlyIn(this.#db, namesOf(table), some),
@@ -182,22 +176,21 @@ export class SqliteLedger implements Ledger {
 
   changes(name: string, ids: Id[], batchId: number, portion: Portion): Parcel {
     const table = this.#table(name);
-    const { fitting, rest } = this.#reading(() =>
-      fittingAmong(ids, portion, (some) => this.#places.sizes(table, some)),
-    );
+    const { fitting, rest } = this.#reading(() => fittingAmong(ids, portion, (some) => this.#sizes(table, some)));
     const choice = listed(fitting);
     // A write makes it a commit that is flushed, and with it every commit before it. Never send what could be lost.
-    const read = (): { body: Body | null; n: number } | undefined => {
-      this.#noteFlush();
-      this.#o.record(table, LISTED, ...choice.params);
-      return this.#db.get<{ body: Body | null; n: number }>(
-        `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n ` +
-          `FROM (${changesOf(table, choice, this.#o.version(table, 't'))})`,
-        batchId,
-        ...threeTimes(choice),
-      );
-    };
-    const found = this.#o.recording(() => this.#db.transaction(read, { durable: true }));
+    const found = this.#db.transaction(
+      () => {
+        this.#noteFlush();
+        return this.#db.get<{ body: Body | null; n: number }>(
+          `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n ` +
+            `FROM (${changesOf(table, choice, this.#o.version(table, 't'))})`,
+          batchId,
+          ...threeTimes(choice),
+        );
+      },
+      { durable: true },
+    );
     if (!found?.body) return { body: new TextEncoder().encode(batchText(batchId, '')), count: 0, rest };
     return { body: exactText(found.body), count: found.n, rest };
   }
@@ -220,20 +213,6 @@ export class SqliteLedger implements Ledger {
     return table;
   }
 
-  /**
-   * Reads, and where it has come upon rows without a version, gives them one and reads again. What nobody has captured since
-   * is nothing to wait for: it is below everything until the next time.
-   */
-  #versioned<T>(table: Table, read: (lacking: Id[]) => T): T {
-    const lacking: Id[] = [];
-    const found = this.#reading(() => read(lacking));
-    if (lacking.length === 0) return found;
-    this.#o.recording(() => this.#db.transaction(() => this.#o.record(table, LISTED, JSON.stringify(lacking))));
-    // With it the versions are written into the rows.
-    this.#o.tables();
-    return this.#reading(() => read([]));
-  }
-
   /** Never inside a transaction of the application: what it takes back was never there. */
   #reading<T>(read: () => T): T {
     try {
@@ -249,6 +228,23 @@ export class SqliteLedger implements Ledger {
     } finally {
       this.#db.exec('ROLLBACK');
     }
+  }
+
+  #last(table: Table): Id | null {
+    for (const part of this.#parts(table, EVERYTHING).reverse()) {
+      const { besides } = this.#presence(table, part);
+      const { rows, hidden, tombstones } = sourcesOf(table, part);
+      const sources = besides === 'nothing' ? [rows] : [rows, hidden, tombstones];
+      const found = sources.map(({ from, k }) =>
+        this.#db.get<{ id: Uint8Array }>(
+          `SELECT ${idForWire(k)} AS id ${from} ORDER BY ${k} DESC LIMIT 1`,
+          ...part.params,
+        ),
+      );
+      const last = found.flatMap((row) => (row ? [exactString(row.id)] : [])).sort(compareIds);
+      if (last.length > 0) return last.at(-1) as Id;
+    }
+    return null;
   }
 
   /** Reads ranges piece by piece, as many as are a portion. */
@@ -274,18 +270,31 @@ export class SqliteLedger implements Ledger {
   /** Is there anything but rows from the first of these ranges to the last? */
   #hasBesides(table: Table, ranges: Range[]): boolean {
     const all = { after: ranges[0]?.after ?? null, upTo: ranges.at(-1)?.upTo ?? null };
-    return this.#places.parts(table, all).some((part) => this.#places.presence(table, part).besides !== 'nothing');
+    return this.#parts(table, all).some((part) => this.#presence(table, part).besides !== 'nothing');
+  }
+
+  /** The parts of a range. All but the last are nearly always empty, and asked about together. */
+  #parts(table: Table, range: Range): Part[] {
+    const parts = partsOf(range);
+    if (parts.length === 1) return parts;
+    const sql = this.#spelt.of(table, 'before', () => anyBeforeLastPart(table));
+    return this.#db.get(sql) ? parts : parts.slice(-1);
+  }
+
+  #presence(table: Table, choice: Choice): Presence {
+    const sql = this.#spelt.of(table, choice.where('k'), () => presenceOf(table, choice));
+    return this.#db.get<Presence>(sql, ...threeTimes(choice)) as Presence;
   }
 
   /** Reads a range part by part, until there is no room for more. */
   #walk<T>(table: Table, range: Range, portion: Portion, read: ReadPart<T>, hasNothingElse = false): Walked<T> {
     const found: T[] = [];
     let [rows, isLarge] = [0, false];
-    const parts = this.#places.parts(table, range);
+    const parts = this.#parts(table, range);
     for (const part of parts) {
       // Of several parts most are empty, and what would read them is not worth preparing.
       const isKnown = hasNothingElse && parts.length === 1;
-      const present: Presence = isKnown ? { rows: 1, besides: 'nothing' } : this.#places.presence(table, part);
+      const present: Presence = isKnown ? { rows: 1, besides: 'nothing' } : this.#presence(table, part);
       if (!present.rows && present.besides === 'nothing') continue;
       const one = read(part, present.besides, { ...portion, rows: portion.rows - rows });
       found.push(one.found);
@@ -310,8 +319,7 @@ export class SqliteLedger implements Ledger {
       ) as SpeltPart;
     const ordinary = read(ORDINARY_ROW_BYTES, portion.rows);
     if (ordinary.lines === ordinary.rows) return { ...ordinary, isFull: ordinary.rows >= portion.rows };
-    this.#noteLacking(table, part, portion.rows, wanted.lacking);
-    return { ...read(Infinity, this.#places.measure(table, part, portion)), isFull: true, isLarge: true };
+    return { ...read(Infinity, this.#measure(table, part, portion)), isFull: true, isLarge: true };
   }
 
   /** The same where there is nothing but rows, at two thirds of the cost; undefined where one of them is large. */
@@ -323,48 +331,60 @@ export class SqliteLedger implements Ledger {
     const { rows, found } = this.#hope.of(table, wanted.columns, () => read('plain')) ?? read('rows');
     if (!haveLines(found)) return undefined;
     const isFull = rows >= portion.rows;
-    return { found, rows, last: isFull ? this.#places.idOfRow(table, part, rows - 1) : null, isFull };
+    return { found, rows, last: isFull ? this.#idOfRow(table, part, rows - 1) : null, isFull };
+  }
+
+  /** The id of the row of a part that has so many before it. */
+  #idOfRow(table: Table, { open }: Part, before: number): Uint8Array | null {
+    const sql = this.#spelt.of(table, `id ${open.where('k')}`, () => idOfRow(table, open));
+    return this.#db.get<{ id: Uint8Array }>(sql, ...open.params, before)?.id ?? null;
   }
 
   #listPart(table: Table, part: Part, wanted: Asked, portion: Portion): Read<Entry[]> {
     const read = (most: number, rows: number): ListedRow[] => this.#rows(table, part, { ...wanted, most }, rows);
     let rows = read(ORDINARY_ROW_BYTES, portion.rows);
-    const isOrdinary = !rows.some(hasNoLine);
-    if (!isOrdinary) this.#noteLacking(table, part, portion.rows, wanted.lacking);
-    if (!isOrdinary) rows = read(Infinity, this.#places.measure(table, part, portion));
+    const isOrdinary = rows.every(({ line }) => line !== null);
+    if (!isOrdinary) rows = read(Infinity, this.#measure(table, part, portion));
     const isFull = !isOrdinary || rows.length >= portion.rows;
     const last = rows.at(-1)?.id ?? null;
     return { found: rows.map(entryOf), rows: rows.length, last, isFull, isLarge: !isOrdinary };
   }
 
-  #noteLacking(table: Table, choice: Choice, rows: number, lacking: Id[]): void {
-    lacking.push(...this.#places.lacking(table, choice, rows, this.#o.versioned(table, 't').is));
+  /** How many rows of a part are no more than a portion; at least one. */
+  #measure(table: Table, part: Part, portion: Portion): number {
+    const sizes = `${sizesOf(table, part)} LIMIT CAST(? AS INTEGER)`;
+    const params = [...threeTimes(part), portion.rows, atMost(portion)];
+    return Math.max(1, Number(this.#db.get(fittingSql(sizes), ...params)?.n));
   }
 
-  #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Spell): string {
-    const [version, versioned] = [this.#o.version(table, 't'), this.#o.versioned(table, 't')];
+  /** Of these ids, as far as there is anything of them, in their order. */
+  #sizes(table: Table, ids: Id[]): { id: Id; bytes: number }[] {
+    const choice = listed(ids);
+    const sized = this.#db.all<{ id: Uint8Array; bytes: number }>(
+      `SELECT ${idForWire('k')} AS id, bytes FROM (${sizesOf(table, choice)})`,
+      ...threeTimes(choice),
+    );
+    return sized.map(({ id, bytes }) => ({ id: exactString(id), bytes }));
+  }
+
+  #lines(kind: keyof typeof OF_LINES, table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>): string {
+    const version = this.#o.version(table, 't');
     const { columns, most, besides, floor } = wanted;
     return this.#spelt.of(
       table,
       JSON.stringify([kind, version, columns, most, besides, floor, choice.where('k')]),
-      () => OF_LINES[kind](table, choice, { ...wanted, version, versioned }),
+      () => OF_LINES[kind](table, choice, { ...wanted, version }),
     );
   }
 
-  #rows(table: Table, choice: Choice, wanted: Spell, most: number): ListedRow[] {
+  #rows(table: Table, choice: Choice, wanted: Omit<Wanted, 'version'>, most: number): ListedRow[] {
     const sql = this.#lines('listed', table, choice, wanted);
     return this.#db.all<ListedRow>(sql, ...linesParams(choice, wanted.besides, most));
   }
 }
 
-type Spell = Omit<Wanted, 'version' | 'versioned'>;
-
-/** What is asked for of a part; the ids of rows that have no version are noted in `lacking`. */
-type Asked = Pick<Wanted, 'columns' | 'besides' | 'floor'> & { lacking: Id[] };
-
-function hasNoLine({ deleted, line }: ListedRow): boolean {
-  return deleted === 0 && line === null;
-}
+/** What is asked for of a part. */
+type Asked = Pick<Wanted, 'columns' | 'besides' | 'floor'>;
 
 /** Nothing is said of it where nothing was ever collected. */
 function floorOf({ floor }: Table): { floor?: number } {

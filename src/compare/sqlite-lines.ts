@@ -8,7 +8,6 @@ import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { changeSql } from '../wire/body.ts';
 import { exactString } from '../wire/exact-text.ts';
-import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { toldJson } from '../wire/told-json.ts';
 import { affine, decode, encode, idForWire } from '../wire/values.ts';
 import { BEFORE_LAST_PART, type Id } from './ids.ts';
@@ -90,12 +89,10 @@ export function anyBeforeLastPart(table: Table): string {
   return `SELECT 1 AS n FROM (${presences.join(' UNION ALL ')}) WHERE rows OR besides <> 'nothing'`;
 }
 
-/** What is spelt: `version` is that of a row `t` as SQL; a row with more than `most` bytes has no line, nor has one without a version. */
+/** What is spelt: `version` is that of a row `t` as SQL; a row with more than `most` bytes has no line. */
 export interface Wanted {
   columns: Columns;
   version: string;
-  /** True of a row `t` that has one, as SQL; `nearly` may be true of one whose version is a fraction as well. */
-  versioned: { is: string; nearly: string };
   most: number;
   /** What there is at the most. */
   besides: Besides;
@@ -103,7 +100,7 @@ export interface Wanted {
   floor?: number | undefined;
 }
 
-/** In place of the line of a row that has none. No line has it: JSON spells it out. */
+/** In place of the line of a row that is too large for one. No line has it: JSON spells it out. */
 const NO_LINE = 0;
 
 /**
@@ -118,8 +115,7 @@ export function joinedRows(table: Table, choice: Choice, wanted: Wanted): string
 /** The same at five sixths of the cost, where it turns out that nothing of them is odd: see `arePlain`. */
 export function plainRows(table: Table, choice: Choice, wanted: Wanted): string {
   const [asked, expression] = askedOf(table, wanted);
-  const version = { x: wanted.version, isOne: wanted.versioned.nearly };
-  return joined(table, choice, plainLine(asked, expression, version, wanted.most, `char(${NO_LINE})`));
+  return joined(table, choice, plainLine(asked, expression, wanted.most, `char(${NO_LINE})`));
 }
 
 export function mayBePlain(table: Table, columns: Columns): boolean {
@@ -153,7 +149,7 @@ export function idOfRow(table: Table, choice: Choice): string {
 }
 
 function lineOf(table: Table, wanted: Wanted): string {
-  return `CASE WHEN ${wanted.versioned.is} THEN ${rowLine(...askedOf(table, wanted), wanted.most)} END`;
+  return rowLine(...askedOf(table, wanted), wanted.most);
 }
 
 /** The columns that are asked for, and how a row has each. */
@@ -219,18 +215,10 @@ export function entryOf({ id, version, deleted, line }: ListedRow): Entry {
   const isDeleted = deleted === 1;
   return {
     id: exactString(id),
-    // One that has none yet is below all others.
-    version: Number.isSafeInteger(version) ? version : TIMESTAMP_MIN,
+    version: Number(version),
     deleted: isDeleted,
     hash: isDeleted || line === null ? '' : hashOf(line),
   };
-}
-
-/** `id` as it travels, of those among the first rows, as many as is bound, that have no version. */
-export function lackingOf(table: Table, choice: Choice, versioned: string): string {
-  const { k, from } = sourcesOf(table, choice).rows;
-  const first = `SELECT ${k} AS k, ${versioned} AS versioned ${from} ORDER BY ${k} ${LIMIT}`;
-  return `SELECT ${idForWire('k')} AS id FROM (${first}) WHERE versioned IS NOT TRUE`;
 }
 
 /** `k` alone, at a fraction of the cost. */

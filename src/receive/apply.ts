@@ -8,7 +8,6 @@
 
 import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
-import { Uncaptured } from '../capture/uncaptured.ts';
 import { RESET_SYNCING, SET_SYNCING } from '../capture/versions.ts';
 import type { Emitter, RowcastEvents } from '../events.ts';
 import type { Journal } from '../journal/journal.ts';
@@ -58,7 +57,6 @@ interface Around {
   /** The largest body that is read. */
   bodyBytes: number;
   self: Ticking;
-  warn(code: string, message: string): void;
 }
 
 export class Applier {
@@ -70,7 +68,6 @@ export class Applier {
   readonly #fast: FastApply;
   readonly #careful: CarefulApply;
   readonly #unique: UniqueRows;
-  readonly #uncaptured: Uncaptured;
   readonly #timeLimit: TimeLimit;
   readonly #bodyBytes: number;
   readonly #self: Ticking;
@@ -91,9 +88,7 @@ export class Applier {
       return table?.wireName === name ? table : undefined;
     });
     this.#fast = new FastApply(db, registry, this.#unique, journal);
-    this.#uncaptured = new Uncaptured(db, around.warn);
-    const rows = { unique: this.#unique, uncaptured: this.#uncaptured };
-    this.#careful = new CarefulApply(db, registry, letters, rows, journal);
+    this.#careful = new CarefulApply(db, registry, letters, this.#unique, journal);
     this.lateLetters = new LateLetters(db, registry, letters);
     this.#timeLimit = letters.timeLimit;
     this.#journal = journal;
@@ -275,7 +270,7 @@ export class Applier {
       this.#unique.prepare(this.#registry.list());
       // Of a transaction that failed.
       this.#unique.takeCameBack();
-      done = this.#uncaptured.during(() => this.#trySyncing(fn));
+      done = this.#trySyncing(fn);
     }
     this.#cameBack.push(...this.#unique.takeCameBack());
     return done.result;

@@ -7,7 +7,7 @@
  */
 
 import type { Registry } from '../capture/registry.ts';
-import type { Uncaptured } from '../capture/uncaptured.ts';
+import { hasStampsOf } from '../capture/stamps.ts';
 import { messageOf } from '../errors.ts';
 import type { Journal } from '../journal/journal.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
@@ -29,15 +29,15 @@ import {
   updateSql,
   upsertSql,
 } from './merge.ts';
-import type { Delivery, Merged, RowsBeside } from './outcome.ts';
+import type { Delivery, Merged } from './outcome.ts';
 import { dropOvertaken } from './overtaken.ts';
 import { noteOverwritten } from './overwritten.ts';
+import { outdate } from './refused-stamps.ts';
 import type { RegularPart } from './regular-body.ts';
 import { isPlaced, type Reason, Report, type Work } from './report.ts';
 import { deleteWhatIsThere, forbidRowless, type Rowless } from './rowless.ts';
 import { checkSingly } from './singly.ts';
 import { type Group, type Sorted, STAGE, Stage, stagedAtTheirTime, stagedSource } from './stage.ts';
-import { outdate, stampedAmong } from './stamped.ts';
 import { deletion, type Statements, update, upsert } from './statements.ts';
 import type { UniqueRows } from './unique.ts';
 
@@ -68,14 +68,12 @@ export class CarefulApply {
   readonly #db: Connection;
   readonly #unique: UniqueRows;
   readonly #journal: Journal;
-  readonly #uncaptured: Uncaptured;
   readonly #stage: Stage;
   readonly #report: Report;
 
-  constructor(db: Connection, registry: Registry, letters: DeadLetters, rows: RowsBeside, journal: Journal) {
+  constructor(db: Connection, registry: Registry, letters: DeadLetters, unique: UniqueRows, journal: Journal) {
     this.#db = db;
-    this.#unique = rows.unique;
-    this.#uncaptured = rows.uncaptured;
+    this.#unique = unique;
     this.#journal = journal;
     this.#stage = new Stage(db, registry);
     this.#report = new Report(db, letters, this.#stage);
@@ -91,7 +89,7 @@ export class CarefulApply {
     const sorted = this.#stage.fill(document, known.parts);
     if (!delivery.isRowcast) this.#stage.supersede();
     this.#stage.setAsideAhead(sorted, timeLimit);
-    const stamped = stampedAmong(this.#db, sorted.groups, this.#uncaptured);
+    const stamped = sorted.groups.filter(({ table }) => hasStampsOf(this.#db, table));
     const unsure = stamped.length > 0;
     const source = stagedSource({ verbatim: !document.isEncoded, large: document.isLarge, unsure });
     const work: Work = {
@@ -133,7 +131,13 @@ export class CarefulApply {
   /** Sets every change of a batch aside without trying any of them. */
   setAsideAll(document: BatchDocument, delivery: Delivery, reason: Reason): Merged {
     const sorted = this.#stage.fill(document);
-    const nothing = { letters: new Map(), decided: new Map(), won: new Set<Group>(), apart: 0, isRefused: true };
+    const nothing = {
+      letters: new Map(),
+      decided: new Map(),
+      won: new Set<Group>(),
+      apart: 0,
+      isRefused: true,
+    };
     const work: Work = { sorted, source: stagedSource({ verbatim: true }), ...nothing };
     for (let index = 0; index < document.count; index++) work.letters.set(index, reason);
     sorted.groups = [];

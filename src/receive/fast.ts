@@ -118,10 +118,7 @@ export class FastApply {
         if (!delivery.isRowcast && this.#db.get(merge.ties, ...bound)) throw new Irregular();
         // Below the floor, a row that is not live here becomes a letter.
         if (merge.below !== undefined && writes > 0 && this.#db.get(merge.below, ...bound)) throw new Irregular();
-        const counted = this.#db.get<{ applied: number; uncaptured: number }>(merge.tally, ...bound);
-        // It has lost against a row that nobody has captured, which is to be recorded first.
-        if (counted?.uncaptured) throw new Irregular();
-        applied += Number(counted?.applied);
+        applied += Number(this.#db.get(merge.tally, ...bound)?.applied);
       }
       if (delivery.wantRows) rows.push(...this.#db.all<RowRef>(merge.settled, ...bound));
     }

@@ -11,7 +11,6 @@ import { valid } from '../capture/versions.ts';
 import { type Column, orAbort, type Table } from '../sqlite/schema.ts';
 import { conjunction, literal, pathOf, quote } from '../sqlite/sql.ts';
 import { content } from '../wire/content.ts';
-import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { isUnsaid, unsaidColumns } from '../wire/told-json.ts';
 import { affine, decode } from '../wire/values.ts';
 
@@ -35,7 +34,7 @@ export interface Source {
   verbatim?: boolean;
   /** Its rows may be so large that copies of them count: see `pathOf`. */
   large?: boolean;
-  /** There may be rows in its table whose version is a stamp: what they show as their time may be none. */
+  /** There may be rows in its table whose version is a stamp that was refused: what they show as their time may be none. */
   unsure?: boolean;
   /** Its rows are arrays, with the values of these columns in their order. */
   order?: readonly Column[];
@@ -52,15 +51,10 @@ export function isInsertable(table: Table, shape: Shape): boolean {
   return table.columns.every((column) => !column.required || supplied.has(column));
 }
 
-/**
- * Does `row` show a time that is below `ua`, or at it? One that shows no time has its version in a stamp, and what loses to
- * that was left out before. Where there is no stamp, nobody has captured the row: it is not beaten, and whoever finds that a
- * change has lost looks why (capture/uncaptured.ts).
- */
-function isBeaten(table: Table, row: string, by: '<' | '<=', ua: string, { unsure }: Source): string {
+/** The time that `row` shows. One that is none beats nothing: what loses to the row's stamp was left out before. */
+function shown(table: Table, row: string, { unsure }: Source): string {
   const time = `${row}.${quote(table.updatedAt)}`;
-  if (unsure) return `(NOT ${valid(time)} OR ${time} ${by} ${ua})`;
-  return `(${time} ${by} ${ua} AND ${time} >= ${TIMESTAMP_MIN} AND ${time} = CAST(${time} AS INTEGER))`;
+  return unsure ? `iif(${valid(time)}, ${time}, NULL)` : time;
 }
 
 /** A deletion that no newer live row contradicts leaves a tombstone, whether or not the row was there. */
@@ -70,7 +64,7 @@ export function entombSql(table: Table, source: Source): string {
     `INSERT INTO main._tombstones (table_name, row_id, version${day.column}) ` +
     `SELECT ${literal(table.name)}, ${source.id}, ${source.ua}${day.value} ` +
     `FROM (${extracted(keyShape(table), source)}) AS s WHERE NOT EXISTS (SELECT 1 FROM ${table.target} AS t ` +
-    `WHERE t.${quote(table.id)} = ${source.id} AND ${isBeaten(table, 't', '<=', source.ua, source)} IS NOT 1)${notHiddenAbove(table, source)}${news(table, source)} ` +
+    `WHERE t.${quote(table.id)} = ${source.id} AND ${shown(table, 't', source)} > ${source.ua})${notHiddenAbove(table, source)}${news(table, source)} ` +
     `ON CONFLICT DO UPDATE SET version = excluded.version${day.update} WHERE excluded.version > version`
   );
 }
@@ -104,7 +98,7 @@ export function beatenByDeletesSql(table: Table, source: Source): string {
   return (
     `SELECT t.${quote(table.id)} FROM (${extracted(keyShape(table), source)}) AS s ` +
     `JOIN ${table.target} AS t ON t.${quote(table.id)} = ${source.id} ` +
-    `WHERE ${isBeaten(table, 't', '<=', source.ua, source)}`
+    `WHERE (${shown(table, 't', source)} > ${source.ua}) IS NOT 1`
   );
 }
 
@@ -119,7 +113,7 @@ export function upsertSql(table: Table, shape: Shape, source: Source): string {
   const assignments = columns.filter((name) => name !== quote(table.id)).map((name) => `${name} = excluded.${name}`);
   const updatedAt = quote(table.updatedAt);
   const beats =
-    `${isBeaten(table, target, '<', `excluded.${updatedAt}`, source)} OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
+    `(${shown(table, target, source)} >= excluded.${updatedAt}) IS NOT 1 OR (excluded.${updatedAt} = ${target}.${updatedAt} ` +
     `AND NOT (${sameValues(table, shape, target)}) AND ${outweighs(table, shape, target, (column) => `excluded.${quote(column.name)}`)})`;
   return (
     `INSERT${conflictOf(table)} INTO ${table.target} AS ${target} (${columns.join(', ')}) SELECT ${decodedFields(shape, source).join(', ')} ` +
@@ -141,7 +135,7 @@ export function updateSql(table: Table, shape: Shape, source: Source): string {
   const rows = `SELECT ${fields.join(', ')}, id, ua FROM (${decoded(shape, source)}) LIMIT -1`;
   return (
     `UPDATE${conflictOf(table)} ${table.target} AS ${target} SET ${assignments.join(', ')} FROM (${rows}) AS d ` +
-    `WHERE ${target}.${quote(table.id)} = d.id AND (${isBeaten(table, target, '<', 'd.ua', source)} OR (${target}.${updatedAt} = d.ua AND ` +
+    `WHERE ${target}.${quote(table.id)} = d.id AND ((${shown(table, target, source)} >= d.ua) IS NOT 1 OR (${target}.${updatedAt} = d.ua AND ` +
     `${outweighs(table, shape, target, decodedIn(shape))}))`
   );
 }
@@ -158,7 +152,7 @@ export function unwrittenSql(table: Table, shape: Shape, source: Source, those: 
   return (
     `SELECT d.id FROM (${rows}) AS d LEFT JOIN ${table.target} AS t ON ${id} = d.id ` +
     `WHERE NOT ${entombed(table, asked)}${notHidden(table, asked)}${mayComeIn(table, asked)} ` +
-    `AND ${those === 'all' ? `(${id} IS NULL OR ` : `(${id} IS NOT NULL AND `}(${isBeaten(table, 't', '<', 'd.ua', source)} ` +
+    `AND ${those === 'all' ? `(${id} IS NULL OR ` : `(${id} IS NOT NULL AND `}((${shown(table, 't', source)} >= d.ua) IS NOT 1 ` +
     `OR (${updatedAt} = d.ua AND ${outweighs(table, shape, 't', decodedIn(shape))})))`
   );
 }
@@ -195,17 +189,13 @@ export function settledDeletesSql(table: Table, source: Source): string {
 
 /**
  * How many changes of a table are `applied`. A row whose newest version in this batch is the one that stands counts with
- * all its changes, so the same batch gets the same answer however often it is sent. `uncaptured`: some are of rows that show
- * no time.
+ * all its changes, so the same batch gets the same answer however often it is sent.
  */
 export function tallySql(table: Table, shape: Shape, source: Source): string {
   return (
-    'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied, coalesce(max(odd), 0) AS uncaptured ' +
-    'FROM (SELECT count(*) AS n, max(placed) AS placed, max(odd) AS odd ' +
+    'SELECT coalesce(sum(iif(placed, n, 0)), 0) AS applied FROM (SELECT count(*) AS n, max(placed) AS placed ' +
     // Decided before the rows are grouped: only the outcome goes through the sorter, not the columns.
-    `FROM (SELECT d.id AS id, ${inPlace(table, shape)} AS placed, ` +
-    `t.${quote(table.id)} IS NOT NULL AND NOT ${valid(`t.${quote(table.updatedAt)}`)} AS odd ` +
-    `FROM (${decoded(shape, source, ', s.op AS op')}) AS d ` +
+    `FROM (SELECT d.id AS id, ${inPlace(table, shape)} AS placed FROM (${decoded(shape, source, ', s.op AS op')}) AS d ` +
     `LEFT JOIN ${table.target} AS t ON t.${quote(table.id)} = d.id LIMIT -1) GROUP BY id)`
   );
 }

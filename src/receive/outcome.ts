@@ -1,15 +1,7 @@
 /** What goes into applying a batch beside its body, and what comes out of it. */
-import type { Uncaptured } from '../capture/uncaptured.ts';
 import type { RowcastEvents, RowRef } from '../events.ts';
 import type { Rejection } from '../wire/protocol.ts';
 import type { Rights } from '../wire/rights.ts';
-import type { UniqueRows } from './unique.ts';
-
-/** What knows of rows that do not stand in their tables as they are compared. */
-export interface RowsBeside {
-  unique: UniqueRows;
-  uncaptured: Uncaptured;
-}
 
 /** Who has sent a batch, and what the caller wants to hear of it. */
 export interface Delivery {

@@ -1,7 +1,6 @@
 /** A node's comparisons with its peers: what it asks them, what it answers to them, and how rows get from one to the other. */
 import type { Registry } from '../capture/registry.ts';
 import { hasAnyStamps } from '../capture/stamps.ts';
-import { hasVersion, Uncaptured } from '../capture/uncaptured.ts';
 import { noteCompared } from '../capture/unsaid.ts';
 import { versionOf } from '../capture/versions.ts';
 import type { Clock } from '../clock.ts';
@@ -39,7 +38,6 @@ export interface ComparisonsOptions {
   config: CheckedConfig;
   clock: Clock;
   events: Emitter;
-  warn(code: string, message: string): void;
   stopped: AbortSignal;
   random: () => number;
   fetch(peer: string, ...request: Parameters<Post>): ReturnType<Post>;
@@ -61,7 +59,6 @@ export class Comparisons {
   readonly #o: ComparisonsOptions;
   readonly #answers: Answers;
   readonly #verifier: Verifier;
-  readonly #uncaptured: Uncaptured;
   readonly #unmounted: Unmounted;
   readonly #tooLarge: TooLargeRows;
   /** The peers by the node ids that they have told with their answers. */
@@ -74,14 +71,10 @@ export class Comparisons {
     this.ledger = new SqliteLedger(db, {
       tables: () => this.#tables(),
       version: (table, alias) => (hasAnyStamps(db) ? versionOf(table, alias) : `${alias}.${quote(table.updatedAt)}`),
-      versioned: (table, alias) => hasVersion(table, alias, hasAnyStamps(db)),
-      record: (...of) => this.#uncaptured.record(...of),
-      recording: (run) => this.#uncaptured.during(run),
       watermark: (other) => this.#deliveredTo(other),
       nodes: () => options.company.nodes(),
     });
     this.#answers = new Answers(this.ledger, clock, stopped);
-    this.#uncaptured = new Uncaptured(db, options.warn);
     this.#unmounted = new Unmounted(options.events);
     this.#tooLarge = new TooLargeRows(clock, options.events);
     this.#verifier = this.#verifying();

@@ -3,7 +3,6 @@
 import { adoptForeign } from '../capture/adopt.ts';
 import { lastChangeId, noteGiven } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
-import type { Uncaptured } from '../capture/uncaptured.ts';
 import type { RowRef } from '../events.ts';
 import type { DeadLetters } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -46,13 +45,6 @@ import type { Forbidden } from './verdict.ts';
 
 type PeerShipment = Shipment<PeerPosition>;
 
-/** What the outboxes of all peers share. */
-interface OutboxParts {
-  attachment: Attachment;
-  convoy: Convoy;
-  uncaptured: Uncaptured;
-}
-
 export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #db: Connection;
   readonly #registry: Registry;
@@ -61,7 +53,6 @@ export class PeerOutbox implements Outbox<PeerPosition> {
   readonly #attachment: Attachment;
   readonly #company: NodeCompany;
   readonly #convoy: Convoy;
-  readonly #uncaptured: Uncaptured;
 
   /** A change is kept until every peer of the attachment, and of the others to this file, has it. */
   constructor(
@@ -69,8 +60,9 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     registry: Registry,
     letters: DeadLetters,
     peer: string,
+    attachment: Attachment,
     company: NodeCompany,
-    { attachment, convoy, uncaptured }: OutboxParts,
+    convoy: Convoy,
   ) {
     this.#db = db;
     this.#registry = registry;
@@ -79,7 +71,6 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     this.#attachment = attachment;
     this.#company = company;
     this.#convoy = convoy;
-    this.#uncaptured = uncaptured;
   }
 
   async next(most: BatchLimit, previous?: PeerShipment, acked?: PeerShipment): Promise<PeerShipment | undefined> {
@@ -108,8 +99,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     while (found === 'not-ready') {
       this.#registry.refresh();
       if (!this.#attachment.isEntered()) enrolPeers(this.#db, this.#registry, this.#attachment);
-      const read = (): typeof found => this.#readDurably(limit, previous, unnoted);
-      found = this.#uncaptured.during(() => this.#db.transaction(read, { durable: true }));
+      found = this.#db.transaction(() => this.#readDurably(limit, previous, unnoted), { durable: true });
     }
     for (const tell of this.#company.untold()) tell();
     if (!found) return { shipment: undefined, isRead: true };
@@ -234,7 +224,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
     const tables = inScope(this.#registry.list(), scope);
     // Ids begin with 1; zero would look like a missing batch_id to a simple peer.
     const batchId = Math.max(1, tailFrom);
-    const page = nextPage(this.#db, tables, position, batchId, limit, this.#uncaptured);
+    const page = nextPage(this.#db, tables, position, batchId, limit);
     if (page) {
       return { ...page, batchId, end: { kind: 'snapshot', run, position: page.end } };
     }
@@ -252,8 +242,7 @@ export class PeerOutbox implements Outbox<PeerPosition> {
    */
   #knock(limit: BatchLimit, run: number): Found | undefined {
     const batchId = Math.max(1, lastChangeId(this.#db));
-    const one = { ...limit, changes: 1 };
-    const page = nextPage(this.#db, this.#registry.list(), START, batchId, one, this.#uncaptured);
+    const page = nextPage(this.#db, this.#registry.list(), START, batchId, { ...limit, changes: 1 });
     if (page) return { ...page, batchId, end: { kind: 'snapshot', run, position: START } };
     beginSeed(this.#db, this.#peer, this.#attachment.now(), 'stale');
     return this.#read(limit, undefined);

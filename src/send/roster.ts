@@ -1,6 +1,5 @@
 /** The peers of a node while it runs: who they are, a loop for each, and which of them are to be sent anything. */
 import type { Registry } from '../capture/registry.ts';
-import { Uncaptured } from '../capture/uncaptured.ts';
 import type { Clock } from '../clock.ts';
 import { checkPeer, type PeerOptions, refuseStranger } from '../config.ts';
 import type { Emitter } from '../events.ts';
@@ -46,7 +45,6 @@ export interface LoopParts {
   attachment: Attachment;
   convoy: Convoy;
   crowd: Crowd;
-  uncaptured: Uncaptured;
 }
 
 export interface RosterOptions extends Omit<ConvoyOptions, 'prune'> {
@@ -231,8 +229,7 @@ export class Roster implements Peers {
   }
 
   #loop(url: string): Loop {
-    const uncaptured = new Uncaptured(this.#o.db, this.#o.warn);
-    const parts = { attachment: this.#attachment, convoy: this.#convoy, crowd: this.#crowd, uncaptured };
+    const parts = { attachment: this.#attachment, convoy: this.#convoy, crowd: this.#crowd };
     return new Loop(url, () => this.#o.shipper(url, parts), this.#leaving.get(url));
   }
 

@@ -6,7 +6,6 @@
  */
 
 import { hasAnyStamps } from '../capture/stamps.ts';
-import { hasNoVersion, type Uncaptured } from '../capture/uncaptured.ts';
 import { versionOf } from '../capture/versions.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -51,37 +50,29 @@ interface Section {
   id: string;
   change: string;
   bytes: ByteBounds;
-  /** True of a row that has no version, because nobody has captured it; and of which table. */
-  lacking?: { table: Table; is: string };
   /** From the beginning, or after an id that is bound; a limit is bound last. */
   from(resumed: boolean): string;
   /** How many there are after that, looking at no more than so many. */
   count(resumed: boolean): string;
 }
 
-/** The next page after `position`, or undefined when everything has been sent. Inside a transaction. */
+/** The next page after `position`, or undefined when everything has been sent. */
 export function nextPage(
   db: Connection,
   tables: Table[],
   position: SnapshotPosition,
   batchId: number,
   limit: BatchLimit,
-  uncaptured: Uncaptured,
 ): Page | undefined {
-  for (const section of ahead(tables, position, hasAnyStamps(db))) {
-    const { name, id, change, bytes, from, params, resumed, lacking } = section;
+  for (const { name, id, change, bytes, from, params, resumed } of ahead(tables, position, hasAnyStamps(db))) {
     const line = { from: from(resumed), params, place: id, change, bytes };
-    const rows = fitting(db, line, name.startsWith(TOMBSTONES) ? inOneGo(limit) : limit);
-    const found = db.get<{ body: Body; n: number; last: Uint8Array; lacking: number }>(
-      `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n, ${idForWire('max(id)')} AS last, ` +
-        `max(lacking) AS lacking FROM (SELECT ${id} AS id, ${change} AS change, ${lacking?.is ?? 0} AS lacking ${line.from})`,
+    const found = db.get<{ body: Body; n: number; last: Uint8Array }>(
+      `SELECT ${batchSql('CAST(? AS INTEGER)')} AS body, count(*) AS n, ${idForWire('max(id)')} AS last ` +
+        `FROM (SELECT ${id} AS id, ${change} AS change ${line.from})`,
       batchId,
       ...params,
-      rows,
+      fitting(db, line, name.startsWith(TOMBSTONES) ? inOneGo(limit) : limit),
     );
-    if (lacking && found?.lacking && uncaptured.record(lacking.table, `SELECT ${id} ${line.from}`, ...params, rows)) {
-      return nextPage(db, tables, position, batchId, limit, uncaptured);
-    }
     if (found && found.n > 0) {
       const { body, n: count, last } = found;
       return { body, count, origins: madeByOthers(count), end: { section: name, after: exactString(last) } };
@@ -143,7 +134,6 @@ function rowsOf(table: Table, anyStamps: boolean): Section {
     id,
     change: changeSql({ op: "'INSERT'", table: literal(table.wireName), row, oldId: "'null'" }),
     bytes: rowBytes(table),
-    lacking: { table, is: hasNoVersion(table, 't', anyStamps) },
     from,
     count: (resumed) => `SELECT count(*) AS n FROM (SELECT 1 ${from(resumed)})`,
   };

@@ -9,16 +9,7 @@ FROM (
       AND value ->> '$.op' = 'DELETE' LIMIT -1
   ) AS q LIMIT -1
 ) AS s
-WHERE NOT EXISTS (
-  SELECT 1
-  FROM main."items" AS t
-  WHERE t."id" = s.v0
-    AND (
-      t."updated_at" <= s.v1
-        AND t."updated_at" >= -8640000000000000
-        AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-    ) IS NOT 1
-)
+WHERE NOT EXISTS (SELECT 1 FROM main."items" AS t WHERE t."id" = s.v0 AND t."updated_at" > s.v1)
 ON CONFLICT DO UPDATE SET version = excluded.version
 WHERE excluded.version > version;
 
@@ -36,11 +27,7 @@ WHERE "id" IN (
     ) AS q LIMIT -1
   ) AS s JOIN main."items" AS t
   ON t."id" = s.v0
-  WHERE (
-    t."updated_at" <= s.v1
-      AND t."updated_at" >= -8640000000000000
-      AND t."updated_at" = CAST(t."updated_at" AS INTEGER)
-  )
+  WHERE (t."updated_at" > s.v1) IS NOT 1
 );
 
 INSERT
@@ -69,11 +56,7 @@ ON CONFLICT ("id") DO UPDATE SET "name" = excluded."name",
 "value" = excluded."value",
 "created_at" = excluded."created_at",
 "updated_at" = excluded."updated_at"
-WHERE (
-  _present."updated_at" < excluded."updated_at"
-    AND _present."updated_at" >= -8640000000000000
-    AND _present."updated_at" = CAST(_present."updated_at" AS INTEGER)
-)
+WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
   OR (
     excluded."updated_at" = _present."updated_at"
       AND NOT (

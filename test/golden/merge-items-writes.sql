@@ -22,11 +22,7 @@ ON CONFLICT ("id") DO UPDATE SET "name" = excluded."name",
 "value" = excluded."value",
 "created_at" = excluded."created_at",
 "updated_at" = excluded."updated_at"
-WHERE (
-  _present."updated_at" < excluded."updated_at"
-    AND _present."updated_at" >= -8640000000000000
-    AND _present."updated_at" = CAST(_present."updated_at" AS INTEGER)
-)
+WHERE (_present."updated_at" >= excluded."updated_at") IS NOT 1
   OR (
     excluded."updated_at" = _present."updated_at"
       AND NOT (

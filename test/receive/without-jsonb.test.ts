@@ -30,7 +30,7 @@ describe('the way through without jsonb', () => {
     const timeLimit = new TimeLimit(clock, 0);
     const letters = new DeadLetters(connection, clock, timeLimit);
     const journal = new Journal(connection, { clock, events: new Emitter(), limits: () => undefined });
-    const applying = { bodyBytes: 1e8, self: { tick: () => {} }, warn: () => {} };
+    const applying = { bodyBytes: 1e8, self: { tick: () => {} } };
     const applier = new Applier(connection, registry, letters, journal, applying);
     registry.install();
     cleanUp(() => connection.release());

@@ -360,20 +360,3 @@ test('a large table and its tombstones reach a new peer over a real socket while
   await until('nothing is kept any more', () => count(sender.db, '_changes') === 0);
   expect(receiver.all("SELECT count(*) AS n FROM items WHERE id = 'row-000100'")).toEqual([{ n: 0 }]);
 });
-
-test('a row that was written unseen and shows no time is sent with the version that it gets', async () => {
-  const receiver = await node({ id: 'receiver' });
-  const db = await database();
-  const { fetch, sent } = recordingFetch((_one, raw) => receivedBy(receiver.manager, raw));
-  const manager = start(db, fetch, { batchSize: 10, peers: [] });
-  db.exec("UPDATE _meta SET value = 1 WHERE key = 'syncing'");
-  writeMany(db, 25);
-  db.exec("UPDATE items SET updated_at = 'none' WHERE value IN (3, 14, 15)");
-  db.exec("UPDATE _meta SET value = 0 WHERE key = 'syncing'");
-  manager.peers.add(PEER);
-  await manager.flush();
-  expect(exactRows(receiver.db, 'items')).toEqual(exactRows(db, 'items'));
-  expect(rowsOf(db, "SELECT count(*) AS n FROM items WHERE typeof(updated_at) = 'integer'")).toEqual([{ n: 25 }]);
-  expect(receiver.manager.deadLetters.list()).toEqual([]);
-  expect(new Set(idsOf(sent)).size).toBe(25);
-});

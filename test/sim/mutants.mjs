@@ -128,8 +128,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        "isBeaten(table, target, '<', `excluded.${updatedAt}`, source)",
-        "isBeaten(table, target, '<=', `excluded.${updatedAt}`, source)",
+        '(${shown(table, target, source)} >= excluded.${updatedAt}) IS NOT 1',
+        '(${shown(table, target, source)} > excluded.${updatedAt}) IS NOT 1',
       ],
     ],
   },
@@ -200,8 +200,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        "WHERE ${isBeaten(table, 't', '<=', source.ua, source)}`)",
-        "WHERE ${isBeaten(table, 't', '<', source.ua, source)}`)",
+        "WHERE (${shown(table, 't', source)} > ${source.ua}) IS NOT 1`)",
+        "WHERE (${shown(table, 't', source)} >= ${source.ua}) IS NOT 1`)",
       ],
     ],
   },
@@ -294,7 +294,13 @@ export const MUTANTS = [
     name: 'shipped-not-flushed',
     focus: 'power',
     what: 'a node sends what a power cut can take back',
-    edits: [['send/outbox.js', 'this.#db.transaction(read, { durable: true })', 'this.#db.transaction(read)']],
+    edits: [
+      [
+        'send/outbox.js',
+        'this.#readDurably(limit, previous, unnoted), { durable: true })',
+        'this.#readDurably(limit, previous, unnoted))',
+      ],
+    ],
   },
   {
     name: 'page-of-another-place',
@@ -373,8 +379,8 @@ export const MUTANTS = [
     edits: [
       [
         'receive/merge.js',
-        "${isBeaten(table, target, '<', `excluded.${updatedAt}`, source)}",
-        "(${target}.${updatedAt} || '' < excluded.${updatedAt} || '')",
+        '(${shown(table, target, source)} >= excluded.${updatedAt}) IS NOT 1',
+        "(${shown(table, target, source)} || '' >= excluded.${updatedAt} || '') IS NOT 1",
       ],
     ],
   },
