@@ -8,7 +8,8 @@
  *
  * A build from before there were forms knows nothing of that, nor does one whose triggers differ within a form (those of a
  * connection that has temporary triggers). Against these, who has put its own back three times within seconds does so once a
- * second from then on, and says so. Writes are captured by whichever are there.
+ * second from then on, and says so. Writes are captured by whichever are there. Only triggers: where the internal tables of the
+ * other build have another shape, it and this one go on giving them their own.
  */
 import type { Connection } from '../sqlite/connection.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -31,6 +32,8 @@ export class OtherBuilds {
   #isHeld = false;
   /** The tables that it was about, for a person. */
   #tables: string[] = [];
+  /** They were of our own form. */
+  #isSameForm = false;
   /** What the look that is under way has found: it counts when that is committed. */
   #look: Look = { held: new Set(), put: new Set() };
 
@@ -57,6 +60,7 @@ export class OtherBuilds {
     if (form > TRIGGER_FORM) return true;
     // An older build that knows forms will leave ours.
     if (form > 0 && form < TRIGGER_FORM) return false;
+    this.#isSameForm = form === TRIGGER_FORM;
     const isHeld = this.#goesOn() && !this.#isTime();
     this.#look[isHeld ? 'held' : 'put'].add(table.name);
     return isHeld;
@@ -98,12 +102,14 @@ export class OtherBuilds {
   }
 
   #text(): string {
-    return (
-      `another process puts its own capture triggers in place of ours, again and again (on "${this.#tables.join('", "')}"): ` +
-      'it is another build of Rowcast, most likely an older one. Every write is captured by the triggers of one or the ' +
-      'other, but what only the newer ones notice is not noticed meanwhile. Run one build on a file: stop the other ' +
-      'program, or start it with this build; then this ends by itself'
-    );
+    const which = this.#isSameForm
+      ? 'one of the two has temporary triggers on the table, or it is another build of Rowcast. Every write is captured by the triggers of one ' +
+        'or the other. Make no temporary triggers on a table that is synced, and run one build on a file; then this ends by itself'
+      : 'it is another build of Rowcast, most likely an older one. Every write is captured by the triggers of one or the ' +
+        'other, but what only the newer ones notice is not noticed meanwhile. Run one build on a file: stop the other ' +
+        'program, or start it with this build; then this ends by itself';
+    const whose = `another process puts its own capture triggers in place of ours, again and again (on "${this.#tables.join('", "')}")`;
+    return `${whose}: ${which}`;
   }
 }
 

@@ -30,7 +30,7 @@ import { Naming, type Time } from './named.ts';
 import { Names } from './names.ts';
 import { isWhole, OtherBuilds } from './other-builds.ts';
 import { followRenames } from './renamed-columns.ts';
-import { settleLeft, settleReplaced } from './replaced.ts';
+import { forgetReplaced, settleLeft, settleReplaced } from './replaced.ts';
 import { hasStamps, writeStamps } from './stamps.ts';
 import { followLosses } from './unsaid.ts';
 import { noteVerifiedSchema, verifiedSchema } from './verified-schema.ts';
@@ -138,15 +138,15 @@ export class Registry {
   }
 
   /**
-   * Notices a schema change made by anyone, by SQLite's own counter, and brings the triggers up to date; then writes the
-   * versions that are pending into their rows. Called on every tick, before changes are read for shipping and before a
+   * Notices a schema change made by anyone, by SQLite's own counter, and brings the triggers up to date; then settles what
+   * REPLACE has left to be settled, and writes the versions that are pending into their rows. Called on every tick, before changes are read for shipping and before a
    * batch is applied, so no change leaves that lacks a column unnoticed, and no row is compared by a version that is not
    * its own.
    */
   refresh(): void {
     refuseIfShut(this.#db);
     if (this.#currentVersion() !== this.#schemaVersion) this.#refreshTriggers();
-    settleLeft(this.#db, this.list());
+    settleLeft(this.#db, this.list(), () => (this.#currentVersion() === this.#schemaVersion ? this.list() : []));
     writeStamps(this.#db, this.list(), (message) => this.#options.warn('stamp-refused', message));
   }
 
@@ -219,6 +219,7 @@ export class Registry {
     const was = this.list();
     work.before(was);
     const besides = this.#naming?.besides();
+    settleReplaced(this.#db, was);
     dropTriggers(this.#db, ownTriggers(this.#db));
     work.alter();
     refuseFormerNames(this.#db, work.added);
@@ -288,11 +289,10 @@ export class Registry {
       if (isTold) warnings.push(['capture-gap', gapIn(table, replaced, dropped)]);
       if (followLosses(this.#db, table, replaced?.lost ?? [], warnings)) back.push(table);
     }
-    // A table that was made anew has none of the rows that were noted of the former one.
-    settleReplaced(
-      this.#db,
-      tables.filter((table) => there.some(isOn(table))),
-    );
+    // A table that was made anew, or has got another's name, is not the one that was noted.
+    const isTheSame = (table: Table): boolean => ['intact', 'unwatched'].includes(states.get(table) as CaptureState);
+    settleReplaced(this.#db, tables.filter(isTheSame));
+    forgetReplaced(this.#db);
     dropUnwanted(this.#db, { tables, there, lost, told: this.#lost }, warnings);
     installTriggers(this.#db, this.#withoutLeft(tables, there), there);
     lookAgain(this.#db);

@@ -110,27 +110,37 @@ function note(table: Table, own: 'NEW' | 'OLD'): string {
 /**
  * Between two statements nothing is being replaced, and yet there may be notes: of a statement that was ignored, whose rows
  * are all there, and of one whose own row a cascade has removed, so that no trigger came after it. They are not left for
- * later: without what else tells that its row has gone, one that was ignored would be taken for replaced. Of tables that
- * have had their triggers since; in a transaction of ours.
+ * later: without what else tells that its row has gone, one that was ignored would be taken for replaced. Of tables that are
+ * the ones that were noted; in a transaction of ours.
  */
 export function settleReplaced(db: Connection, tables: Table[]): void {
-  if (!hasNotes(db)) return;
-  for (const table of tables) {
+  for (const table of notedAmong(db, tables)) {
     const row = `coalesce(r.row_data, ${withoutContent(table)})`;
     for (const sql of settling(table, { at: 'main.', row, hides: true })) db.run(sql);
   }
+}
+
+/**
+ * On every look: these are whole rows, and as many as there were statements that were ignored. `tables` are asked for once
+ * nobody else can write, and there are none if somebody has changed the schema: what was noted of one table is not to be
+ * looked for in another.
+ */
+export function settleLeft(db: Connection, known: Table[], tables: () => Table[]): void {
+  // Of a transaction of the application's nobody knows what becomes of it.
+  if (db.isInTransaction === true || notedAmong(db, known).length === 0) return;
+  db.transaction(() => settleReplaced(db, tables()));
+}
+
+/** What was noted of a table that has been lost, or made anew, is nothing to go by. In a transaction of ours. */
+export function forgetReplaced(db: Connection): void {
   db.run('DELETE FROM main._replaced');
 }
 
-/** On every tick: these are whole rows, and as many as there were statements that were ignored. */
-export function settleLeft(db: Connection, tables: Table[]): void {
-  // Of a transaction of the application's nobody knows what becomes of it.
-  if (db.isInTransaction === true || !hasNotes(db)) return;
-  db.transaction(() => settleReplaced(db, tables));
-}
-
-function hasNotes(db: Connection): boolean {
-  return db.get('SELECT 1 AS n FROM main._replaced LIMIT 1') !== undefined;
+function notedAmong(db: Connection, tables: Table[]): Table[] {
+  const noted = new Set(
+    db.all<{ name: string }>('SELECT DISTINCT table_name AS name FROM main._replaced').map((one) => one.name),
+  );
+  return noted.size === 0 ? [] : tables.filter(({ name }) => noted.has(name));
 }
 
 function settle(table: Table): string[] {

@@ -8,6 +8,7 @@ import type { Column, Table } from '../sqlite/schema.ts';
 import { fold, literal, quote, shallow } from '../sqlite/sql.ts';
 import { changeSql } from '../wire/body.ts';
 import { exactString } from '../wire/exact-text.ts';
+import { TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { toldJson } from '../wire/told-json.ts';
 import { affine, decode, encode, idForWire } from '../wire/values.ts';
 import { BEFORE_LAST_PART, type Id } from './ids.ts';
@@ -215,7 +216,8 @@ export function entryOf({ id, version, deleted, line }: ListedRow): Entry {
   const isDeleted = deleted === 1;
   return {
     id: exactString(id),
-    version: Number(version),
+    // A time that is none (a text, a fraction) is below all others: an answer with one that is no number is read by nobody.
+    version: Number.isSafeInteger(Number(version)) ? Number(version) : TIMESTAMP_MIN,
     deleted: isDeleted,
     hash: isDeleted || line === null ? '' : hashOf(line),
   };

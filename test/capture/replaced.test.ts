@@ -1,9 +1,20 @@
 /** What REPLACE removes by a second UNIQUE constraint, or by a rowid, is recorded as the deletion that it is. */
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { attach } from '../../src/index.ts';
 import { collect } from '../support/collect.ts';
 import { expectSameWithout, type Origin, origin, state, wipe } from '../support/elsewhere.ts';
-import { captured, cleanUp, node, rowsOf, type TestNode, writeStamps } from '../support/nodes.ts';
+import type { TestDatabase } from '../support/lane.ts';
+import {
+  captured,
+  cleanUp,
+  database,
+  node,
+  rowsOf,
+  scratchFolder,
+  type TestNode,
+  writeStamps,
+} from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
 describe('a second UNIQUE constraint', () => {
@@ -340,6 +351,61 @@ describe('what an ignored INSERT has noted does not outlive the trace of the row
     expect(one.all('SELECT * FROM _tombstones')).toEqual([]);
     one.db.exec("INSERT INTO items VALUES ('c', 'z', 'unrelated', 9000)");
     expect(deletions(one)).toEqual([]);
+  });
+
+  describe.each([
+    [
+      'changed names with it',
+      'ALTER TABLE items RENAME TO t; ALTER TABLE notes RENAME TO items; ALTER TABLE t RENAME TO notes',
+    ],
+    ['took its name when it was dropped', 'DROP TABLE items; ALTER TABLE notes RENAME TO items'],
+  ])('another table %s', (_, sql) => {
+    test.each(['while attached', 'while stopped'])('%s', async (when) => {
+      const tables = ['items', 'notes'];
+      const one = await node({ schema: `${EMAILS}; ${EMAILS.replace('items', 'notes')}`, tables });
+      one.db.exec("INSERT INTO items VALUES ('a', 'x', 'stays', 7000)");
+      if (when === 'while stopped') await one.manager.stop();
+      one.db.exec("INSERT OR IGNORE INTO items VALUES ('b', 'x', 'ignored', 9000)");
+      one.db.exec(sql);
+      const left = sql.startsWith('DROP') ? ['items'] : tables;
+      const manager = when === 'while attached' ? one.manager : attach(one.db, { id: 'node', peers: [] }, left);
+      cleanUp(() => manager.stop());
+      manager.applyChanges([]);
+      expect([deletions(one), rowsOf(one.db, 'SELECT * FROM _tombstones')]).toEqual([[], []]);
+    });
+  });
+
+  test.each([
+    ['made anew', `DROP TABLE items; ${EMAILS}`],
+    ['dropped', 'DROP TABLE items'],
+  ])('its table is %s by another connection while the lock is waited for', async (_, sql) => {
+    const path = join(scratchFolder(), 'shared.db');
+    const db = await database(EMAILS, path);
+    const other = await database('SELECT 1', path);
+    let isArmed = false;
+    const handle = new Proxy(db, {
+      get(target, key: keyof TestDatabase) {
+        const value = target[key];
+        if (typeof value !== 'function') return value;
+        return (...args: unknown[]) => {
+          if (isArmed && args[0] === 'BEGIN IMMEDIATE') {
+            isArmed = false;
+            other.exec(`BEGIN; ${sql}; COMMIT`);
+          }
+          return (value as (...all: unknown[]) => unknown).apply(target, args);
+        };
+      },
+    });
+    const manager = attach(handle, { id: 'node', peers: [], clock: new VirtualClock() }, ['items']);
+    cleanUp(() => manager.stop());
+    db.exec("INSERT INTO items VALUES ('a', 'x', 'stays', 7000)");
+    manager.applyChanges([]);
+    db.exec("INSERT OR IGNORE INTO items VALUES ('b', 'x', 'ignored', 9000)");
+    isArmed = true;
+    manager.applyChanges([]);
+    expect(isArmed).toBe(false);
+    manager.applyChanges([]);
+    expect(rowsOf(db, "SELECT row_id FROM _changes WHERE op = 'DELETE'")).toEqual([]);
   });
 
   test('its table was dropped and made anew', async () => {
