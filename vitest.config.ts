@@ -23,6 +23,8 @@ export default defineConfig({
     // Nothing is timed: this ends what hangs, on a machine that is ten times slower and has much else to do as well.
     testTimeout: 600_000,
     hookTimeout: 600_000,
+    // A few tests in a hundred take a quarter of the time of all: see `leavesLong` of test/run.mjs.
+    tags: [{ name: 'long', description: 'Takes a quarter of a second of a core, or more.' }],
     // Every test file has its own databases and ports.
     maxWorkers: availableParallelism(),
     pool: 'forks',

@@ -60,7 +60,9 @@ describe('item_count', () => {
     expect(await metrics.text()).toMatch(/^rowcast_rows\{table="items"\} 60000$/m);
   });
 
-  test('letters and lost edits are said to be more in the same way, and stay in what is scraped where that may alarm', async () => {
+  test('letters and lost edits are said to be more in the same way, and stay in what is scraped where that may alarm', {
+    tags: 'long',
+  }, async () => {
     const clock = new VirtualClock();
     const { db, manager } = await node({ clock });
     const many = 'WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 60000) ';
@@ -119,7 +121,7 @@ describe('item_count', () => {
     expect(manager.health().item_count).toBe(0);
   });
 
-  test('of a large table is never counted in one go, and arrives at what is there', async () => {
+  test('of a large table is never counted in one go, and arrives at what is there', { tags: 'long' }, async () => {
     const db = await database();
     fill(db, 1, 123_456);
     db.exec('CREATE TABLE _spare (x)');
@@ -229,7 +231,7 @@ describe('lag_ms', () => {
     expect(peer_states[0]?.lag_ms).toBe(40_000);
   });
 
-  test('is known to within a second where nobody asks for health', async () => {
+  test('is known to within a second where nobody asks for health', { tags: 'long' }, async () => {
     const clock = new VirtualClock();
     const schema = 'CREATE TABLE items (ID TEXT PRIMARY KEY, UPDATED_AT INTEGER)';
     const { db, manager } = await node({ ...config(clock), schema });
@@ -241,7 +243,7 @@ describe('lag_ms', () => {
     expect(lag_ms).toBeLessThanOrEqual(10_000);
   });
 
-  test('is that of the oldest change a peer lacks, not of those it has', async () => {
+  test('is that of the oldest change a peer lacks, not of those it has', { tags: 'long' }, async () => {
     const clock = new VirtualClock();
     let isUp = true;
     const fetch: Config['fetch'] = async (_, { body }) => {
@@ -311,7 +313,7 @@ describe('lag_ms', () => {
 });
 
 describe('a peer that is given the whole state', () => {
-  test('lacks every row and tombstone of it until it has them', async () => {
+  test('lacks every row and tombstone of it until it has them', { tags: 'long' }, async () => {
     const clock = new VirtualClock();
     const db = await database();
     await attached(db).stop();

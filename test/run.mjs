@@ -39,6 +39,11 @@ const [QUICK_BRIEF, DEEP_BRIEF] = [960, cores < 8 ? 20_000 - DEEP_SCHEDULES : 5_
 const DEEP_MINUTES = process.env.ROWCAST_ENDS_AT
   ? Math.max(1, Math.floor((Number(process.env.ROWCAST_ENDS_AT) - Date.now() / 1_000) / 60))
   : 31;
+/**
+ * Of the tests that are said to be long (`tags: 'long'`), which are three in a hundred, `npm test` on few cores leaves
+ * all to `npm run test:deep`, where they then run on both of its runtimes.
+ */
+const leavesLong = cores < 4;
 /** The package as it would be published, for both that look at it. */
 const PACKED = join(root, 'node_modules', '.cache', 'rowcast', 'packed');
 
@@ -112,6 +117,7 @@ function deepParts() {
 
 /** Two lanes side by side where each has two cores at least. `share`: which cases it takes; see test/support/draws.ts. */
 function lanePart(lane, { files, only, also, without, hand, draws }, share) {
+  const isOfBoth = lane.test !== undefined && extra.length === 0 && leavesLong;
   const weight = cores < 4 ? cores : Math.floor(cores / 2);
   // Nodes and programs wait for each other, for disks and for time: with half as many files again, no core waits with them.
   const workers = Math.ceil(1.5 * weight);
@@ -128,6 +134,7 @@ function lanePart(lane, { files, only, also, without, hand, draws }, share) {
     args: [
       ...[...flags, vitest, 'run', `--maxWorkers=${workers}`],
       ...(lane.flags ? [] : flags.map((flag) => `--execArgv=${flag}`)),
+      ...(isOfBoth && !isDeep ? ['--tagsFilter=!long'] : []),
       ...[...reporters, ...selected()],
     ],
     env: {
@@ -136,6 +143,7 @@ function lanePart(lane, { files, only, also, without, hand, draws }, share) {
       ...(draws && { ROWCAST_DRAWS: draws }),
       ...(share && { ROWCAST_SHARE: share }),
       ...(hand && extra.length === 0 && { ROWCAST_HAND: hand }),
+      ...(isOfBoth && isDeep && { ROWCAST_LONG: 'all' }),
     },
     weight,
     tests: true,

@@ -55,7 +55,7 @@ test('dead letters are listed, shown, tried again and discarded', async () => {
   expect(await ask(handler, 'dead-letters/1')).toMatchObject({ status: 404, said: { code: 'NO_SUCH_LETTER' } });
 });
 
-test('letters of one code are found however many others come before them', async () => {
+test('letters of one code are found however many others come before them', { tags: 'long' }, async () => {
   const { manager } = await new Cluster().node('a', []);
   const handler = createAdminHandler(manager);
   const others = Array.from({ length: 1_200 }, (_, i) => ({ ...BAD, row: { id: `x${i}`, updated_at: 1 } }));

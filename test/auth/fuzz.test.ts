@@ -17,7 +17,7 @@ const text = fc.oneof(
 );
 const NAMES = ['signature-input', 'signature', 'content-digest', 'x-node-id', 'content-type', 'x-rowcast'];
 
-test('made-up headers on a request', () => {
+test('made-up headers on a request', { tags: 'long' }, () => {
   const { message } = request();
   fc.assert(
     fc.property(

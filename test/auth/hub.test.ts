@@ -9,7 +9,7 @@ import { OTHER_SECRET, SECRET } from './messages.ts';
 
 const one: AuthOptions = { keys: [{ id: 'k1', secret: SECRET }] };
 
-test('a star with a key for each node, of which each may be used by its node alone', async () => {
+test('a star with a key for each node, of which each may be used by its node alone', { tags: 'long' }, async () => {
   const cluster = new Cluster();
   const keyOf = (id: string): AuthOptions['keys'][number] => ({
     id: `k-${id}`,

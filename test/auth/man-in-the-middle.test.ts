@@ -93,7 +93,9 @@ test('nothing is lost, nothing is buried, and everything is delivered afterwards
   }
 });
 
-test('what he makes too large for a node is buried by nobody: it has refused what no sender has sent', async () => {
+test('what he makes too large for a node is buried by nobody: it has refused what no sender has sent', {
+  tags: 'long',
+}, async () => {
   const isOver = ({ nodes }: Outcome): boolean =>
     nodes.every((one) => lettersOf(one) > 0 || one.manager.peers.list().every(({ state }) => state === 'down'));
   const { nodes, written } = await attacked(3, AUTH, ['make the request too large'], isOver);
@@ -102,7 +104,9 @@ test('what he makes too large for a node is buried by nobody: it has refused wha
   expect(nodes.map(lettersOf)).toEqual([0, 0, 0]);
 });
 
-test('without keys, acknowledgements alone that he forges lose rows: the man is a real one', async () => {
+test('without keys, acknowledgements alone that he forges lose rows: the man is a real one', {
+  tags: 'long',
+}, async () => {
   // While he is there: whoever is reached afterwards says which database it is, and is given what a stranger took for it.
   const isLost = ({ nodes, written }: Outcome): boolean =>
     nodes.every(
@@ -112,7 +116,7 @@ test('without keys, acknowledgements alone that he forges lose rows: the man is 
   expect(isLost(await attacked(20, undefined, ['forge an acknowledgement'], isLost))).toBe(true);
 });
 
-test('without keys, refusals that he forges bury rows', async () => {
+test('without keys, refusals that he forges bury rows', { tags: 'long' }, async () => {
   const isBuried = ({ nodes }: Outcome): boolean => nodes.some((one) => lettersOf(one) > 0);
   expect(isBuried(await attacked(0, undefined, ['forge a refusal'], isBuried))).toBe(true);
 });

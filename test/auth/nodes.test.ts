@@ -166,7 +166,7 @@ describe('a proxy that takes no large bodies, and says so without a key', () => 
     return { cluster, a, b };
   }
 
-  test('is sent smaller batches, as by the word of the peer', async () => {
+  test('is sent smaller batches, as by the word of the peer', { tags: 'long' }, async () => {
     const { a, b } = await behindProxy();
     // Fifty of them are too many: no batch is smaller than that because it takes long.
     const long = names(200).map((id) => id.padEnd(150, '-'));
@@ -204,7 +204,7 @@ describe('a proxy that takes no large bodies, and says so without a key', () => 
     expect(a.manager.health().dead_letter).toBe(0);
   });
 
-  test('does not keep a comparison from mending what differs', async () => {
+  test('does not keep a comparison from mending what differs', { tags: 'long' }, async () => {
     const { a, b } = await behindProxy();
     a.db.exec('BEGIN');
     write(a, ...names(100));

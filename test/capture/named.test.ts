@@ -112,7 +112,9 @@ test('an old program beside a new one that has more tables: the old one leaves t
   expect([captured(next.db), next.codes]).toEqual([['t'], ['table-dropped']]);
 });
 
-test('a new program that has fewer tables: what the old one names is captured while that is there, and after', async () => {
+test('a new program that has fewer tables: what the old one names is captured while that is there, and after', {
+  tags: 'long',
+}, async () => {
   const path = join(scratchFolder(), 'shared.db');
   const old = attachedTo(await opened(path), ['t', 's']);
   const now = attachedTo(await opened(path), ['t']);
@@ -125,7 +127,9 @@ test('a new program that has fewer tables: what the old one names is captured wh
   expect([captured(now.db), now.codes, old.codes]).toEqual([['s', 't'], [], []]);
 });
 
-test('one that was killed keeps its tables for a minute; then they are taken off the list', async () => {
+test('one that was killed keeps its tables for a minute; then they are taken off the list', {
+  tags: 'long',
+}, async () => {
   const path = join(scratchFolder(), 'shared.db');
   const killed = attachedTo(await opened(path), ['t', 's']);
   const now = attachedTo(await opened(path), ['t']);
@@ -146,7 +150,7 @@ test('one that was killed keeps its tables for a minute; then they are taken off
   expect(killed.codes).toEqual(['capture-gap']);
 });
 
-test('a program that never runs for a minute forgets one that was killed as well', async () => {
+test('a program that never runs for a minute forgets one that was killed as well', { tags: 'long' }, async () => {
   const path = join(scratchFolder(), 'shared.db');
   attachedTo(await opened(path), ['t', 's']);
   const time = new VirtualClock();
@@ -161,7 +165,9 @@ test('a program that never runs for a minute forgets one that was killed as well
   expect([captured(db), entries(db), codes.flat()]).toEqual([['t'], 0, ['table-dropped']]);
 });
 
-test('one that is killed and started again and again leaves one entry, and another with the same tables is not forgotten', async () => {
+test('one that is killed and started again and again leaves one entry, and another with the same tables is not forgotten', {
+  tags: 'long',
+}, async () => {
   const path = join(scratchFolder(), 'shared.db');
   const lasting = attachedTo(await opened(path), ['s', 't']);
   const db = await opened(path);

@@ -90,7 +90,7 @@ describe('odd names', () => {
     await expectSameElsewhere(it, QUICK);
   });
 
-  test('all of them at once, as tables of one database', async () => {
+  test('all of them at once, as tables of one database', { tags: 'long' }, async () => {
     const names = [...ODD_NAMES, ...MORE_NAMES];
     const schema = names.map((name) => `CREATE TABLE ${q(name)} (id TEXT PRIMARY KEY, name TEXT, updated_at INTEGER)`);
     const it = await origin({ schema: schema.join('; '), tables: names });

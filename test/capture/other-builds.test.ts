@@ -115,7 +115,7 @@ test.each([
   expect({ ok, problems }).toEqual({ ok: false, problems: [expect.stringMatching(SAYS)] });
 });
 
-test('every write is captured meanwhile, by whichever triggers are there', async () => {
+test('every write is captured meanwhile, by whichever triggers are there', { tags: 'long' }, async () => {
   const { own, other } = await both();
   const ids = Array.from({ length: 100 }, (_, i) => `row-${String(i).padStart(3, '0')}`);
   for (const id of ids) {
@@ -140,7 +140,7 @@ test('when the other program is stopped, ours are back within a second, and all 
   expect([schemaOf(own), codes(own)]).toEqual([schema, ['two-builds']]);
 });
 
-test('begun again, it is said again', async () => {
+test('begun again, it is said again', { tags: 'long' }, async () => {
   const { own, other } = await both();
   await pass(3_000, own, other);
   await pass(15_000, own);

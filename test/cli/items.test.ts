@@ -296,7 +296,7 @@ describe('creating several', () => {
     expect(all('SELECT name FROM items')).toEqual([{ name: 'there' }]);
   });
 
-  test('the largest batch is one transaction, and its ids are in order', async () => {
+  test('the largest batch is one transaction, and its ids are in order', { tags: 'long' }, async () => {
     const { ask, all } = await items();
     const list = Array.from({ length: BATCH_ITEMS_MAX }, (_, value) => ({ name: 'n', value }));
     const { status, json } = await ask('POST', '/api/items/batch', list);
@@ -307,7 +307,7 @@ describe('creating several', () => {
 });
 
 describe('reading, changing, deleting', () => {
-  test('the list is the latest hundred, by created_at and then by id', async () => {
+  test('the list is the latest hundred, by created_at and then by id', { tags: 'long' }, async () => {
     const { ask, time } = await items();
     const made: string[] = [];
     for (let i = 0; i < LIST_MAX + 20; i++) {
@@ -466,7 +466,7 @@ describe('UUIDv7', () => {
     expect(new Set(ids).size).toBe(ids.length);
   });
 
-  test('takes the next millisecond when the counter is used up', () => {
+  test('takes the next millisecond when the counter is used up', { tags: 'long' }, () => {
     const dice = (bytes: number): Buffer => {
       const thrown = Buffer.alloc(bytes);
       // The highest start there is for the counter.

@@ -39,7 +39,7 @@ test('two nodes that are started again, and write nothing, know each other to be
   expect(exactRows(b.db, 'items')).toHaveLength(2);
 });
 
-test('so do a hub and its edges', async () => {
+test('so do a hub and its edges', { tags: 'long' }, async () => {
   const center = await door();
   const doors = [await door(), await door()] as const;
   const a = await edge('a', [center.url], doors[0]);

@@ -45,7 +45,9 @@ function ids(result: VerifyResult): string[] {
   return result.tables.flatMap(({ list }) => list.map(({ id }) => id)).sort();
 }
 
-test('every kind of value in every kind of column is the same where it is, and differs where it is not', async () => {
+test('every kind of value in every kind of column is the same where it is, and differs where it is not', {
+  tags: 'long',
+}, async () => {
   const the = await pair({
     here: TYPES,
     fill: (here, there) => {

@@ -114,7 +114,9 @@ describe('a row of the peer that is too large for this side', () => {
   });
 });
 
-test('rows that cannot be applied here do not keep those behind them from being fetched', async () => {
+test('rows that cannot be applied here do not keep those behind them from being fetched', {
+  tags: 'long',
+}, async () => {
   const name = 'n'.repeat(700_000);
   const schema = `CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, updated_at INTEGER`;
   const the = await pair({

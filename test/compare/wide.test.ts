@@ -70,7 +70,7 @@ test('whatever the values are', async () => {
   expect(await hashes(unknown(1_900), COLUMNS)).toEqual(few);
 });
 
-test('of two thousand columns, the keys of which are there or not', async () => {
+test('of two thousand columns, the keys of which are there or not', { tags: 'long' }, async () => {
   const columns = { ...COLUMNS, ...named(1_992) };
   // So many columns take their time, and what the values are is the other test.
   const few = ROWS.filter((_, i) => i % 4 === 0);

@@ -5,6 +5,8 @@ import { attach, type Manager } from '../../src/index.ts';
 import type { TestDatabase } from '../support/lane.ts';
 import { cleanUp, database, ITEMS, serve, until } from '../support/nodes.ts';
 
+const DENSE = 80;
+
 async function meshOfTwo(): Promise<{ dbs: TestDatabase[]; managers: Manager[]; urls: string[] }> {
   const dbs = [await database(ITEMS), await database(ITEMS)];
   const managers: Manager[] = [];
@@ -29,7 +31,10 @@ function fill(db: TestDatabase, rows: number): void {
   );
 }
 
-/** Writes to both until the promise is settled: hot rows, new ones, deletions. */
+/**
+ * Writes to both until the promise is settled: hot rows, new ones, deletions. They are dense while all is looked at for the
+ * first time, so that some are on their way then, and go on while those are looked at again, after a while.
+ */
 async function whileWriting<T>(dbs: TestDatabase[], work: Promise<T>): Promise<{ result: T; writes: number }> {
   let over = false;
   let writes = 0;
@@ -44,7 +49,7 @@ async function whileWriting<T>(dbs: TestDatabase[], work: Promise<T>): Promise<{
     db.exec(`INSERT INTO items VALUES ('${name}-${writes}', 'x', 1, 1, NULL)`);
     if (writes % 5 === 0) db.exec(`DELETE FROM items WHERE id = '${name}-${writes - 50}'`);
     writes += 1;
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    await new Promise((resolve) => setTimeout(resolve, writes < DENSE ? 5 : 25));
   }
   return { result: await done, writes };
 }

@@ -1,5 +1,5 @@
 /** What `npm test` leaves out on one runtime it has on the other: a mistake here would leave cases out in silence. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 // @ts-expect-error: plain JavaScript, for a runner that starts before anything is built
@@ -97,6 +97,19 @@ test('of what is dealt, each runtime has in test:deep what the other has in npm 
 test('what is dealt shares nothing besides: the list of its tests must be the same on both', () => {
   const read = (name: string): string => readFileSync(join(root, 'test', name), 'utf8');
   expect((DEALT as string[]).filter((name) => read(name).includes('shared('))).toEqual([]);
+});
+
+test('what is long runs on both runtimes of test:deep, and of no file is everything long', () => {
+  const read = (name: string): string => readFileSync(join(root, 'test', name), 'utf8');
+  const all = readdirSync(join(root, 'test'), { recursive: true, encoding: 'utf8' });
+  const files = all.filter((name) => /(?<!\.deep)\.test\.ts$/.test(name) && !name.startsWith('lanes'));
+  const count = (name: string, what: RegExp): number => read(name).match(what)?.length ?? 0;
+  const withLong = files.filter((name) => count(name, /tags: 'long'/g) > 0);
+  expect(withLong).toContain('tombstones/members.test.ts');
+  const runsInDeep = (name: string): boolean =>
+    (DEALT as string[]).includes(name) || both.every(({ deep }) => deep.also?.includes(name.replace('test.ts', '')));
+  expect(withLong.filter((name) => !runsInDeep(name))).toEqual([]);
+  expect(withLong.filter((name) => count(name, /\btest(\.each)?\(/g) <= count(name, /tags: 'long'/g))).toEqual([]);
 });
 
 test('what is skipped is every other one', () => {

@@ -258,7 +258,7 @@ describe.each([...own, ...shared(others)])('over %s', (name, wire) => {
     expect((await post(url, `${padded} `)).status).toBe(413);
   });
 
-  test('a sender whose batches are too large for the peer halves them until they fit', async () => {
+  test('a sender whose batches are too large for the peer halves them until they fit', { tags: 'long' }, async () => {
     const receiver = await node({ id: 'receiver', maxBodyBytes: 20_000 });
     const url = await wire(receiver.manager);
     const sender = await node({ id: 'sender', peers: [url] });

@@ -17,7 +17,9 @@ const inHub = (db: TestNode['db']): string[] =>
       `${table_name} ${row_id} ${op === 'DELETE' ? 'gone' : Object.keys(JSON.parse(String(row_data)))}`,
   );
 
-test('when all nodes send the new names: it is filled under these, nothing is left of an erased row, and an old name can be used again', async () => {
+test('when all nodes send the new names: it is filled under these, nothing is left of an erased row, and an old name can be used again', {
+  tags: 'long',
+}, async () => {
   const folder = scratchFolder();
   const center = await door();
   const [atA, atB, atC] = [await door(), await door(), await door()];

@@ -150,7 +150,9 @@ test('a table that a node asks for again goes to all edges, its own rows to it a
   ]);
 });
 
-test('a table that is asked for too early goes out in its time, though the hub dies before that', async () => {
+test('a table that is asked for too early goes out in its time, though the hub dies before that', {
+  tags: 'long',
+}, async () => {
   const path = join(scratchFolder(), 'hub.db');
   const clock = new VirtualClock();
   const first = await hub({ clock }, path);

@@ -80,7 +80,9 @@ const ids = (from: number, upTo: number): string[] => Array.from({ length: upTo 
 
 /** More than may be asked or sent to at once. */
 describe.each(firstOf([400, 1_000]))('%i edges', (N) => {
-  test('get every change once, from batches that were read once; then they sleep, and no timer is theirs', async () => {
+  test('get every change once, from batches that were read once; then they sleep, and no timer is theirs', {
+    tags: 'long',
+  }, async () => {
     const { hub: made, db, seen, clock } = await world(N);
     await clock.advance(2_000);
     expect(seen.asks).toBe(N);
@@ -105,7 +107,9 @@ describe.each(firstOf([400, 1_000]))('%i edges', (N) => {
     expect((await made.health()).pending_changes).toBe(0);
   });
 
-  test('are asked who they are a hundred a second at most, and only those that were quiet', async () => {
+  test('are asked who they are a hundred a second at most, and only those that were quiet', {
+    tags: 'long',
+  }, async () => {
     const { hub: made, seen, clock } = await world(N);
     await clock.advance(2_000);
     seen.asks = 0;
@@ -123,7 +127,9 @@ describe.each(firstOf([400, 1_000]))('%i edges', (N) => {
 });
 
 describe('among hundreds of edges', () => {
-  test('those that never answer delay nobody else for longer than a moment, though they are more than are sent to at once', async () => {
+  test('those that never answer delay nobody else for longer than a moment, though they are more than are sent to at once', {
+    tags: 'long',
+  }, async () => {
     const N = 350;
     const silent = new Set<string>();
     const { hub: made, seen, clock } = await world(N, { silent });
@@ -144,7 +150,7 @@ describe('among hundreds of edges', () => {
     for (const edge of urls(N)) expect(seen.arrived.get(edge)).toEqual(ids(1, 5));
   });
 
-  test('those that are down are tried by time alone, and at last have everything', async () => {
+  test('those that are down are tried by time alone, and at last have everything', { tags: 'long' }, async () => {
     const [N, down] = [150, 100];
     const refusing = new Set<string>();
     const { hub: made, seen, clock } = await world(N, { refusing });

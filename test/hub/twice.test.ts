@@ -43,7 +43,7 @@ describe('a file is copied, and both run under one id as edges of a hub', () => 
     return { hub: made.hub, a, copy, urls, again, stop: () => atCopy.close() };
   }
 
-  test('it is over when one of them has another id', async () => {
+  test('it is over when one of them has another id', { tags: 'long' }, async () => {
     const { hub, copy, again, urls } = await copied();
     await copy.manager.stop();
     const other = await again('d');
@@ -53,7 +53,7 @@ describe('a file is copied, and both run under one id as edges of a hub', () => 
     expect(peer_states.find(({ url }) => url === urls.copy)?.node_id).toBe('d');
   });
 
-  test('it is over when one of them was removed', async () => {
+  test('it is over when one of them was removed', { tags: 'long' }, async () => {
     const { hub, copy, stop, urls } = await copied();
     await copy.manager.stop();
     stop();
@@ -99,7 +99,9 @@ describe('what edges say of themselves', () => {
     return { hub: made.hub, answers, asked, pass, problems };
   }
 
-  test('two databases are two: at once, for as long as both are there, and ten minutes after the last word', async () => {
+  test('two databases are two: at once, for as long as both are there, and ten minutes after the last word', {
+    tags: 'long',
+  }, async () => {
     const { answers, pass, problems } = await told({ [ONE]: x, [TWO]: y });
     await pass(5_000);
     expect(await problems()).toEqual([problem(ONE, TWO)]);

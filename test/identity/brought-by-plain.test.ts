@@ -152,7 +152,9 @@ describe('a plain peer that is taken out', () => {
     expect(a.times('brought', B)).toBe(1);
   });
 
-  test('nobody is sent anything where nothing was brought, or what was brought is everywhere', async () => {
+  test('nobody is sent anything where nothing was brought, or what was brought is everywhere', {
+    tags: 'long',
+  }, async () => {
     const a = await one([B, C, D]);
     await acquainted(a);
     const sent = (): number => [...a.network.sent.values()].flat().length;
@@ -173,7 +175,9 @@ describe('a plain peer that is taken out', () => {
     expect((a.network.sent.get(B) ?? []).filter((body) => body.includes('brought'))).toHaveLength(1);
   });
 
-  test('what it had sent by then and comes later reaches them too, once more and not for ever', async () => {
+  test('what it had sent by then and comes later reaches them too, once more and not for ever', {
+    tags: 'long',
+  }, async () => {
     const a = await one([B, C]);
     await acquainted(a);
     await a.remove(C);
@@ -187,7 +191,7 @@ describe('a plain peer that is taken out', () => {
     expect(a.times('later', B)).toBe(0);
   });
 
-  test('the same where the program was started again in between', async () => {
+  test('the same where the program was started again in between', { tags: 'long' }, async () => {
     const a = await one([B, C]);
     await acquainted(a);
     await a.remove(C);
@@ -288,7 +292,9 @@ test('one that a gap in another table has put on a walk over that table alone is
   expect(a.times('brought', B)).toBe(1);
 });
 
-test('what one at no URL goes on bringing is passed on at once, and then in a minute, and not with each request', async () => {
+test('what one at no URL goes on bringing is passed on at once, and then in a minute, and not with each request', {
+  tags: 'long',
+}, async () => {
   const a = await one([B]);
   await acquainted(a);
   a.bring('first', 'e', saidBy('e', 1));
@@ -319,7 +325,7 @@ test('where one that introduces itself is in the place of a plain one, both it a
   expect([a.times('brought', B), a.times('brought', C), a.times('own', C)]).toEqual([1, 1, 2]);
 });
 
-test('two nodes that both pass on what came from a plain one come to an end of it', async () => {
+test('two nodes that both pass on what came from a plain one come to an end of it', { tags: 'long' }, async () => {
   const clock = new VirtualClock();
   const handlers = new Map<string, (request: Request) => Promise<Response>>();
   let sent = 0;

@@ -185,7 +185,7 @@ describe('whoever can send to /sync', () => {
     expect(rowsOf(a.db, 'SELECT again FROM _peer_state')).toEqual([{ again: null }]);
   });
 
-  test('can make up databases without end, of which some are remembered', async () => {
+  test('can make up databases without end, of which some are remembered', { tags: 'long' }, async () => {
     const { manager, db } = await node({ id: 'b' });
     const real = 'id=real; inc=ffffffffffffffff; boot=1-aaaaaaaa; t0=0; t=';
     manager.receive(EMPTY, { from: 'real', said: `${real}1` });

@@ -206,7 +206,7 @@ describe('in a mesh', () => {
     await settled('1 2 3', again, b, c);
   });
 
-  test('nor does it matter under which id it comes back', async () => {
+  test('nor does it matter under which id it comes back', { tags: 'long' }, async () => {
     const cluster = new Cluster();
     const a = await cluster.node('a', ['b', 'c']);
     const b = await cluster.node('b', ['a', 'c']);
@@ -268,7 +268,9 @@ function claimsOf({ db }: Pick<Member, 'db'>): number {
 }
 
 describe('there is no alarm', () => {
-  test('for a start of which others were told before they could ask, and for the next one', async () => {
+  test('for a start of which others were told before they could ask, and for the next one', {
+    tags: 'long',
+  }, async () => {
     const cluster = new Cluster();
     const a = await cluster.node('a', ['b']);
     const b = await cluster.node('b', ['a']);

@@ -19,7 +19,7 @@ const another = (): { id: string; said: string } => {
 const marks = ({ db }: TestNode, what: string): number =>
   Number(rowsOf(db, 'SELECT count(*) AS n FROM _meta WHERE key LIKE ?', `${what}:%`)[0]?.n);
 
-test('when strangers were heard is noted of those alone who are remembered', async () => {
+test('when strangers were heard is noted of those alone who are remembered', { tags: 'long' }, async () => {
   const clock = new VirtualClock();
   const it = await node({ id: 'a', clock, tombstones: { keep: '90d' } });
   for (let round = 0; round < 2; round++) {

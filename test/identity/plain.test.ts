@@ -151,7 +151,9 @@ test('what arrives late from a database whose id another has taken over is passe
   expect(sent('late')).toBe(true);
 });
 
-test('what arrives late from a database in whose place another is, under another id, is passed on to all peers', async () => {
+test('what arrives late from a database in whose place another is, under another id, is passed on to all peers', {
+  tags: 'long',
+}, async () => {
   const clock = new VirtualClock();
   const toOther: string[] = [];
   let there = 'x';
@@ -192,7 +194,9 @@ test('what arrives late from a database in whose place another is, under another
   expect(isPassedOn('late')).toBe(true);
 });
 
-test('what one has brought that is at no URL is passed on when the last peer that could be it is taken out', async () => {
+test('what one has brought that is at no URL is passed on when the last peer that could be it is taken out', {
+  tags: 'long',
+}, async () => {
   const clock = new VirtualClock();
   const seen: string[] = [];
   const saidBy = (id: string): string => `id=${id}; inc=${id.repeat(16)}; boot=1-aaaaaaaa; t0=0; t=1`;

@@ -3,7 +3,9 @@ import { expect, test } from 'vitest';
 import { Cluster, hubIds, ids, type Member, settled, write } from '../support/cluster.ts';
 import { rowsOf, until } from '../support/nodes.ts';
 
-test('two of three that are put back at once, from backups of different days, get what the third has', async () => {
+test('two of three that are put back at once, from backups of different days, get what the third has', {
+  tags: 'long',
+}, async () => {
   const cluster = new Cluster();
   const a = await cluster.node('a', ['b', 'c']);
   const b = await cluster.node('b', ['a', 'c']);
@@ -87,7 +89,9 @@ test('where two nodes change places in the middle of a comparison, nothing is me
   expect(ids(c)).toBe('1');
 });
 
-test('a disk that is full in the middle of a seed: nothing is acknowledged, and all is there when it has room', async () => {
+test('a disk that is full in the middle of a seed: nothing is acknowledged, and all is there when it has room', {
+  tags: 'long',
+}, async () => {
   const cluster = new Cluster();
   const a = await cluster.node('a', ['b'], { batchSize: 20 });
   const first = await cluster.node('b', ['a']);

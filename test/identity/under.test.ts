@@ -189,7 +189,7 @@ describe('an earlier state under a running node', () => {
   });
 });
 
-test('the file of another node under a running one: both are databases of their own', async () => {
+test('the file of another node under a running one: both are databases of their own', { tags: 'long' }, async () => {
   const cluster = new Cluster();
   const a = await cluster.node('a', ['b', 'c']);
   const b = await cluster.node('b', ['a', 'c']);

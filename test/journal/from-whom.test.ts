@@ -283,7 +283,7 @@ describe('what a peer claims', () => {
     expect(it.manager.why('other', 'o').lastFrom).toMatchObject({ node: 'y', via: 'peer' });
   });
 
-  test('a row of many megabytes has come from somebody, too', async () => {
+  test('a row of many megabytes has come from somebody, too', { tags: 'long' }, async () => {
     const it = await node();
     it.manager.receive(body({ ...row, name: 'x'.repeat(9 * 1024 * 1024) }), { from: 'b', said: 'id=b' });
     expect(it.manager.why('items', 'r').lastFrom).toMatchObject({ node: 'b' });
@@ -293,7 +293,7 @@ describe('what a peer claims', () => {
     ]);
   });
 
-  test('whoever brings most makes room, and nobody else', async () => {
+  test('whoever brings most makes room, and nobody else', { tags: 'long' }, async () => {
     const it = await node();
     it.manager.receive(body(row), { from: 'quiet', said: 'id=quiet' });
     const large = (i: number): string =>

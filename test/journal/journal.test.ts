@@ -195,7 +195,7 @@ describe('the ring', () => {
     expect(it.manager.conflicts.list().at(-1)).toMatchObject({ conflictId: 6, id: 'r9' });
   });
 
-  test('whoever overwrites most makes room for it, and the others keep theirs', async () => {
+  test('whoever overwrites most makes room for it, and the others keep theirs', { tags: 'long' }, async () => {
     for (const conflicts of [{ keep: 20 }, { bytes: 12_000 }]) {
       const it = await node({ conflicts });
       await clash(it, 0);

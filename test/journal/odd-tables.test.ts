@@ -76,7 +76,7 @@ const conflictOf = ({ manager }: Member, id: string) =>
   manager.conflicts.get(manager.conflicts.list({ id })[0]?.conflictId as number);
 
 describe.each(KINDS)('a table %s', (_, kind) => {
-  test('what lost is listed, shown and restored, on all nodes', async () => {
+  test('what lost is listed, shown and restored, on all nodes', { tags: 'long' }, async () => {
     const { a, b, target, column } = await lost(kind);
     const edit = conflictOf(a, 'r');
     expect(edit).toMatchObject({ lostBy: 'self', wonBy: 'b', columns: [kind.text] });

@@ -41,7 +41,7 @@ test('what it takes is what is counted, and the bytes of a caller are not kept',
   expect(pickedUp(laid).equals(filled(PIECE + 1, 1))).toBe(true);
 });
 
-test('when nothing waits, nothing is held', () => {
+test('when nothing waits, nothing is held', { tags: 'long' }, () => {
   const shelf = new Shelf();
   const first = shelf.lay(filled(PIECE, 1));
   shelf.letGo(first);

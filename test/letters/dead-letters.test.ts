@@ -118,7 +118,9 @@ test('a letter that the retry of another has settled is gone, and one that never
   for (const id of [0, -1, 3]) expect(() => manager.deadLetters.retry(id)).toThrow(`there is no dead letter ${id}`);
 });
 
-test('many letters are tried page by page when the schema has caught up, and flush waits for the last', async () => {
+test('many letters are tried page by page when the schema has caught up, and flush waits for the last', {
+  tags: 'long',
+}, async () => {
   const b = await node({ schema: `CREATE TABLE items (${COLUMNS})` });
   const many = Array.from({ length: 1_000 }, (_, i) => put(`r${i}`, 1, { c: i }));
   b.manager.receive(batch(...many), SAID);
@@ -147,7 +149,9 @@ test('a letter stores its change once', async () => {
   expect(b.manager.health().dead_letter).toBe(2);
 });
 
-test('a constraint that no longer stands is tried within two seconds, however long the node was idle', async () => {
+test('a constraint that no longer stands is tried within two seconds, however long the node was idle', {
+  tags: 'long',
+}, async () => {
   const clock = new VirtualClock();
   const schema =
     'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT, updated_at INTEGER); CREATE TABLE closed (day); ' +
@@ -219,7 +223,7 @@ test('a page that is no number is an error that names it', async () => {
 });
 
 describe('no row stops a queue', () => {
-  test('a text of millions of escapes is applied', async () => {
+  test('a text of millions of escapes is applied', { tags: 'long' }, async () => {
     const b = await node({ schema: `CREATE TABLE items (${COLUMNS})` });
     const name = '\\n'.repeat(3_500_000);
     const body = batch(put('x', 1, { name: 'HERE' }), put('y', 1)).replace('HERE', name);

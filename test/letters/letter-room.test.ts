@@ -45,21 +45,21 @@ describe('letters of one sender', () => {
     expect(manager.health().ok).toBe(true);
   });
 
-  test('are counted by their size, too', async () => {
+  test('are counted by their size, too', { tags: 'long' }, async () => {
     const { db, manager } = await node();
     keep(db, 257, 'liar', 1024 * 1024);
     expect(manager.receive(batch(wrong('b')), { from: 'liar' }).status).toBe(503);
     expect(manager.receive(batch(wrong('b')), { from: 'honest' }).status).toBe(200);
   });
 
-  test('under many names are counted together', async () => {
+  test('under many names are counted together', { tags: 'long' }, async () => {
     const { db, manager } = await node();
     for (const name of ['a', 'b', 'c']) keep(db, 84_000, name);
     expect(manager.receive(batch(wrong('x')), { from: 'd' }).status).toBe(503);
     expect(manager.receive(batch(right('x')), { from: 'd' }).status).toBe(200);
   });
 
-  test('are limited at a hub as well', async () => {
+  test('are limited at a hub as well', { tags: 'long' }, async () => {
     const db = await database('SELECT 1');
     const hub = await createHub(db, { id: 'hub', edges: [] });
     cleanUp(() => hub.stop());

@@ -133,7 +133,9 @@ test('around a hub', async () => {
   expect(nicks(b)).toBe('r=meanwhile');
 });
 
-test('dropped by rebuilding the table on two nodes, and added on both: what a letter had kept is told', async () => {
+test('dropped by rebuilding the table on two nodes, and added on both: what a letter had kept is told', {
+  tags: 'long',
+}, async () => {
   for (const fallback of ["'a'", "'zzz'"]) {
     const [a, b] = (await mesh(fallback, ['a', 'b'])) as [Member, Member];
     write(a, REBUILD);
@@ -286,7 +288,9 @@ test('when all peers have been compared with, and none knows better, the default
   expect(rowsOf(b.db, 'SELECT row_id FROM _unsaid')).toEqual([]);
 });
 
-test('in any order: a value that one node has kept is lost by nobody, and all come to the same', async () => {
+test('in any order: a value that one node has kept is lost by nobody, and all come to the same', {
+  tags: 'long',
+}, async () => {
   const FALLBACKS = ["'zzz'", "'m'", 'NULL'];
   for (let seed = 1; seed <= draws(16); seed++) {
     const random = new Random(seed);

@@ -37,7 +37,7 @@ describe.each(['drizzle', 'knex', 'prisma'])('%s', (tool) => {
   const steps = ['rebuild', 'add', 'drop', 'rename'];
   const sql = (step: string): string => files.get(step) as string;
 
-  test('by migrate: nothing is lost, no child is deleted, and both nodes end the same', async () => {
+  test('by migrate: nothing is lost, no child is deleted, and both nodes end the same', { tags: 'long' }, async () => {
     const other = await begun(sql('init'), { id: 'other' });
     const it = await begun(sql('init'), { id: 'it', peers: [await serveManager(other.manager)] });
     fill(it);
@@ -62,7 +62,9 @@ describe.each(['drizzle', 'knex', 'prisma'])('%s', (tool) => {
     expect(exactRows(other.db, 'tags')).toEqual(exactRows(it.db, 'tags'));
   });
 
-  test('without it: what was written meanwhile is sent, and the state is one that says what to do', async () => {
+  test('without it: what was written meanwhile is sent, and the state is one that says what to do', {
+    tags: 'long',
+  }, async () => {
     const other = await begun(sql('init'), { id: 'other' });
     const it = await begun(sql('init'), { id: 'it', peers: [await serveManager(other.manager)] });
     const warnings: string[] = [];

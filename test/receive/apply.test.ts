@@ -177,7 +177,7 @@ describe('a change that cannot be applied', () => {
     expect(accepted(manager, batch(put('d', 5))).applied).toBe(1);
   });
 
-  test('among ten thousand is found, and 9,999 are applied', async () => {
+  test('among ten thousand is found, and 9,999 are applied', { tags: 'long' }, async () => {
     const { db, manager } = await node({ schema: STRICTER });
     const changes = Array.from({ length: 10_000 }, (_, i) =>
       put(`r${i}`, 5, { value: i === 6_789 ? 100 : 1, code: null, kind: 'plain' }),

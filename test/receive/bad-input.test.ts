@@ -157,7 +157,7 @@ describe('a body that is not a batch is refused and changes nothing', () => {
     expect(dump(made.db)).toEqual(before);
   });
 
-  test('hundreds of torn, damaged or mistyped ones', async () => {
+  test('hundreds of torn, damaged or mistyped ones', { tags: 'long' }, async () => {
     const made = await target();
     const before = dump(made.db);
     const random = new Random(32);
@@ -347,7 +347,9 @@ function receive(
 }
 
 describe('a change that is not one is parked', () => {
-  test('hundreds of batches of bad changes are parked with a reason and change nothing else', async () => {
+  test('hundreds of batches of bad changes are parked with a reason and change nothing else', {
+    tags: 'long',
+  }, async () => {
     const made = await target();
     const before = dump(made.db);
     const random = new Random(320);

@@ -240,7 +240,9 @@ describe.runIf(jsonb)('a large batch', () => {
       expect(await (await answer).json()).toEqual({ applied: 6_000, ack: 7 });
     });
 
-    test('a node that stops in between has acknowledged nothing, and the batch comes again', async () => {
+    test('a node that stops in between has acknowledged nothing, and the batch comes again', {
+      tags: 'long',
+    }, async () => {
       const path = join(scratchFolder(), 'node.db');
       const it = await node({ path });
       const answer = createHandler(it.manager)(post(batch(6_000)));

@@ -175,7 +175,7 @@ describe('a peer that is down', () => {
   });
 });
 
-test('a paused peer is bounded alike, and seeded when it is resumed', async () => {
+test('a paused peer is bounded alike, and seeded when it is resumed', { tags: 'long' }, async () => {
   const { db, network, clock, manager, told } = await away({ changes: 2 });
   network.away.clear();
   await manager.peers.pause(B);

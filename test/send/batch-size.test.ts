@@ -68,7 +68,7 @@ function writeMany({ db }: TestNode, count: number): void {
   db.exec('COMMIT');
 }
 
-test('a sender heeds what its peer says, and everything arrives', async () => {
+test('a sender heeds what its peer says, and everything arrives', { tags: 'long' }, async () => {
   const clock = new VirtualClock();
   const network = recordingFetch(acknowledged);
   let applyMs = 40;
@@ -115,7 +115,7 @@ async function batchesOf(changes: string, rows: number, headers: Record<string, 
 const sizesOf = async (...of: Parameters<typeof batchesOf>): Promise<number[]> =>
   (await batchesOf(...of)).map((ops) => ops.length);
 
-test('by default batches grow with what the peer says, from 1,500 on', async () => {
+test('by default batches grow with what the peer says, from 1,500 on', { tags: 'long' }, async () => {
   const sizes = await sizesOf('SELECT 1', 12_000, { 'x-apply-ms': '6' });
   expect(sizes.slice(0, 2)).toEqual([1_500, 1_500]);
   expect(Math.max(...sizes)).toBeGreaterThan(2_000);

@@ -187,7 +187,7 @@ describe('a quiet peer', () => {
     expect(it.state()).toBe(state);
   });
 
-  test('that has no /health is asked once', async () => {
+  test('that has no /health is asked once', { tags: 'long' }, async () => {
     const it = await watched({ 'x-apply-ms': '3' }, () => answer(404, 'not found'));
     await it.clock.advance(5 * IDLE_MS);
     write(it, 'second');
@@ -247,7 +247,7 @@ describe('a quiet peer', () => {
       expect(replaced).toEqual([PEER]);
     });
 
-    test('and which answers batches as a plain peer does since then is not asked again', async () => {
+    test('and which answers batches as a plain peer does since then is not asked again', { tags: 'long' }, async () => {
       const headers: Record<string, string> = { 'x-any-order': '1', 'x-rowcast': SELF };
       const it = await watched(headers, () => answer(404, 'not found'));
       await it.clock.advance(IDLE_MS);
@@ -259,7 +259,7 @@ describe('a quiet peer', () => {
     });
   });
 
-  test('that is none of ours is sent nothing but batches', async () => {
+  test('that is none of ours is sent nothing but batches', { tags: 'long' }, async () => {
     const it = await watched({ 'content-type': 'application/json', server: 'nginx' }, () => answer(200, HEALTH));
     await it.clock.advance(10 * IDLE_MS);
     expect(it.asked.length).toBe(1);

@@ -71,7 +71,7 @@ test.each(firstOf(PLACES))(
   },
 );
 
-test('three poisoned changes of 10,000 are isolated, in whatever places', async () => {
+test('three poisoned changes of 10,000 are isolated, in whatever places', { tags: 'long' }, async () => {
   const bad = ['row-00001', 'row-03333', 'row-10000'];
   const { sender, receiver, sent } = await pair(bad);
   writeMany(sender.db, 10_000);
@@ -82,7 +82,7 @@ test('three poisoned changes of 10,000 are isolated, in whatever places', async 
   expect(sent.length).toBeLessThanOrEqual(5 + 8 + 3 * 28);
 });
 
-test('every subset of a small batch is isolated exactly', async () => {
+test('every subset of a small batch is isolated exactly', { tags: 'long' }, async () => {
   const { sender, receiver, sent, poison } = await pair([]);
   for (const mask of Array.from({ length: 31 }, (_, i) => i + 1)) {
     const ids = [1, 2, 3, 4, 5].map((i) => `row-${mask}-${i}`);
@@ -109,7 +109,9 @@ test('what follows a poisoned batch is delivered too', async () => {
   expect(sender.manager.deadLetters.list().map((letter) => letter.rowId)).toEqual(['row-00015']);
 });
 
-test('a peer that refuses everything is recognised early, and the batch becomes letters whole', async () => {
+test('a peer that refuses everything is recognised early, and the batch becomes letters whole', {
+  tags: 'long',
+}, async () => {
   const { sender, sent, receiver } = await pair([]);
   const { sender: angry, sent: toAngry } = await pair([], { other: () => refusal, peers: [OTHER] });
   writeMany(angry.db, 2_000);

@@ -116,7 +116,7 @@ test('a backlog of fewer than ten thousand changes is counted, a larger one meas
   expect(changesAfter(connection, 1)).toBe(PROGRESS_COUNT_MAX - 1);
 });
 
-test('since when a snapshot is under way outlives the process', async () => {
+test('since when a snapshot is under way outlives the process', { tags: 'long' }, async () => {
   const db = await database(`${ITEMS}; ${OTHER}`);
   insert(db, 3);
   const first = start(db, [PEER], connectionError);

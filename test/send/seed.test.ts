@@ -49,7 +49,9 @@ test('a peer that has everything is sent nothing', async () => {
   expect(the.manager.health().peer_states[0]).toMatchObject({ snapshot: false, pending: 0 });
 });
 
-test('only what is newer here is sent, what is newer there is fetched, and then come the changes', async () => {
+test('only what is newer here is sent, what is newer there is fetched, and then come the changes', {
+  tags: 'long',
+}, async () => {
   const the = await acquainted(5_000);
   silently([the.there], () => {
     the.there.exec('DELETE FROM items WHERE value IN (17, 3000)');
@@ -82,7 +84,7 @@ test('where the peer has nothing more, everything is sent as in a snapshot', asy
   expect(exactRows(the.here, 'items')).toEqual(exactRows(the.there, 'items'));
 });
 
-test('a peer that differs everywhere gets all of it, in batches no larger than any', async () => {
+test('a peer that differs everywhere gets all of it, in batches no larger than any', { tags: 'long' }, async () => {
   const the = await acquainted(3_000, { batchSize: 700 });
   silently([the.there], () => the.there.exec("UPDATE items SET name = 'old', updated_at = updated_at - 1"));
   seed(the);
@@ -94,7 +96,9 @@ test('a peer that differs everywhere gets all of it, in batches no larger than a
   expect(exactRows(the.here, 'items')).toEqual(exactRows(the.there, 'items'));
 });
 
-test('where nearly all differs the rest is given without many questions, and where it no longer does they are asked', async () => {
+test('where nearly all differs the rest is given without many questions, and where it no longer does they are asked', {
+  tags: 'long',
+}, async () => {
   const asked = async (rows: number, which: string): Promise<[number, number]> => {
     const the = await acquainted(rows, { batchSize: 20 });
     silently([the.there], () =>
@@ -119,7 +123,7 @@ test('where nearly all differs the rest is given without many questions, and whe
   expect(few).toBeLessThan(800);
 });
 
-test('the position survives the end of the process', async () => {
+test('the position survives the end of the process', { tags: 'long' }, async () => {
   const the = await acquainted(20_000, { batchSize: 250 });
   const missing = 'value IN (100, 6000, 11000, 16000)';
   silently([the.there], () => the.there.exec(`DELETE FROM items WHERE ${missing}`));

@@ -330,7 +330,9 @@ test('an unreachable peer during a snapshot is tried again and loses nothing; a 
   expect(manager.deadLetters.list()).toEqual([]);
 });
 
-test('a large table and its tombstones reach a new peer over a real socket while writes go on', async () => {
+test('a large table and its tombstones reach a new peer over a real socket while writes go on', {
+  tags: 'long',
+}, async () => {
   const rows = draws(100_000);
   const receiver = await node({ id: 'receiver' });
   const url = await serveManager(receiver.manager);

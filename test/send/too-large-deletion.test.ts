@@ -163,7 +163,7 @@ test('a peer that takes not even that gets nothing, and it is a letter', async (
   ]);
 });
 
-test('to a hub that takes less, and from one to an edge that takes less', async () => {
+test('to a hub that takes less, and from one to an edge that takes less', { tags: 'long' }, async () => {
   const [center, doorA, doorB] = [await door(), await door(), await door()];
   const a = await edge('a', [center.url], doorA);
   const b = await edge('b', [center.url], doorB, { maxBodyBytes: 1_000_000 });

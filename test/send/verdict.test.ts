@@ -248,7 +248,7 @@ describe('acknowledged', () => {
 });
 
 describe('too large', () => {
-  test('413 halves the batch until it fits; nobody waits and nothing is set aside', async () => {
+  test('413 halves the batch until it fits; nobody waits and nothing is set aside', { tags: 'long' }, async () => {
     const receiver = await node({ id: 'receiver' });
     const sizes: number[] = [];
     const bad = await badHttp(({ body }, response) => {

@@ -123,7 +123,8 @@ function counted(job, code) {
   const failed = code === 0 ? 0 : Math.max(1, state?.failed ?? 0);
   const slowest = (state?.slowest ?? []).slice(0, 3).map(([file, ms]) => `${file} ${Math.round(ms / 1000)} s`);
   const dealt = state?.dealt > 0 ? `, ${state.dealt} left to another runtime` : '';
-  const note = `${passed} tests in ${state?.files ?? 0} files${dealt}; slowest: ${slowest.join(', ')}`;
+  const long = state?.long > 0 ? `, ${state.long} long ones to npm run test:deep` : '';
+  const note = `${passed} tests in ${state?.files ?? 0} files${dealt}${long}; slowest: ${slowest.join(', ')}`;
   // A filter that matches nothing is a mistake, not a success.
   return passed + failed === 0 ? { passed, failed: 1, note: 'no test has run' } : { passed, failed, note };
 }

@@ -84,7 +84,9 @@ test('what was heard then is not heard in the future', () => {
   expect(heard.as('c', 'i')).toBeUndefined();
 });
 
-test('tombstones are collected by the right clock, and not first when the day has come up to which the wrong one did', async () => {
+test('tombstones are collected by the right clock, and not first when the day has come up to which the wrong one did', {
+  tags: 'long',
+}, async () => {
   const cluster = new Aging();
   const a = await cluster.member('a', ['b']);
   const b = await cluster.member('b', ['a']);

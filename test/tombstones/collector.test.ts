@@ -24,7 +24,9 @@ describe('tombstones', () => {
     expect(a.manager.health()).toMatchObject({ ok: true, problems: [] });
   });
 
-  test('are held by a node that is away, until it is forgotten; heard again, it counts again', async () => {
+  test('are held by a node that is away, until it is forgotten; heard again, it counts again', {
+    tags: 'long',
+  }, async () => {
     const cluster = new Aging();
     const a = await cluster.member('a', ['b', 'c']);
     const b = await cluster.member('b', ['a', 'c']);

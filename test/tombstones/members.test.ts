@@ -22,7 +22,7 @@ async function three(cluster: Aging, more: Partial<Config> = {}): Promise<[Membe
 }
 
 describe('tombstones are not kept', () => {
-  test('for a peer that was removed while the node ran, and is silent', async () => {
+  test('for a peer that was removed while the node ran, and is silent', { tags: 'long' }, async () => {
     const cluster = new Aging();
     const [a, b, c] = await three(cluster);
     await c.stop();
@@ -32,7 +32,9 @@ describe('tombstones are not kept', () => {
     expect(held(a)).toBeUndefined();
   });
 
-  test('for a peer that is stale, and is silent; when it is back, what it has of them is deleted there', async () => {
+  test('for a peer that is stale, and is silent; when it is back, what it has of them is deleted there', {
+    tags: 'long',
+  }, async () => {
     const cluster = new Aging();
     const [a, b, c] = await three(cluster, { maxBacklog: { ageMs: 30 * DAY } });
     cluster.cut.add(cluster.url('c'));
@@ -61,7 +63,7 @@ describe('tombstones are not kept', () => {
     expect([a, b, back].map((one) => one.manager.deadLetters.list())).toEqual([[], [], []]);
   });
 
-  test('for a database that another one, with another id, has replaced', async () => {
+  test('for a database that another one, with another id, has replaced', { tags: 'long' }, async () => {
     const cluster = new Aging();
     const [a, b, c] = await three(cluster);
     await c.stop();
@@ -157,7 +159,7 @@ describe('through a hub', () => {
     ]);
   });
 
-  test('an edge that is away holds them, until it is no edge any more', async () => {
+  test('an edge that is away holds them, until it is no edge any more', { tags: 'long' }, async () => {
     const cluster = new Aging();
     const hub = await cluster.relay('hub', ['a', 'b', 'c']);
     const [a, b] = [await cluster.member('a', ['hub']), await cluster.member('b', ['hub'])];
@@ -177,7 +179,7 @@ describe('through a hub', () => {
     await cluster.gone(a, b);
   });
 
-  test('two hubs that are edges of each other do not wait for each other', async () => {
+  test('two hubs that are edges of each other do not wait for each other', { tags: 'long' }, async () => {
     const cluster = new Aging();
     await cluster.relay('h1', ['a', 'h2']);
     await cluster.relay('h2', ['b', 'h1']);
@@ -205,7 +207,9 @@ describe('through a hub', () => {
   });
 });
 
-test('what came from a node for which nobody waited is not taken for deleted when that one is heard again', async () => {
+test('what came from a node for which nobody waited is not taken for deleted when that one is heard again', {
+  tags: 'long',
+}, async () => {
   const cluster = new Aging();
   const [a, b, c] = await three(cluster, { verify: false });
   await a.manager.peers.pause(cluster.url('c'));

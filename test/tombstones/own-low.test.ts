@@ -60,7 +60,7 @@ test('of what was written just before the process died, and is there when it is 
   for (const low of promises) expect(low).toBeLessThanOrEqual(written);
 });
 
-test('of a backlog that has lasted, after a restart as before it', async () => {
+test('of a backlog that has lasted, after a restart as before it', { tags: 'long' }, async () => {
   const { written, promises } = await startedAgain(60_000);
   for (const low of promises) {
     expect(low).toBeLessThanOrEqual(written);

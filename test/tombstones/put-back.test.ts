@@ -74,7 +74,7 @@ test('what it is asked for and lacks is not deleted by whoever asks, before it k
   expect(ids(a)).toContain('late');
 });
 
-test('nor by a hub, whoever of the two asks', async () => {
+test('nor by a hub, whoever of the two asks', { tags: 'long' }, async () => {
   const cluster = new Aging();
   const hub = await cluster.relay('hub', ['b']);
   const b = await cluster.member('b', ['hub'], AT_REST);

@@ -77,7 +77,9 @@ test('another database under its name has not delivered what it had', async () =
   expect(b.manager.deadLetters.list().map(({ code, rowId }) => [code, rowId])).toEqual([['below-floor', 'late']]);
 });
 
-test('nor where everybody had waited for it, and it was lost before it could deliver what it had', async () => {
+test('nor where everybody had waited for it, and it was lost before it could deliver what it had', {
+  tags: 'long',
+}, async () => {
   const cluster = new Aging();
   const { a, b, c } = await three(cluster);
   cluster.cut.add(cluster.url('b'));
@@ -105,7 +107,9 @@ test('nor where everybody had waited for it, and it was lost before it could del
   expect(lettersOf(b)).toEqual([['below-floor', 'late']]);
 });
 
-test('one that is about to give everything has not delivered it, however new what it captures is', async () => {
+test('one that is about to give everything has not delivered it, however new what it captures is', {
+  tags: 'long',
+}, async () => {
   const cluster = new Aging();
   const { a, b, c } = await three(cluster);
   await a.manager.detach();
