@@ -79,8 +79,8 @@ export interface Subject {
   shippers: Shipper[];
   counter: RowCounter;
   age: BacklogAge;
-  /** What the latest comparison with a peer has found, and what cannot be put right. */
-  comparisons: { summaryOf(peer: string): VerifySummary | undefined; problems(): string[] };
+  /** What the latest comparison with a peer has found, and what cannot be put right; what of that is here, it asks the database. */
+  comparisons: { summaryOf(peer: string): VerifySummary | undefined; problems(): string[]; uncaptured(): string[] };
   /** Where there are keys. */
   bonded(peer: string): BondHealth | undefined;
   /** For whom tombstones are kept longer than they should be. */
@@ -167,6 +167,7 @@ function look(subject: Subject, isOpen: boolean, problems: string[]): Figures {
   problems.push(...read('the schema', [], () => captureProblems(db, registry)));
   if (registry.otherBuilds.problem !== undefined) problems.push(registry.otherBuilds.problem);
   if (letters.room.problem !== undefined) problems.push(letters.room.problem);
+  problems.push(...read('a synced table', [], () => subject.comparisons.uncaptured()));
   const tables = registry.list();
   const states = read('_peer_state', [], () => {
     age.note();

@@ -63,6 +63,8 @@ export interface SqliteLedgerOptions {
   watermark(other: Counterpart | undefined): number | undefined;
   /** As in a sight. */
   nodes(): Nodes;
+  /** These have been looked at. Outside of any transaction. */
+  onLook?(table: Table, ids: Id[]): void;
 }
 
 /** What was read of a part of the order: up to which id, and whether there was no room for more. */
@@ -154,7 +156,7 @@ export class SqliteLedger implements Ledger {
 
   look(name: string, columns: Columns, ids: Id[], other: Counterpart | undefined, portion: Portion): Sight {
     const table = this.#table(name);
-    return this.#reading(() => {
+    const sight = this.#reading((): Sight => {
       const rest = new Set(firstThatFit(this.#sizes(table, ids.slice(0, portion.rows)), portion).rest);
       for (const id of ids.slice(portion.rows)) rest.add(id);
       const some = rest.size === 0 ? ids : ids.filter((id) => !rest.has(id));
@@ -172,6 +174,8 @@ export class SqliteLedger implements Ledger {
         ...floorOf(table),
       };
     });
+    this.#o.onLook?.(table, ids);
+    return sight;
   }
 
   changes(name: string, ids: Id[], batchId: number, portion: Portion): Parcel {

@@ -31,6 +31,7 @@ import { setAsideChanges } from './set-aside.ts';
 import type { Shipper } from './shipper.ts';
 import { TooLargeRows } from './too-large.ts';
 import type { Post } from './transport.ts';
+import { UncapturedRows } from './uncaptured.ts';
 import { Unmounted } from './unmounted.ts';
 
 export interface ComparisonsOptions {
@@ -61,6 +62,7 @@ export class Comparisons {
   readonly #verifier: Verifier;
   readonly #unmounted: Unmounted;
   readonly #tooLarge: TooLargeRows;
+  readonly #uncaptured: UncapturedRows;
   /** The peers by the node ids that they have told with their answers. */
   readonly #peerOf = new Map<string, string>();
 
@@ -73,7 +75,9 @@ export class Comparisons {
       version: (table, alias) => (hasAnyStamps(db) ? versionOf(table, alias) : `${alias}.${quote(table.updatedAt)}`),
       watermark: (other) => this.#deliveredTo(other),
       nodes: () => options.company.nodes(),
+      onLook: (table, ids) => this.#uncaptured.look(table, ids),
     });
+    this.#uncaptured = new UncapturedRows(db, options.events);
     this.#answers = new Answers(this.ledger, clock, stopped);
     this.#unmounted = new Unmounted(options.events);
     this.#tooLarge = new TooLargeRows(clock, options.events);
@@ -103,6 +107,11 @@ export class Comparisons {
   /** Rows that cannot be brought here. */
   problems(): string[] {
     return this.#tooLarge.problems(this.#o.peers());
+  }
+
+  /** Rows here that no comparison can put right; asks the database. */
+  uncaptured(): string[] {
+    return this.#uncaptured.problems(this.#o.registry.list());
   }
 
   tick(): void {
