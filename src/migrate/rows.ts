@@ -16,6 +16,7 @@ import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { toldByTrigger } from '../wire/told-json.ts';
 import { affine, encode } from '../wire/values.ts';
+import { forgetWhatWasSaid, isAsSaid, newColumns, putInWhatWasSaid } from './said-before.ts';
 
 /** A table before the migration and after it, and which column became which. */
 export interface Pair {
@@ -56,6 +57,7 @@ export class Before {
     const copy = this.#copies.get(pair.was);
     if (copy === undefined) return;
     const { now } = pair;
+    putInWhatWasSaid(this.#db, pair);
     const last =
       `max(coalesce(w.version, ${TIMESTAMP_MIN}), ` +
       `coalesce(${tombstoneOf(now, idOf(now, 't'))}, ${TIMESTAMP_MIN}), ` +
@@ -79,6 +81,7 @@ export class Before {
   release(): void {
     for (const copy of this.#copies.values()) this.#db.exec(`DROP TABLE IF EXISTS ${copy}`);
     this.#copies.clear();
+    forgetWhatWasSaid(this.#db);
   }
 
   #stamp(table: Table): void {
@@ -137,20 +140,18 @@ export class Before {
 }
 
 /** True of a row `t` that is not what its copy `w` says: another value, another time, or more than a default in a new column. */
-function differs({ was, now, becomes }: Pair): string {
+function differs(pair: Pair): string {
+  const { was, now, becomes } = pair;
   const isKey = ({ name }: Column): boolean => name === now.id || name === now.updatedAt;
-  const kept = new Set<Column>();
   const terms = [`${timeOf(now, 't')} IS NOT w.version`];
   was.columns.forEach((column, i) => {
     const there = becomes(column);
     if (!there || isKey(there)) return;
-    kept.add(there);
     const [value, before] = [`t.${quote(there.name)}`, affine(`w.c${i}`, there.affinity)];
     terms.push(`(${value} COLLATE BINARY IS NOT ${before} OR typeof(${value}) <> typeof(${before}))`);
   });
-  for (const column of now.columns) {
-    if (kept.has(column) || isKey(column)) continue;
-    terms.push(`t.${quote(column.name)} COLLATE BINARY IS NOT (${column.fallback})`);
+  for (const column of newColumns(pair)) {
+    terms.push(`(t.${quote(column.name)} COLLATE BINARY IS NOT (${column.fallback}) AND NOT ${isAsSaid(now, column)})`);
   }
   return `(${shallow(terms, ' OR ')})`;
 }

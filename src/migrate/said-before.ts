@@ -1,0 +1,69 @@
+/**
+ * What letters say of columns that a migration makes. Nodes are migrated one after the other, and one that was before this one
+ * has sent what its users have written to such a column since; it was kept as a letter, and the rest of the row was applied.
+ * The same migration here fills the column for that row as well, with what it fills all with. What was written is later than
+ * that, whatever the order in which the nodes are migrated, so it is put in its place before it is looked which rows have changed.
+ */
+import { idOf, isOf, RESET_SYNCING, SET_SYNCING } from '../capture/versions.ts';
+import type { Connection } from '../sqlite/connection.ts';
+import type { Column, Table } from '../sqlite/schema.ts';
+import { literal, quote } from '../sqlite/sql.ts';
+import { decode, storedId } from '../wire/values.ts';
+import type { Pair } from './rows.ts';
+
+const SAID = 'temp._rowcast_said';
+
+/** In the transaction of the migration, when the triggers are there again. */
+export function putInWhatWasSaid(db: Connection, pair: Pair): void {
+  db.exec(`CREATE TEMP TABLE IF NOT EXISTS _rowcast_said (id, name, time, value, PRIMARY KEY (name, id))`);
+  db.exec(`DELETE FROM ${SAID}`);
+  for (const column of newColumns(pair)) {
+    db.run(saidOf(pair.now, column), pair.now.name);
+    if (db.changes() === 0) continue;
+    const name = quote(column.name);
+    const set = `UPDATE OR IGNORE ${pair.now.target} AS t SET ${name} = s.value FROM ${SAID} AS s`;
+    db.exec(SET_SYNCING);
+    db.exec(`${set} WHERE ${isSaid(pair.now, column)} AND t.${name} IS NOT s.value`);
+    db.exec(RESET_SYNCING);
+  }
+}
+
+export function forgetWhatWasSaid(db: Connection): void {
+  db.exec(`DROP TABLE IF EXISTS ${SAID}`);
+}
+
+/** True of a row `t` that has in such a column what a letter says of the very version that its copy `w` has. */
+export function isAsSaid(table: Table, column: Column): string {
+  const same = `s.time = w.version AND t.${quote(column.name)} COLLATE BINARY IS s.value`;
+  return `EXISTS (SELECT 1 FROM ${SAID} AS s WHERE ${isSaid(table, column)} AND ${same})`;
+}
+
+/** Those that no column from before has become. */
+export function newColumns({ was, now, becomes }: Pair): Column[] {
+  const kept = new Set(was.columns.map((column) => becomes(column)));
+  return now.columns.filter((column) => !kept.has(column) && column.name !== now.id && column.name !== now.updatedAt);
+}
+
+function isSaid(table: Table, column: Column): string {
+  return `s.name = ${literal(column.name)} AND s.id = ${idOf(table, 't')}`;
+}
+
+/** A row has one letter of this kind at the most, which has what was said last; nothing counts that was deleted since. */
+function saidOf(table: Table, column: Column): string {
+  const aliases = [...table.aliases].filter(([, one]) => one === column).map(([name]) => name);
+  const keys = [...new Set([column.name, column.wireName, ...aliases])].map(literal).join(', ');
+  const letters =
+    "SELECT d.row_id AS id, iif(json_valid(d.row_data), d.row_data, '{}') AS r, i.unknown_columns AS names " +
+    'FROM main._dead_letter_info AS i JOIN main._dead_letter AS d USING (dead_id) ' +
+    "WHERE i.code = 'unknown-column' AND i.direction = 'in' AND i.table_name = ? COLLATE NOCASE " +
+    'AND json_valid(i.unknown_columns) LIMIT -1';
+  const time = "(SELECT x.atom FROM json_each(l.r) AS x WHERE lower(x.key) = 'updated_at')";
+  const values =
+    `SELECT ${storedId('l.id')} AS id, ${time} AS time, e.atom AS v FROM (${letters}) AS l, json_each(l.names) AS u ` +
+    `JOIN json_each(l.r) AS e ON e.key = u.value WHERE u.value COLLATE NOCASE IN (${keys}) LIMIT -1`;
+  const deleted = `EXISTS (SELECT 1 FROM main._tombstones AS g WHERE g.${isOf(table, 'f.id')} AND g.version >= f.time)`;
+  return (
+    `INSERT OR IGNORE INTO ${SAID} (id, name, time, value) ` +
+    `SELECT f.id, ${literal(column.name)}, f.time, ${decode('f.v')} FROM (${values}) AS f WHERE f.id IS NOT NULL AND NOT ${deleted}`
+  );
+}
