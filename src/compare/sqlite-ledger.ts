@@ -4,6 +4,7 @@ import type { Connection } from '../sqlite/connection.ts';
 import { isNestedTransaction } from '../sqlite/explained.ts';
 import type { Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
+import { beginReading } from '../sqlite/unfinished.ts';
 import { type Body, batchSql, batchText } from '../wire/body.ts';
 import { exactString, exactText } from '../wire/exact-text.ts';
 import { TIMESTAMP_MIN } from '../wire/protocol.ts';
@@ -220,7 +221,7 @@ export class SqliteLedger implements Ledger {
   /** Never inside a transaction of the application: what it takes back was never there. */
   #reading<T>(read: () => T): T {
     try {
-      this.#db.exec('BEGIN');
+      beginReading(this.#db);
     } catch (error) {
       if (!isNestedTransaction(error)) throw error;
       throw new RowcastError('IN_TRANSACTION', 'the application has a transaction open on this connection', {

@@ -10,6 +10,7 @@ import { busy, explained, inTransaction, isNestedTransaction, NESTED } from './e
 import { damageOf, forgetDamage, forgetWriteFailure, noteFailure, writeFailureOf } from './failures.ts';
 import { isCode, isMachineFault } from './result-codes.ts';
 import { isQualified, named, plainRows } from './row-shape.ts';
+import { refuseUnfinished } from './unfinished.ts';
 
 export interface Statement {
   // biome-ignore lint/suspicious/noExplicitAny: three bindings type their parameters in three incompatible ways
@@ -174,12 +175,12 @@ export class Connection {
   transaction<T>(fn: () => T, options: { durable?: boolean; foreignKeys?: 'suspended' } = {}): T {
     if (this.#open) throw new Error('a Rowcast transaction was opened inside another one');
     const restore: string[] = [];
-    if (this.isBrief) this.#waitBriefly(restore);
-    // Neither pragma has an effect inside a transaction, so both frame it.
-    // EXTRA: without a WAL the removal of the journal is synced too; with FULL a power cut could bring it back, and undo us.
-    if (options.durable) this.#setPragma('synchronous', 3, (level) => level < 3, restore);
-    if (options.foreignKeys) this.#setPragma('foreign_keys', 0, (on) => on === 1, restore);
     try {
+      if (this.isBrief) this.#waitBriefly(restore);
+      // Neither pragma has an effect inside a transaction, so both frame it.
+      // EXTRA: without a WAL the removal of the journal is synced too; with FULL a power cut could bring it back, and undo us.
+      if (options.durable) this.#setPragma('synchronous', 3, (level) => level < 3, restore);
+      if (options.foreignKeys) this.#setPragma('foreign_keys', 0, (on) => on === 1, restore);
       this.#waiting('BEGIN IMMEDIATE');
       this.#open = true;
       try {
@@ -324,6 +325,7 @@ export class Connection {
    */
   beginWriting(): void {
     if (this.isInTransaction === true) throw new Error(NESTED);
+    refuseUnfinished(this);
     if (this.isInTransaction === undefined) for (const sql of ['BEGIN', 'ROLLBACK']) this.exec(sql);
     this.exec('BEGIN IMMEDIATE');
   }

@@ -36,13 +36,14 @@ export function explained(error: unknown, wasOpen: boolean): unknown {
       cause: error,
     });
   }
-  if (ITERATING.test(text)) {
-    return new RowcastError('DATABASE_BUSY', 'the application is in the middle of a query on this connection', {
-      hint: 'read its rows to the end, or use all() instead of iterate(), before the next await',
-      cause: error,
-    });
-  }
-  return error;
+  return ITERATING.test(text) ? iterating(error) : error;
+}
+
+export function iterating(cause: unknown): RowcastError {
+  return new RowcastError('DATABASE_BUSY', 'the application is in the middle of a query on this connection', {
+    hint: 'read its rows to the end, or use all() instead of iterate(), before the next await',
+    cause,
+  });
 }
 
 const CLOSED =

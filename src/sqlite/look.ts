@@ -3,6 +3,7 @@ import { messageOf } from '../errors.ts';
 import type { Connection } from './connection.ts';
 import { busy, isNestedTransaction } from './explained.ts';
 import { isCode } from './result-codes.ts';
+import { beginReading } from './unfinished.ts';
 
 /** Runs `fn` with another limit for waiting for a lock, and restores the application's own. */
 export function waitingAtMost<T>(db: Connection, ms: number, fn: () => T): T {
@@ -74,7 +75,7 @@ export function proveWritable(db: Connection, { table, key, value }: ProofPlace)
 /** All that `fn` reads is of one moment: inside a read transaction, or inside the application's own where one is open. */
 export function readAtOnce<T>(db: Connection, fn: () => T): T {
   try {
-    db.exec('BEGIN');
+    beginReading(db);
   } catch (error) {
     if (isNestedTransaction(error) || isReading(error)) return fn();
     throw error;

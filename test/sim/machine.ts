@@ -10,6 +10,7 @@ import { createHub, type Hub } from '../../src/hub/hub.ts';
 import type { Edges } from '../../src/hub/roster.ts';
 import { attach, type Manager, type MigrateOptions, type Peers, type VerifyResult } from '../../src/index.ts';
 import type { Database, Statement } from '../../src/sqlite/connection.ts';
+import { PROBE } from '../../src/sqlite/unfinished.ts';
 import { ROWCAST_HEADER } from '../../src/wire/protocol.ts';
 import { versionOf, type WireChange, type WireRow } from '../support/model.ts';
 import { type Disk, type TableName, tablesOf } from './disk.ts';
@@ -599,6 +600,8 @@ export class Handle implements Database {
 
   prepare(sql: string): Statement {
     const statement = this.#disk.prepare(sql);
+    // Nobody is in the middle of a statement here, and no schedule is about it.
+    if (PROBE.some((one) => one === sql)) return { run: () => undefined, get: () => undefined, all: () => [] };
     const writes = mayWrite(sql);
     return {
       run: (...params) => this.#use(statement.run, statement, params, writes),
