@@ -7,13 +7,13 @@ import { messageOf } from '../errors.ts';
 import type { Connection } from './connection.ts';
 import { iterating } from './explained.ts';
 
-/** Outside of a transaction a savepoint begins one that locks nothing, and its release ends it. */
-export const PROBE = ['SAVEPOINT rowcast_probe', 'RELEASE rowcast_probe'] as const;
+/** Outside of a transaction a savepoint begins one that locks nothing, and its release ends it. In one call: nothing comes between. */
+export const PROBE = 'SAVEPOINT rowcast_probe; RELEASE rowcast_probe';
 
 /** Asked before every BEGIN. */
 export function refuseUnfinished(db: Connection): void {
   try {
-    for (const sql of PROBE) db.run(sql);
+    db.exec(PROBE);
   } catch (error) {
     throw /SQL statements in progress/.test(messageOf(error)) ? iterating(error) : error;
   }
