@@ -16,7 +16,7 @@ import { TIMESTAMP_MAX, TIMESTAMP_MIN } from '../wire/protocol.ts';
 import { rowJson } from '../wire/row-json.ts';
 import { toldByTrigger } from '../wire/told-json.ts';
 import { affine, encode } from '../wire/values.ts';
-import { forgetWhatWasSaid, isAsSaid, newColumns, putInWhatWasSaid } from './said-before.ts';
+import { forgetWhatWasSaid, isAsSaid, isKey, newColumns, putInWhatWasSaid } from './said-before.ts';
 
 /** A table before the migration and after it, and which column became which. */
 export interface Pair {
@@ -142,11 +142,10 @@ export class Before {
 /** True of a row `t` that is not what its copy `w` says: another value, another time, or more than a default in a new column. */
 function differs(pair: Pair): string {
   const { was, now, becomes } = pair;
-  const isKey = ({ name }: Column): boolean => name === now.id || name === now.updatedAt;
   const terms = [`${timeOf(now, 't')} IS NOT w.version`];
   was.columns.forEach((column, i) => {
     const there = becomes(column);
-    if (!there || isKey(there)) return;
+    if (!there || isKey(now, there)) return;
     const [value, before] = [`t.${quote(there.name)}`, affine(`w.c${i}`, there.affinity)];
     terms.push(`(${value} COLLATE BINARY IS NOT ${before} OR typeof(${value}) <> typeof(${before}))`);
   });

@@ -45,6 +45,16 @@ test('what was written there since it was filled stands, and is sent by nobody e
   expect(prios(two)[0]).toEqual({ id: 'r1', prio: 9, at: T + 7 });
 });
 
+test('a row that was chosen over it at the same time takes the value along as a version of its own', async () => {
+  const two = await second();
+  await give(two, { id: 'r1', name: 'a name', prio: 9, updated_at: T });
+  expect(two.all("SELECT name FROM items WHERE id = 'r1'")).toEqual([{ name: 'name of r1' }]);
+  two.manager.migrate(FILLED);
+  const row = { id: 'r1', name: 'name of r1', prio: 9, updated_at: T + 1 };
+  expect(two.all("SELECT id, name, prio, updated_at FROM items WHERE id = 'r1'")).toEqual([row]);
+  expect(sent(two)).toContainEqual(row);
+});
+
 test('a row that has moved on without the column takes the value along', async () => {
   const two = await second();
   await give(two, { id: 'r1', name: 'name of r1', prio: 9, updated_at: T + 7 });
