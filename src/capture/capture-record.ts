@@ -118,6 +118,7 @@ function pairsOf(db: Connection, table: Table, record: CaptureRecord, there: Tri
 
 /** The table has another name now; what is known of its triggers is known of that. */
 export function moveCapture(db: Connection, from: string, to: string): void {
+  if (keyOf(from) === keyOf(to)) return;
   db.run('DELETE FROM main._meta WHERE key = ?', keyOf(to));
   db.run('UPDATE main._meta SET key = ? WHERE key = ?', keyOf(to), keyOf(from));
 }

@@ -1,5 +1,6 @@
 /**
- * Names that tables and columns had before, and columns that were dropped, kept in `_meta` for each table.
+ * The name that a table has had here from the first, names that it and its columns had before, and columns that were
+ * dropped, kept in `_meta` for each table.
  *
  * Nodes are migrated one after the other. Until all of them are, a column that was renamed here travels under the name
  * that the others still have, in both directions, and so does a table. A node that is not migrated yet, and a hub, which
@@ -19,6 +20,7 @@ export interface Renamed {
   sentAs?: string | undefined;
 }
 
+/** `name` is spelt as it was when the table was first synced: what Rowcast keeps of it is kept under that spelling. */
 export interface TableNames extends Renamed {
   columns: Renamed[];
   /** Columns that were dropped by a migration, in lower case. */
@@ -49,6 +51,10 @@ export class Names {
     return [...this.#tables.values()];
   }
 
+  has(table: string): boolean {
+    return this.#tables.has(fold(table));
+  }
+
   of(table: string): TableNames {
     return this.#tables.get(fold(table)) ?? { name: table, was: [], columns: [], dropped: [], lost: [] };
   }
@@ -64,6 +70,8 @@ export class Names {
     if (former !== undefined) table.warnings.push(takenBy(`table "${table.name}"`, former, table.name));
     const known = this.#tables.get(fold(table.name));
     if (!known) return table;
+    // Somebody may have changed its case, by way of another name: to SQLite it is the same.
+    table.name = known.name;
     table.was = known.was;
     table.wireName = known.sentAs ?? table.name;
     for (const { name, was, sentAs } of known.columns) {
@@ -73,7 +81,11 @@ export class Names {
       for (const alias of was.filter((one) => fold(one) !== fold(name) && !free(one))) {
         table.warnings.push(takenBy(`column "${alias}" of "${table.name}"`, name, `${table.name}.${alias}`));
       }
-      if (!column) continue;
+      if (!column) {
+        // What others still send under the names that it had before is given up with it.
+        if (isDropped(known, name)) for (const alias of was.filter(free)) table.dropped.add(fold(alias));
+        continue;
+      }
       for (const alias of was.filter(free)) table.aliases.set(fold(alias), column);
       if (sentAs !== undefined && free(sentAs)) column.wireName = sentAs;
     }
@@ -87,6 +99,10 @@ export function hadBefore({ name, was }: Renamed, former: string): boolean {
   return fold(name) !== fold(former) && was.some((one) => fold(one) === fold(former));
 }
 
+export function isDropped({ dropped }: TableNames, column: string): boolean {
+  return dropped.includes(fold(column));
+}
+
 /** It is there already, so it cannot be refused. */
 function takenBy(what: string, former: string, alias: string): string {
   return (
@@ -96,14 +112,16 @@ function takenBy(what: string, former: string, alias: string): string {
   );
 }
 
-/** Writes down what is known of a table, or that nothing is. In a transaction. */
+/** Tables that are synced from now on are known by the names that they have now. In a transaction. */
+export function noteNames(db: Connection, tables: Table[]): void {
+  const names = Names.read(db);
+  for (const { name } of tables) if (!names.has(name)) keepNames(db, names.of(name));
+}
+
+/** Writes down what is known of a table. In a transaction. */
 export function keepNames(db: Connection, names: TableNames): void {
   const key = `${PREFIX}${fold(names.name)}`;
   const columns = names.columns.filter(({ was }) => was.length > 0);
-  if (names.was.length + columns.length + names.dropped.length + names.lost.length === 0) {
-    forgetNames(db, names.name);
-    return;
-  }
   db.run(
     'INSERT INTO main._meta (key, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value',
     key,

@@ -27,7 +27,7 @@ import {
 import { installInternalTables } from './internal-tables.ts';
 import { heedCeiling, liftAboveTombstones, lookAgain, recapture, stampInvalid } from './mend.ts';
 import { Naming, type Time } from './named.ts';
-import { Names } from './names.ts';
+import { Names, noteNames } from './names.ts';
 import { isWhole, OtherBuilds } from './other-builds.ts';
 import { followRenames } from './renamed-columns.ts';
 import { forgetReplaced, settleLeft, settleReplaced } from './replaced.ts';
@@ -275,6 +275,7 @@ export class Registry {
     intact = new Set<Table>(),
   ): Set<Table> {
     const [dropped, since] = [installInternalTables(this.#db, tables), this.#verifiedUpTo];
+    noteNames(this.#db, tables);
     this.#naming?.enter(this.#list.present());
     const there = ownTriggers(this.#db);
     const states = new Map<Table, CaptureState>();

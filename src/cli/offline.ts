@@ -70,13 +70,14 @@ type Rest = Pick<ShownStatus, 'item_count' | 'peer_states' | 'tables' | 'capture
 
 function ofNode(db: Connection, number: Counting): Rest {
   const captured = capturedTables(db);
+  const names = Names.read(db);
   const tables = db
     .all<{ name: string }>("SELECT name FROM main.sqlite_schema WHERE type = 'table' ORDER BY name")
     .filter(({ name }) => captured.includes(fold(name)))
     .map(({ name }) => ({
       name,
       rows: number(`SELECT count(*) AS n FROM ${inMain(name)}`),
-      tombstones: number('SELECT count(*) AS n FROM main._tombstones WHERE table_name = ?', name),
+      tombstones: number('SELECT count(*) AS n FROM main._tombstones WHERE table_name = ?', names.of(name).name),
     }));
   const peers = db.all<{ url: string; acked: number; paused: number; stale: number; seeding: number }>(
     'SELECT peer_url AS url, last_acked AS acked, paused, stale, tail_from IS NOT NULL AS seeding ' +

@@ -10,7 +10,7 @@ import { moveTable, respellColumn, respellLost, respellTable } from './internal-
 import type { CheckedMigration, Renaming } from './options.ts';
 import { columnNamed, type Pair } from './rows.ts';
 
-/** A name under which others know a table or a column of this node. */
+/** A name under which others know a table or a column of this node, or knew one that is gone. */
 export interface Alias {
   table: string;
   /** Absent where it is the table's own. */
@@ -47,7 +47,13 @@ export function spelt({ table, column, was }: Alias): string {
 /** Nobody has anything under that name any more: it is no longer understood here, and free. */
 export function forgetAlias(db: Connection, name: unknown): void {
   const known = listAliases(db);
-  const alias = known.find((one) => typeof name === 'string' && fold(spelt(one)) === fold(name));
+  const isMeant = (one: Alias): boolean => typeof name === 'string' && fold(spelt(one)) === fold(name);
+  const gone = goneColumns(db).find(isMeant);
+  if (gone) {
+    forgetGone(db, gone);
+    return;
+  }
+  const alias = known.find(isMeant);
   if (!alias) {
     throw new RowcastError('INVALID_OPTION', `no table or column here had the name ${named(name)} before`, {
       hint: known.length === 0 ? 'none had another name' : `those that had one: ${known.map(spelt).join(', ')}`,
@@ -60,11 +66,7 @@ export function forgetAlias(db: Connection, name: unknown): void {
     throw new RowcastError('INVALID_MIGRATION', `${now} still travels as "${was}"`, { hint });
   }
   const names = Names.read(db).of(table);
-  const letters = lettersUnder(db, names, alias);
-  if (letters > 0) {
-    const problem = `${letters} dead ${letters === 1 ? 'letter speaks' : 'letters speak'} of ${now} as "${was}"`;
-    throw refused(problem, 'retry or discard them first: rowcast dead-letters; nothing was changed');
-  }
+  refuseUnderLetters(db, names, alias);
   const without = (some: string[]): string[] => some.filter((one) => one !== was);
   if (column === undefined) keepNames(db, { ...names, was: without(names.was) });
   else {
@@ -72,6 +74,31 @@ export function forgetAlias(db: Connection, name: unknown): void {
     const columns = names.columns.map((one) => (one.name === column ? { ...one, was: without(one.was) } : one));
     keepNames(db, { ...names, columns });
   }
+}
+
+/** Columns that are gone, under the names that they had. */
+function goneColumns(db: Connection): (Alias & { column: string })[] {
+  return Names.read(db)
+    .list()
+    .flatMap(({ name: table, dropped, lost }) =>
+      [...dropped, ...lost].map((column) => ({ table, column, was: column, sent: false })),
+    );
+}
+
+function forgetGone(db: Connection, alias: Alias & { column: string }): void {
+  const names = Names.read(db).of(alias.table);
+  refuseUnderLetters(db, names, alias);
+  const without = (some: string[]): string[] => some.filter((one) => one !== alias.column);
+  keepNames(db, { ...names, dropped: without(names.dropped), lost: without(names.lost) });
+}
+
+function refuseUnderLetters(db: Connection, names: TableNames, alias: Alias): void {
+  const letters = lettersUnder(db, names, alias);
+  if (letters === 0) return;
+  const { table, column, was } = alias;
+  const now = column === undefined ? `"${table}"` : `"${column}" of "${table}"`;
+  const problem = `${letters} dead ${letters === 1 ? 'letter speaks' : 'letters speak'} of ${now} as "${was}"`;
+  throw refused(problem, 'retry or discard them first: rowcast dead-letters; nothing was changed');
 }
 
 /** After the statements of a migration: a table has another name. */
@@ -99,12 +126,15 @@ export function noteColumns(db: Connection, was: Table[], options: CheckedMigrat
   for (const [before, now] of tables) {
     const renamed = options.renamedIn(before.name, now.name);
     for (const renaming of renamed) checkRenaming(before, now, renaming);
+    checkGone(Names.read(db).of(now.name), renamed);
     const gone = goneFrom(before, now, renamed, options.droppedIn(before.name, now.name));
     const names = withRenamedColumns(Names.read(db).of(now.name), renamed);
     checkTaken(before, now, names);
     // One that is back is found there among those that were gone, and what others have in it is asked for.
     const dropped = [...new Set([...names.dropped, ...gone])];
-    keepNames(db, { ...names, name: now.name, dropped, lost: names.lost.filter((name) => !gone.includes(name)) });
+    // What is gone does not travel.
+    const columns = names.columns.map((one) => (gone.includes(fold(one.name)) ? { ...one, sentAs: undefined } : one));
+    keepNames(db, { ...names, columns, dropped, lost: names.lost.filter((name) => !gone.includes(name)) });
     renameUnsaid(db, now.name, renamed);
   }
 }
@@ -137,6 +167,18 @@ function checkRenaming(before: Table, now: Table, [from, to]: Renaming): void {
   if (columnNamed(before, from) && columnNamed(before, to)) {
     throw refused(`${given}, but both were there before`, 'then it was dropped, and not renamed');
   }
+}
+
+/** Nor is the name of a column that is gone free for one that is renamed: what others have under both would become one. */
+function checkGone(names: TableNames, renamed: Renaming[]): void {
+  const gone = [...names.dropped, ...names.lost];
+  const [from, to] = renamed.find(([, name]) => gone.includes(fold(name))) ?? [];
+  if (from === undefined || to === undefined) return;
+  throw refused(
+    `"${from}" of "${names.name}" has got the name "${to}", which a column had that is gone: a node that still has that one, ` +
+      `a hub or a backup has its values under it, and those would come into "${from}"`,
+    freeing(`${names.name}.${to}`),
+  );
 }
 
 /** The columns that are not there any more. Where others have come in their place, nobody can tell a new name from a new column. */

@@ -13,7 +13,7 @@ import { type Alias, dropAliases, forgetAlias, listAliases, noteColumns, noteTab
 import { ForeignKeys } from './foreign-keys.ts';
 import { type CheckedMigration, type MigrateOptions, type Migration, readOptions } from './options.ts';
 import { Before, columnNamed, type Pair } from './rows.ts';
-import { isFrame, statementsIn } from './statements.ts';
+import { isFrame, isRollback, statementsIn } from './statements.ts';
 
 /** The database that is migrated: `handle` is the application's own, and the same connection as `db`. */
 export interface Subject {
@@ -148,6 +148,16 @@ function runStatements(db: Connection, sql: string, at: (phase: string) => void)
     );
   }
   const statements = [...statementsIn(sql)].filter((statement) => !isFrame(statement));
+  const rollback = statements.findIndex(isRollback);
+  if (rollback >= 0) {
+    throw new RowcastError(
+      'INVALID_MIGRATION',
+      `statement ${rollback + 1} of ${statements.length} is ${statements[rollback]}`,
+      {
+        hint: 'a migration is one transaction, and what fails takes all of it back: leave it out; nothing was changed',
+      },
+    );
+  }
   for (const [i, statement] of statements.entries()) {
     at(`statement ${i + 1} of ${statements.length}`);
     try {

@@ -26,11 +26,24 @@ export function statementsIn(sql: string): string[] {
   return found;
 }
 
-/** BEGIN, COMMIT and END, which frame a file; SAVEPOINT and ROLLBACK do more than that, and are not taken for it. */
+/** BEGIN, COMMIT and END, which frame a file; what SAVEPOINT and ROLLBACK do is more than that. */
 export function isFrame(statement: string): boolean {
-  const words = statement.replace(COMMENT, ' ').trim();
-  return /^(BEGIN|COMMIT|END)(\s+(DEFERRED|IMMEDIATE|EXCLUSIVE))?(\s+TRANSACTION)?$/i.test(words);
+  return FRAME.test(withoutComments(statement));
 }
+
+/** It takes everything back, and ends the transaction that the rest is to be in. To a savepoint it may go back. */
+export function isRollback(statement: string): boolean {
+  return ROLLBACK.test(withoutComments(statement));
+}
+
+function withoutComments(statement: string): string {
+  return statement.replace(COMMENT, ' ').trim();
+}
+
+/** A transaction may have a name, which SQLite reads and forgets. */
+const TRANSACTION = /(\s+TRANSACTION(\s*(\w+|"[^"]*"|'[^']*'|`[^`]*`|\[[^\]]*\]))?)?$/.source;
+const FRAME = new RegExp(`^(BEGIN|COMMIT|END)(\\s+(DEFERRED|IMMEDIATE|EXCLUSIVE))?${TRANSACTION}`, 'i');
+const ROLLBACK = new RegExp(`^ROLLBACK(?!\\s+(TRANSACTION\\s+)?TO\\b)${TRANSACTION}`, 'i');
 
 const COMMENT = /--[^\n]*|\/\*[\s\S]*?\*\//g;
 const LEADING = /^(?:\s|--[^\n]*(?:\n|$)|\/\*[\s\S]*?\*\/)+/;

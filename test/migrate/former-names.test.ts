@@ -187,6 +187,68 @@ describe('a column with the name that another had', () => {
   });
 });
 
+describe('a column with the name of one that is gone', () => {
+  const DROP = 'ALTER TABLE archive DROP COLUMN note';
+  const REBUILT =
+    'CREATE TABLE anew (id TEXT PRIMARY KEY, title TEXT, updated_at INTEGER); INSERT INTO anew SELECT id, title, updated_at ' +
+    'FROM archive; DROP TABLE archive; ALTER TABLE anew RENAME TO archive';
+  const RENAMING: [Migration, MigrateOptions] = [
+    'ALTER TABLE archive RENAME COLUMN title TO note',
+    { rename: { archive: { title: 'note' } } },
+  ];
+
+  test.each(['by a migration', 'by another tool'])('dropped %s: another is not renamed to it', async (how) => {
+    const it = await dropped();
+    it.manager.migrate('ALTER TABLE archive ADD COLUMN note TEXT');
+    if (how === 'by another tool') {
+      it.db.exec(REBUILT);
+      writeStamps(it.manager);
+    } else it.manager.migrate(DROP);
+    const before = snapshotOf(it);
+    expect(() => it.manager.migrate(...RENAMING)).toThrow(
+      /"title" of "archive" has got the name "note", which a column had that is gone.*-forget archive\.note/,
+    );
+    expect(snapshotOf(it)).toEqual(before);
+    expect(it.manager.health().ok).toBe(true);
+    it.manager.aliases.forget('archive.note');
+    it.manager.migrate(...RENAMING);
+    expect(it.all('SELECT note FROM archive')).toEqual([{ note: 'old' }]);
+  });
+
+  test('the same column may come back', async () => {
+    const it = await dropped();
+    it.manager.migrate('ALTER TABLE archive ADD COLUMN note TEXT');
+    it.manager.migrate(DROP);
+    it.manager.migrate('ALTER TABLE archive ADD COLUMN note TEXT');
+    it.manager.migrate(DROP);
+    expect(it.manager.health().ok).toBe(true);
+  });
+
+  test('is not freed while a letter has something for it', async () => {
+    const it = await dropped();
+    it.db.exec('ALTER TABLE archive ADD COLUMN note TEXT');
+    writeStamps(it.manager);
+    it.db.exec(REBUILT);
+    writeStamps(it.manager);
+    it.manager.applyChanges([said('b', 'archive', { note: 'kept' })]);
+    expect(() => it.manager.aliases.forget('archive.note')).toThrow(/1 dead letter speaks of "note"/);
+  });
+
+  test('what comes under names that it had before is left out, as under its last one', async () => {
+    const it = await renamed();
+    it.manager.migrate('ALTER TABLE archive DROP COLUMN title');
+    it.manager.applyChanges([said('b', 'orders', { name: 'n' }), said('c', 'archive', { title: 't' })]);
+    expect(it.all('SELECT id FROM archive ORDER BY id')).toEqual([{ id: 'a' }, { id: 'b' }, { id: 'c' }]);
+    expect(it.manager.deadLetters.list()).toEqual([]);
+    // It is still taken, and travels no more.
+    expect(it.manager.aliases.list()).toEqual([
+      { table: 'archive', was: 'orders', sent: true },
+      { table: 'archive', column: 'title', was: 'name', sent: false },
+    ]);
+    expect(() => it.manager.migrate('ALTER TABLE archive ADD COLUMN name TEXT')).toThrow(/"title" had before/);
+  });
+});
+
 describe('forgetting a name', () => {
   test('it is not understood any more', async () => {
     const it = await dropped();

@@ -361,6 +361,13 @@ describe('what is refused, with nothing changed', () => {
     ['the key', '', { rename: { items: { id: 'key' } } }, /"id" of "items" cannot be renamed/],
     ['an option that is none', '', { renames: {} } as MigrateOptions, /no option "renames"/],
     ['what is no migration', 7 as unknown as Migration, {}, /must be SQL, or a function/],
+    [
+      'what takes everything back',
+      "UPDATE items SET name = 'x'; /* no */ ROLLBACK; UPDATE items SET name = 'y'",
+      {},
+      /statement 2 of 3 is ROLLBACK.*nothing was changed/,
+    ],
+    ['the same by its name', 'rollback transaction "of all"', {}, /statement 1 of 1 is rollback transaction "of all"/],
     ['a function that awaits', (async () => {}) as unknown as Migration, {}, /asynchronous/],
     ['rows, where none were expected', "UPDATE items SET name = 'x'", { backfill: false }, /backfill is false/],
     [
@@ -397,6 +404,24 @@ describe('what is refused, with nothing changed', () => {
     expect(captured(it.db).at(-1)?.row).toMatchObject({ name: 'n', title: 't' });
   });
 
+  test.each([
+    [
+      'the frame of a file, which may have a name',
+      'BEGIN TRANSACTION one;',
+      'COMMIT TRANSACTION "one"; END TRANSACTION',
+    ],
+    [
+      'a savepoint',
+      "SAVEPOINT s; UPDATE items SET name = 'y'; ROLLBACK TRANSACTION TO s; ROLLBACK TO SAVEPOINT s;",
+      '',
+    ],
+  ])('but not %s', async (_, before, after) => {
+    const it = await filled();
+    it.manager.migrate(`${before} UPDATE items SET value = 77 WHERE id = 'a'; ${after}`);
+    expect(it.all("SELECT id FROM items WHERE value = 77 OR name = 'y'")).toEqual([{ id: 'a' }]);
+    expect(captured(it.db).at(-1)).toMatchObject({ row_id: 'a' });
+  });
+
   test('a transaction of its own: it is noticed, and the triggers are back at once', async () => {
     const it = await filled();
     expect(() => it.manager.migrate((db) => db.exec('ALTER TABLE items ADD COLUMN x TEXT; COMMIT'))).toThrow(
@@ -425,6 +450,24 @@ describe('what is refused, with nothing changed', () => {
       /rows of "notes" would refer to rows of "items"/,
     );
     expect(exactRows(it.db, 'items')).toHaveLength(3);
+  });
+
+  test('of foreign keys only those that it would break: rows that refer to nothing may have been there before', async () => {
+    const it = await filled();
+    it.db.exec('PRAGMA foreign_keys = OFF; CREATE TABLE notes (id TEXT, rowid TEXT, item TEXT REFERENCES items (id))');
+    it.db.exec("INSERT INTO notes VALUES ('n', 'x', 'gone')");
+    it.db.exec('PRAGMA foreign_keys = ON');
+    it.manager.migrate('ALTER TABLE items RENAME TO things; ALTER TABLE notes RENAME TO remarks', {
+      renameTable: { items: 'things' },
+    });
+    const other = "UPDATE remarks SET item = 'another'";
+    expect(() => it.manager.migrate(other)).toThrow(/rows of "remarks" would refer to rows of "things".*'another'/);
+    it.manager.migrate(
+      "INSERT INTO things (id, updated_at) VALUES ('another', 1); UPDATE remarks SET item = 'another'",
+    );
+    const apart = 'CREATE TABLE apart (id TEXT PRIMARY KEY, item TEXT REFERENCES things (id)) WITHOUT ROWID;';
+    expect(() => it.manager.migrate(`${apart} INSERT INTO apart VALUES ('p', 'none')`)).toThrow(/rows of "apart"/);
+    it.manager.migrate(`${apart} INSERT INTO apart VALUES ('p', 'a')`);
   });
 });
 
