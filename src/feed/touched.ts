@@ -1,12 +1,12 @@
 /**
  * The rows that transactions of ours write: of received batches, of rows that a UNIQUE value hides or that come back, of
- * letters that are tried again, of versions that are written into their rows, and what triggers of the application make of
- * all this. Temporary triggers note them while nothing is captured; so whatever writes them, they are noted in the
+ * letters that are tried again, and what triggers of the application make of all this. A version that is written into a row
+ * of the application's is no other change than the one that was recorded with it. Temporary triggers note them while nothing is captured; so whatever writes them, they are noted in the
  * transaction that does, and a rollback takes the note back with the row.
  *
  * They are there only while somebody wants to know, and only for this connection.
  */
-import { NOT_SYNCING } from '../capture/versions.ts';
+import { isOf, NOT_SYNCING } from '../capture/versions.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
@@ -66,10 +66,12 @@ function triggerSql(table: Table, event: (typeof EVENTS)[number]): string {
   const when = event === 'rename' ? `UPDATE OF ${id}` : event;
   const gone = event === 'rename' || event === 'DELETE';
   const row = gone ? 'OLD' : 'NEW';
+  const stamped = `SELECT 1 FROM main._stamps WHERE ${isOf(table, `NEW.${id}`)} AND refused IS NULL`;
+  const stamp = event === 'UPDATE' ? ` AND NOT EXISTS (${stamped})` : '';
   const renamed = event === 'rename' ? ` AND OLD.${id} IS NOT NEW.${id}` : '';
   return (
     `CREATE TEMP TRIGGER ${name} AFTER ${when} ON main.${quote(table.name)} FOR EACH ROW ` +
-    `WHEN NOT (${NOT_SYNCING})${renamed} BEGIN ` +
+    `WHEN NOT (${NOT_SYNCING})${renamed}${stamp} BEGIN ` +
     `INSERT INTO ${NAME} (op, tbl, id) VALUES ('${gone ? 'DELETE' : event}', ${literal(table.name)}, ${row}.${id}); END`
   );
 }

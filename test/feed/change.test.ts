@@ -81,6 +81,36 @@ test('who begins to listen inside a transaction hears of it', async () => {
   expect(named(told)).toEqual(['here INSERT x', 'there INSERT got']);
 });
 
+test.each([
+  ['by itself', ''],
+  [
+    'and a trigger of the application sets another',
+    'CREATE TRIGGER t AFTER UPDATE ON items BEGIN UPDATE items SET updated_at = 5 WHERE id = NEW.id; END',
+  ],
+])('the version that a row of the application is given is no write of somebody else, %s', async (_, trigger) => {
+  const { db, manager } = await node({ schema: `${ITEMS};${trigger}` });
+  const { told } = listening(manager);
+  // What such a handler writes would be told as written elsewhere, and be answered again, for ever.
+  manager.on('change', ({ local, rows }) => {
+    if (!local) for (const { id } of rows) db.exec(`UPDATE items SET name = name || '!' WHERE id = '${id}'`);
+  });
+  db.exec("INSERT INTO items VALUES ('own', 'x', NULL)");
+  await until('it is told', () => told.length > 0);
+  db.exec("UPDATE items SET name = 'y' WHERE id = 'own'");
+  await until('both are told', () => told.length > 1);
+  receive(manager, [change('INSERT', { id: 'got', name: 'x', updated_at: 2000 })]);
+  await until('what the handler has written is told', () => told.length > 3);
+  receive(manager, [change('INSERT', { id: 'last', name: 'x', updated_at: 1000 })]);
+  expect(named(told).slice(0, 5)).toEqual([
+    'here INSERT own',
+    'here UPDATE own',
+    'there INSERT got',
+    'here UPDATE got',
+    'there INSERT last',
+  ]);
+  expect(rowsOf(db, "SELECT name FROM items WHERE id = 'got'")).toEqual([{ name: 'x!' }]);
+});
+
 test('rows that a UNIQUE value hides, and that come back, are told', async () => {
   const { db, manager } = await node({ schema: UNIQUE });
   const { told } = listening(manager);
