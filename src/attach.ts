@@ -125,13 +125,14 @@ class Attached implements Manager {
       onAdopt: (adopted) => this.#changes.adopt(adopted),
     });
     const around = { id: config.id, random: this.#random, clock: this.#clock, events: this.#events, warn, maxAheadMs };
-    this.#changes = new Changes(db, { ...around, registry: this.#registry, option: config.feed });
     this.#letters = new DeadLetters(db, this.#clock, new TimeLimit(this.#clock, maxAheadMs));
     const anew = (): void => this.#roster.beginAnew(() => this.#changes.beginAnew());
     this.#company = new NodeCompany(db, { ...around, onAnotherFile: anew, low: (to) => this.#tombstones.lowFor(to) });
     const kept = { registry: this.#registry, letters: this.#letters, limits: () => this.#settings.conflicts };
-    this.#journal = new NodeJournal(db, { ...around, ...kept, onWrite: () => this.nudge() });
+    const calls = { refuseIfStopped: (): void => this.#refuseIfStopped(), onWrite: (): void => this.nudge() };
+    this.#journal = new NodeJournal(db, { ...around, ...kept, ...calls });
     this.conflicts = this.#journal.conflicts;
+    this.#changes = new Changes(db, { ...around, ...kept, option: config.feed, arrivals: this.#journal.arrivals });
     const applying = { bodyBytes: config.maxBodyBytes, self: this.#company };
     this.#applier = new Applier(db, this.#registry, this.#letters, this.#journal.journal, applying);
     this.#retry = new Retry(db, this.#registry, this.#letters, this.#applier);
@@ -155,8 +156,7 @@ class Attached implements Manager {
       nextTurn: () => this.#lines.transport.untilSent(),
       onRemoved: (url) => this.#lines.bonds?.forget(url),
     });
-    this.#roster.enrol();
-    this.#roster.noteRemoved();
+    this.#roster.enter();
     this.#requests = new Requests(db, this.#clock);
     this.#age.note();
     const keeping = { keep: config.keepTombstonesMs, company: this.#company, peers, age: this.#age };
@@ -181,8 +181,8 @@ class Attached implements Manager {
       bond: (peer) => this.#lines.bonds?.of(peer),
       take: (peer, body) => void this.#apply(body, { rights: this.#lines.bonds?.rightsAt(peer) }, { isRowcast: true }),
     });
-    this.peers = forCallers(this.#roster, db, () => this.#refuseIfStopped());
-    this.deadLetters = lettersFor(db, this.#letters, this.#retry, () => this.nudge());
+    this.peers = forCallers(this.#roster, db, calls.refuseIfStopped);
+    this.deadLetters = lettersFor(db, this.#letters, this.#retry, calls);
     this.aliases = aliasesFor(db, (change) => this.#change(change));
     this.#roster.start();
     this.#retrying.start();

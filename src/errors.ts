@@ -99,3 +99,11 @@ export function editDistance(a: string, b: string): number {
   }
   return row[b.length] as number;
 }
+
+/** A verb of somebody who may have been stopped: first it is asked whether that is so. */
+export function unlessRefused<A extends unknown[], R>(refuse: () => void, verb: (...args: A) => R): (...args: A) => R {
+  return (...args) => {
+    refuse();
+    return verb(...args);
+  };
+}

@@ -581,6 +581,18 @@ describe('detach', () => {
     await manager.stop();
     expect(refusal(() => manager.health()).code).toBe('STOPPED');
     expect(refusal(() => manager.applyChanges([])).code).toBe('STOPPED');
+    const { deadLetters, conflicts } = manager;
+    // A retry would put the triggers back.
+    const verbs = [
+      () => deadLetters.list(),
+      () => deadLetters.retry(1),
+      () => deadLetters.discard(1),
+      () => conflicts.list(),
+      () => conflicts.get(1),
+      () => conflicts.restore(1),
+      () => conflicts.dismiss(1),
+    ];
+    expect(verbs.map((verb) => refusal(verb).code)).toEqual(verbs.map(() => 'STOPPED'));
     expect(manager.receive('{"batch_id":1,"changes":[]}')).toMatchObject({ status: 503 });
     db.exec("INSERT INTO items VALUES ('a', 'first', 1, 10, 1000)");
     expect(captured(db)).toHaveLength(1);

@@ -10,6 +10,7 @@ import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import { messageOf } from '../errors.ts';
 import type { Emitter, RowcastEvents, RowRef } from '../events.ts';
+import type { Arrivals } from '../journal/arrivals.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -25,6 +26,8 @@ export interface ChangesOptions {
   events: Emitter;
   random: () => number;
   option: CheckedFeed;
+  /** Tells whether another process on the file has received something. */
+  arrivals: Pick<Arrivals, 'haveComeElsewhere'>;
   warn(code: string, message: string): void;
 }
 
@@ -106,6 +109,7 @@ export class Changes {
     // What a transaction of the application's has recorded until now is told when it is committed.
     const before = this.#db.isInTransaction === true ? 0 : lastChangeId(this.#db);
     this.#toldUpTo = this.#isOn ? undefined : before;
+    this.#o.arrivals.haveComeElsewhere();
     if (this.#isOn) this.#toldLine = this.#table.last();
     this.#db.ending = this.#ending;
     this.#watch();
@@ -133,6 +137,7 @@ export class Changes {
     if ((isQuiet && !this.#isBehind) || this.#db.isInTransaction === true) return;
     this.#watch();
     this.#isBehind = true;
+    if (!this.#isOn && this.#o.arrivals.haveComeElsewhere()) this.#committed.push(MISSED);
     for (let page = 0; page < PAGES_MAX && this.#isBehind; page++) this.#isBehind = this.#readLocal();
     this.tell();
   }

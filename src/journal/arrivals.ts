@@ -68,6 +68,9 @@ export class Arrivals {
   #keepAgainAt = 0;
   /** Bytes that the table holds, as far as is known; undefined before the first look. */
   #held: number | undefined;
+  /** The last line that was there at the latest look, or that was written here since. */
+  #last: number | undefined;
+  #haveComeElsewhere = false;
 
   constructor(db: Connection, clock: Clock) {
     this.#db = db;
@@ -106,6 +109,27 @@ export class Arrivals {
     return undefined;
   }
 
+  /** Another process on the file has received something since this was last asked: it is written down a second after it came. */
+  haveComeElsewhere(): boolean {
+    this.#look();
+    const have = this.#haveComeElsewhere;
+    this.#haveComeElsewhere = false;
+    return have;
+  }
+
+  #look(): void {
+    const last = this.#lastKept();
+    const received = 'SELECT 1 AS n FROM main._arrivals WHERE arrival_id > ? AND sender IS NOT NULL LIMIT 1';
+    if (this.#last !== undefined && last > this.#last && this.#db.get(received, this.#last)) {
+      this.#haveComeElsewhere = true;
+    }
+    this.#last = last;
+  }
+
+  #lastKept(): number {
+    return Number(this.#db.get('SELECT coalesce(max(arrival_id), 0) AS n FROM main._arrivals')?.n);
+  }
+
   /** Writes down some of what waits; on every tick. */
   tick(): void {
     const now = this.#clock.now();
@@ -122,8 +146,10 @@ export class Arrivals {
     const until = this.#clock.now() + ms;
     const written: Arrival[] = [];
     let held = 0;
+    let last = 0;
     const outcome = writeIfFree(this.#db, () => {
-      const mark = Number(this.#db.get('SELECT coalesce(max(arrival_id), 0) AS n FROM main._arrivals')?.n);
+      this.#look();
+      const mark = this.#lastKept();
       for (const arrival of this.#inOrder()) {
         if (written.length > 0 && this.#clock.now() >= until) break;
         const { from, origins, at } = arrival;
@@ -131,10 +157,12 @@ export class Arrivals {
         this.#db.run(KEEP, at, from ?? null, origins ? writeOrigins(origins) : null, changes);
         written.push(arrival);
       }
+      last = this.#lastKept();
       held = this.#trimmed(mark);
     });
     if (outcome !== 'done') return;
     this.#held = held;
+    this.#last = last;
     for (const { from } of written) this.#drop(from);
   }
 

@@ -1,6 +1,7 @@
 /** Second chances: dead letters tried again, by hand, because the schema has caught up, or because time has passed. */
 
 import type { Registry } from '../capture/registry.ts';
+import { unlessRefused } from '../errors.ts';
 import { checkLetterNumber, type DeadLetter, type DeadLetters, type Waiting } from '../letters/dead-letters.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -11,15 +12,24 @@ import { FillIn } from './fill-in.ts';
 import { AGAIN, NOT_KEPT, type RetryResult, triedTogether } from './tried.ts';
 
 /** The letters of a node, for its caller. */
-export function lettersFor(db: Connection, letters: DeadLetters, retry: Retry, onQueued: () => void) {
+export function lettersFor(
+  db: Connection,
+  letters: DeadLetters,
+  retry: Retry,
+  { refuseIfStopped, onWrite }: { refuseIfStopped(): void; onWrite(): void },
+) {
   return {
-    list: (options?: { limit?: number; after?: number }): DeadLetter[] => letters.list(options),
-    retry: (id: number): RetryResult => {
+    list: unlessRefused(refuseIfStopped, (options?: { limit?: number; after?: number }): DeadLetter[] =>
+      letters.list(options),
+    ),
+    retry: unlessRefused(refuseIfStopped, (id: number): RetryResult => {
       const result = db.patiently(() => retry.one(checkLetterNumber(id)));
-      if (result.outcome === 'queued') onQueued();
+      if (result.outcome === 'queued') onWrite();
       return result;
-    },
-    discard: (id: number): void => db.patiently(() => letters.discard(checkLetterNumber(id))),
+    }),
+    discard: unlessRefused(refuseIfStopped, (id: number): void =>
+      db.patiently(() => letters.discard(checkLetterNumber(id))),
+    ),
   };
 }
 

@@ -142,7 +142,7 @@ export class Attachment {
     this.#others.set(key, seen);
     if (other.beat !== seen.beat) {
       // Only now is it known to be alive: its row may have been left behind.
-      if (!seen.told) this.#o.warn('two-processes', differs(other, this.#o));
+      if (!seen.told && isAtOdds(other, this.#o)) this.#o.warn('two-processes', differs(other, this.#o));
       this.#others.set(key, { beat: other.beat, since: now, told: true });
     } else if (now < seen.since) {
       // The clock was set back: it stands still from now on, and not from a moment that is hours away.
@@ -170,6 +170,11 @@ export const OF_ANY_ATTACHMENT =
 
 function keyOf({ node_id, peers }: Other): string {
   return `${node_id} ${peers}`;
+}
+
+/** One may send, and others have no peers. */
+function isAtOdds(other: Other, own: AttachmentOptions): boolean {
+  return other.node_id !== own.nodeId || (other.peers !== '[]' && own.peers().length > 0);
 }
 
 function differs(other: Other, own: AttachmentOptions): string {

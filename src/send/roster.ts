@@ -1,7 +1,9 @@
 /** The peers of a node while it runs: who they are, a loop for each, and which of them are to be sent anything. */
+
 import type { Registry } from '../capture/registry.ts';
 import type { Clock } from '../clock.ts';
 import { checkPeer, type PeerOptions, refuseStranger } from '../config.ts';
+import { unlessRefused } from '../errors.ts';
 import type { Emitter } from '../events.ts';
 import { LATE_MS } from '../identity/identity.ts';
 import type { Connection } from '../sqlite/connection.ts';
@@ -99,6 +101,11 @@ export class Roster implements Peers {
   }
 
   /** Makes room for the peers in the database. */
+  enter(): void {
+    this.enrol();
+    this.noteRemoved();
+  }
+
   enrol(): void {
     enrolPeers(this.#o.db, this.#o.registry, this.#attachment);
   }
@@ -293,12 +300,8 @@ export class Roster implements Peers {
 
 /** The roster for callers: `refuseIfStopped` throws where nothing of it can be changed any more. */
 export function forCallers(roster: Roster, db: Connection, refuseIfStopped: () => void): Peers {
-  const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) => {
-    return (...args) => {
-      refuseIfStopped();
-      return db.patiently(() => verb(...args));
-    };
-  };
+  const running = <A extends unknown[], R>(verb: (...args: A) => R): ((...args: A) => R) =>
+    unlessRefused(refuseIfStopped, (...args) => db.patiently(() => verb(...args)));
   const later = (verb: (url: string) => Promise<void>): ((url: string) => Promise<void>) => {
     return async (url) => running(verb)(url);
   };

@@ -111,6 +111,23 @@ test.each([
   expect(rowsOf(db, "SELECT name FROM items WHERE id = 'got'")).toEqual([{ name: 'x!' }]);
 });
 
+test('what another process on the file has received is missed by who has no feed, and what it has written is not', async () => {
+  const path = join(scratchFolder(), 'a.db');
+  const { manager: receiver, db } = await node({ id: 'a', schema: ITEMS, path });
+  const listener = attached(await openDatabase(path), { id: 'a' });
+  const { told } = listening(listener);
+  const missed = (): number => told.filter((one) => one.missed).length;
+  db.exec("INSERT INTO items VALUES ('own', 'x', 1000)");
+  receive(listener, [change('INSERT', { id: 'here', name: 'x', updated_at: 2000 })]);
+  await until('both are told', () => named(told).length === 2);
+  receive(receiver, [change('INSERT', { id: 'there', name: 'x', updated_at: 2000 })]);
+  await until('the other has written down what came', () => missed() > 0);
+  db.exec("INSERT INTO items VALUES ('last', 'x', 1000)");
+  await until('it is told', () => named(told).length === 3);
+  expect(missed()).toBe(1);
+  expect(named(told).sort()).toEqual(['here INSERT last', 'here INSERT own', 'there INSERT here']);
+});
+
 test('rows that a UNIQUE value hides, and that come back, are told', async () => {
   const { db, manager } = await node({ schema: UNIQUE });
   const { told } = listening(manager);

@@ -71,6 +71,19 @@ test('both are told, once', async () => {
   expect(other.codes).toEqual(['two-processes']);
 });
 
+test('one that sends beside others that have no peers is nothing to tell', async () => {
+  const path = join(scratchFolder(), 'shared.db');
+  const peer = await serveManager((await node({ id: 'left' })).manager);
+  const one = await processOn(path, { peers: [peer], clock: new VirtualClock() });
+  const other = await processOn(path, { peers: [], clock: new VirtualClock() });
+  const third = await processOn(path, { id: 'another', peers: [], clock: new VirtualClock() });
+  await ticks(one, other, third);
+  expect(one.codes).toEqual(['two-processes']);
+  await third.manager.stop();
+  await ticks(one, other);
+  expect([one.codes, other.codes]).toEqual([['two-processes'], ['two-processes']]);
+});
+
 test('two with the same configuration, or one after the other, are nothing to tell', async () => {
   const path = join(scratchFolder(), 'shared.db');
   const peer = await serveManager((await node({ id: 'left' })).manager);
