@@ -9,8 +9,9 @@ import { checkOptions, named, RowcastError } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import type { Counted, RowCounter } from '../sqlite/row-counter.ts';
 import type { RejectionCode } from '../wire/protocol.ts';
+import { keep } from './keep.ts';
 import { countLetters, LetterRoom, REASON_MAX } from './letter-room.ts';
-import { LETTER_CHANGE, type LetterContent, spelling } from './spelling.ts';
+import { LETTER_CHANGE, type LetterContent } from './spelling.ts';
 import type { TimeLimit } from './time-limit.ts';
 import { lastLetterId, UnknownColumnLetters } from './unknown-columns.ts';
 
@@ -130,7 +131,12 @@ export class DeadLetters {
 
   /** Keeps a received change that cannot be applied; the same one again is the same letter. Inside a transaction. */
   keepReceived(received: LetterContent, { code, reason, from, version }: Kept): void {
-    this.#keep('in', received, { code, reason: reason.slice(0, REASON_MAX), peer: from ?? null, version });
+    keep(this.#db, this.#clock, 'in', received, {
+      code,
+      reason: reason.slice(0, REASON_MAX),
+      peer: from ?? null,
+      version,
+    });
   }
 
   /** Keeps changes that a peer has refused. Inside a transaction. */
@@ -138,7 +144,7 @@ export class DeadLetters {
     refused: LetterContent,
     { peer, reason, attempts, code }: { peer: string; reason: string; attempts: number; code: 'refused' | 'forbidden' },
   ): void {
-    this.#keep('out', refused, { code, reason: reason.slice(0, REASON_MAX), peer, attempts });
+    keep(this.#db, this.#clock, 'out', refused, { code, reason: reason.slice(0, REASON_MAX), peer, attempts });
   }
 
   /**
@@ -146,7 +152,7 @@ export class DeadLetters {
    * any more. Inside a transaction.
    */
   listNameless(tables: string[], rows: LetterContent[], reason: string): void {
-    for (const row of rows) this.#keep('out', row, { code: 'no-id', reason, peer: '' });
+    for (const row of rows) keep(this.#db, this.#clock, 'out', row, { code: 'no-id', reason, peer: '' });
     const kept = rows.map((row) => [row.table, row.row]);
     this.#db.run(
       `DELETE FROM main._dead_letter WHERE dead_id IN (SELECT i.dead_id ${NAMELESS} ` +
@@ -292,43 +298,6 @@ export class DeadLetters {
   countRetry(id: number, code: string, reason: string): void {
     this.#db.run('UPDATE main._dead_letter SET retry_count = retry_count + 1 WHERE dead_id = ?', id);
     this.#db.run('UPDATE main._dead_letter_info SET code = ?, reason = ? WHERE dead_id = ?', code, reason, id);
-  }
-
-  #keep(
-    direction: 'in' | 'out',
-    what: LetterContent,
-    why: { code: string; reason: string; peer: string | null; attempts?: number; version?: number | undefined },
-  ): void {
-    const { op, table, rowId, row } = what;
-    const { code, reason, peer, attempts = 0, version = null } = why;
-    const { rest, fingerprint } = spelling(this.#db, direction, peer, what);
-    if (this.#db.get('SELECT 1 AS n FROM main._dead_letter_info WHERE fingerprint = ?', fingerprint)) {
-      // It may have waited for something else until now.
-      const sql = 'UPDATE main._dead_letter_info SET version = CAST(? AS INTEGER) WHERE fingerprint = ?';
-      if (version !== null) this.#db.run(sql, version, fingerprint);
-      return;
-    }
-    this.#db.run(
-      'INSERT INTO main._dead_letter (op, row_id, row_data, failed_at, retry_count) ' +
-        'VALUES (?, ?, ?, CAST(? AS INTEGER), CAST(? AS INTEGER))',
-      op,
-      rowId,
-      row,
-      this.#clock.now(),
-      attempts,
-    );
-    this.#db.run(
-      'INSERT INTO main._dead_letter_info (dead_id, direction, table_name, peer, code, reason, change, fingerprint, ' +
-        'version) VALUES (last_insert_rowid(), ?, ?, ?, ?, ?, ?, ?, CAST(? AS INTEGER))',
-      direction,
-      table,
-      peer,
-      code,
-      reason,
-      rest,
-      fingerprint,
-      version,
-    );
   }
 }
 

@@ -11,18 +11,24 @@ export interface LetterContent {
   change: string;
 }
 
-/** What is kept of a change beside its row, and by what the same letter is known again. Any database can spell it. */
+/**
+ * What is kept of a change beside its row, and by what the same letter is known again. Any database can spell it. Of a row
+ * that a peer refuses there is one letter, with its newest version: a peer that refuses everything must not fill the disk of
+ * whoever sends to it with all versions that there ever were. `isOfRow`: this is such a one.
+ */
 export function spelling(
   db: Connection,
   direction: 'in' | 'out',
   peer: string | null,
   { op, table, rowId, row, change }: LetterContent,
-): { rest: string | null; fingerprint: string } {
+): { rest: string | null; fingerprint: string; isOfRow: boolean } {
   const sql = `SELECT ${REMAINDER} AS rest FROM (SELECT ? AS op, ? AS row_id, ? AS row_data) AS d, (SELECT ? AS table_name, ? AS change) AS i`;
   const rest = db.get<{ rest: string | null }>(sql, op, rowId, row, table, change)?.rest ?? null;
   // Not of the change as it came: put together again, for another attempt, its row is the last of it.
-  const parts = JSON.stringify([direction, direction === 'out' ? peer : '', op, table, rowId, row, rest]);
-  return { rest, fingerprint: createHash('sha256').update(parts).digest('hex') };
+  const content = [direction, direction === 'out' ? peer : '', op, table, rowId, row, rest];
+  const isOfRow = direction === 'out' && peer !== '' && table !== null && rowId !== null;
+  const parts = JSON.stringify(isOfRow ? [direction, peer, table, rowId] : content);
+  return { rest, fingerprint: createHash('sha256').update(parts).digest('hex'), isOfRow };
 }
 
 /** The change that the columns of a letter spell, where there is nothing more to say of it. */

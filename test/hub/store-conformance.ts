@@ -843,6 +843,38 @@ export function storeConformance(name: string, make: () => Promise<StoreUnderTes
       expect(await store.letters.list()).toHaveLength(4);
     });
 
+    test('are refused again in a newer version: there is one letter a row, with the newest', async () => {
+      const { store } = await make();
+      const shipment = (changes: WireChange[]) => ({
+        batchId: 1,
+        count: changes.length,
+        body: Buffer.from(JSON.stringify({ batch_id: 1, changes })) as never,
+        end: undefined as never,
+      });
+      const refusal = { peer: 'http://a', reason: 'no', attempts: 5 };
+      await store.letters.setAside(shipment([live('x', T), live('y', T)]), refusal);
+      const [first, other] = await store.letters.list();
+      const forbidden = [{ index: 0, reason: 'not you' }];
+      await store.letters.forbid(shipment([live('x', T + 1, { name: 'newer' })]), { peer: 'http://a', forbidden });
+      const [letter, ...others] = await store.letters.list();
+      expect(letter).toMatchObject({
+        id: first?.id,
+        op: 'UPDATE',
+        code: 'forbidden',
+        reason: 'not you',
+        retryCount: 1,
+      });
+      expect(letter?.row).toContain('newer');
+      expect(others).toEqual([other]);
+      const change = JSON.parse((await store.letters.changeOf(first?.id as number)) as string);
+      expect(change).toEqual(live('x', T + 1, { name: 'newer' }));
+      await store.letters.setAside(shipment([gone('x', T + 2)]), refusal);
+      expect(await store.letters.list()).toMatchObject([
+        { id: first?.id, op: 'DELETE', code: 'refused', reason: 'no', retryCount: 5 },
+        { rowId: 'y' },
+      ]);
+    });
+
     test('are counted: what each has not acknowledged, but for its own, and how old that is', async () => {
       const { store } = await make();
       await receive(store, [live('x', T + 1), live('y', T + 2), gone('z', T)]);

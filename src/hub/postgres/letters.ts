@@ -185,12 +185,12 @@ export class PostgresLetters implements HubLetters, LettersOfBatch {
 
   /** The same one again is the same letter; it may have waited for something else until now. */
   async #keep(session: Session, direction: 'in' | 'out', letter: LetterContent, why: Reasons): Promise<void> {
-    const { rest, fingerprint } = spelling(this.#base.scratch, direction, why.peer, letter);
+    const { rest, fingerprint, isOfRow } = spelling(this.#base.scratch, direction, why.peer, letter);
     const text = (value: string | null): string | null => (value === null ? null : toText(value));
     await session.run(
       'INSERT INTO rowcast.letters AS l (op, row_id, row_data, failed_at, retry_count, direction, table_name, peer, code, ' +
         'reason, change, fingerprint, version) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ' +
-        'ON CONFLICT (fingerprint) DO UPDATE SET version = excluded.version WHERE excluded.version IS NOT NULL',
+        `ON CONFLICT (fingerprint) DO UPDATE SET ${isOfRow ? NEWER : 'version = excluded.version WHERE excluded.version IS NOT NULL'}`,
       text(letter.op),
       text(letter.rowId),
       letter.row,
@@ -224,6 +224,12 @@ const COUNT =
   'SELECT count(*) AS letters, coalesce(sum(bytes), 0)::bigint AS bytes, count(*) FILTER (WHERE own) AS own, ' +
   'coalesce(sum(bytes) FILTER (WHERE own), 0)::bigint AS own_bytes FROM ' +
   `(SELECT peer IS NOT DISTINCT FROM $1 AS own, ${BYTES} AS bytes FROM rowcast.letters WHERE direction = 'in') AS l`;
+
+/** Of what an edge refuses, one letter a row: see `spelling`. */
+const NEWER =
+  'op = excluded.op, row_data = excluded.row_data, failed_at = excluded.failed_at, retry_count = excluded.retry_count, ' +
+  'code = excluded.code, reason = excluded.reason, change = excluded.change ' +
+  'WHERE (l.op, l.row_data, l.change) IS DISTINCT FROM (excluded.op, excluded.row_data, excluded.change)';
 
 interface Reasons {
   code: string;
