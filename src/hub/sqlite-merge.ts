@@ -128,11 +128,10 @@ function scalarText(x: string): string {
  * values of both are taken as they are written: `->` gives back a number or text in the very bytes it came in.
  */
 function mergedRow(present: string, sent: string): string {
-  const missing = missingFrom(sent);
   return (
     `CASE WHEN ${isWhole(present, sent)} THEN ${sent} ELSE substr(${sent}, 1, length(${sent}) - 1) || ` +
     "(SELECT group_concat(',' || json_quote(e.key) || ':' || " +
-    `coalesce(${present} -> e.fullkey, json_quote(e.value)), '') FROM json_each(${present}) AS e WHERE ${missing}) ` +
+    `coalesce(${present} -> e.fullkey, json_quote(e.value)), '') FROM (${missing(present, sent)} ORDER BY id) AS e) ` +
     "|| '}' END"
   );
 }
@@ -141,12 +140,17 @@ function mergedRow(present: string, sent: string): string {
 function isWhole(present: string, sent: string): string {
   return (
     `(t.op = 'DELETE' OR excluded.op = 'DELETE' OR ${keysOf(present)} = ${keysOf(sent)} ` +
-    `OR NOT EXISTS (SELECT 1 FROM json_each(${present}) AS e WHERE ${missingFrom(sent)}))`
+    `OR NOT EXISTS (${missing(present, sent)}))`
   );
 }
 
-function missingFrom(sent: string): string {
-  return `lower(e.key) NOT IN (SELECT lower(key) FROM json_each(${sent}))`;
+/** What the sent row has not. Both are read once: looked up key by key, it would be read for every key of the other. */
+function missing(present: string, sent: string): string {
+  const all =
+    `SELECT id, key, fullkey, value, 0 AS sent FROM json_each(${present}) ` +
+    `UNION ALL SELECT NULL, key, NULL, NULL, 1 FROM json_each(${sent})`;
+  const told = `SELECT *, max(sent) OVER (PARTITION BY lower(key)) AS is_sent FROM (${all})`;
+  return `SELECT id, key, fullkey, value FROM (${told}) WHERE is_sent = 0`;
 }
 
 function keysOf(row: string): string {
@@ -155,9 +159,11 @@ function keysOf(row: string): string {
 
 /** The content of a row for the keys of `sent` alone; what it does not have counts as null. */
 function contentWithin(row: string, sent: string): string {
+  const lines =
+    `SELECT lower(e.key) AS name, ${WIRE_LINE} AS line, 0 AS sent, min(e.id) FROM json_each(${row}) AS e GROUP BY 1 ` +
+    `UNION ALL SELECT lower(key), NULL, 1, NULL FROM json_each(${sent})`;
   return (
-    `(SELECT group_concat(line, '') FROM (SELECT coalesce((SELECT ${WIRE_LINE} FROM json_each(${row}) AS e ` +
-    `WHERE lower(e.key) = k.name ORDER BY e.id LIMIT 1), char(10)) AS line FROM ` +
-    `(SELECT DISTINCT lower(key) AS name FROM json_each(${sent})) AS k ORDER BY k.name))`
+    "(SELECT group_concat(line, '') FROM (SELECT coalesce(max(line), char(10)) AS line " +
+    `FROM (${lines}) GROUP BY name HAVING max(sent) = 1 ORDER BY name))`
   );
 }
