@@ -111,11 +111,23 @@ export class EdgeRoster implements Edges {
     }
   }
 
-  /** Another state of the file is there, in which some of them may not be. */
-  async beginAnew(): Promise<void> {
-    const urls = this.links.map(({ edge }) => edge.url);
-    await this.#o.store.addEdges(urls);
-    await this.refresh(urls);
+  /**
+   * Another state of the file is there, with the edges that it had. Who is one, and who is paused, this process knows better; of
+   * a group none knows it of all.
+   */
+  beginAnew(): Promise<void> {
+    return this.#change(async () => {
+      const { store } = this.#o;
+      await store.addEdges([...this.#links.keys()]);
+      const others = store.group ? [] : (await store.edges()).filter(({ url }) => !this.#links.has(url));
+      await store.forgetEdges(others.map(({ url }) => url));
+      for (const { edge, loop } of this.links) {
+        const { paused } = edge;
+        await edge.refresh();
+        if (edge.paused !== paused) await edge.pause(paused);
+        loop.shipper.nudge();
+      }
+    });
   }
 
   add(given: string | PeerOptions): Promise<void> {

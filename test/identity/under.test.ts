@@ -252,6 +252,43 @@ describe('an earlier state under a running hub', () => {
     await until('the hub has all', () => hubIds(hub) === '1 2 3 4 5');
   });
 
+  test('edges that were paused, resumed or removed since stay so', async () => {
+    const cluster = new Cluster();
+    const [a, b, c, d] = [
+      await cluster.node('a', ['hub']),
+      await cluster.node('b', ['hub']),
+      await cluster.node('c', ['hub']),
+      await cluster.node('d', ['hub']),
+    ];
+    const member = await cluster.hub('hub', ['a', 'b', 'c', 'd']);
+    const { hub } = member;
+    await hub.edges.pause(cluster.url('b'));
+    write(a, '1');
+    await settled('1', a, c, d);
+    const backup = kept(cluster, member, 'hub');
+    await hub.edges.resume(cluster.url('b'));
+    await hub.edges.pause(cluster.url('c'));
+    await hub.edges.remove(cluster.url('d'));
+    write(a, '2');
+    await settled('1 2', a, b);
+    await backup.putUnder(member.path);
+    write(a, '3');
+    await settled('1 2 3', a, b);
+    const stored = (): unknown => rowsOf(member.db, 'SELECT url, paused FROM _hub_edges ORDER BY url');
+    const wanted = [
+      { url: cluster.url('a'), paused: 0 },
+      { url: cluster.url('b'), paused: 0 },
+      { url: cluster.url('c'), paused: 1 },
+    ].sort((one, other) => (one.url < other.url ? -1 : 1));
+    await until('the file has the edges of the process', () => JSON.stringify(stored()) === JSON.stringify(wanted));
+    expect((await hub.edges.list()).map(({ url, paused }) => [url, paused]).sort()).toEqual(
+      wanted.map(({ url, paused }) => [url, paused === 1]),
+    );
+    expect([ids(c), ids(d)]).toEqual(['1', '1']);
+    await hub.edges.resume(cluster.url('c'));
+    await settled('1 2 3', a, b, c);
+  });
+
   test('takes no acknowledgement of what was sent before for one of what came then', async () => {
     const cluster = new Cluster();
     const a = await cluster.node('a', ['hub']);
