@@ -7,7 +7,7 @@ import { type Clock, systemClock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import { type Received, type ReceiveOptions, SYNC_HEADERS } from '../receive/answer.ts';
 import { unpack, unpackedMax } from '../wire/gzip.ts';
-
+import { readIntroduction } from '../wire/introduction.ts';
 import {
   COMPARE_PATH,
   encodeAck,
@@ -21,6 +21,7 @@ import {
 } from '../wire/protocol.ts';
 import type { Incoming, Outgoing } from './bridge.ts';
 import { letIn } from './gate.ts';
+import { PeersHealth } from './peers-health.ts';
 import { type Exposition, probeAt } from './probes.ts';
 
 /** Who asks, by its headers. */
@@ -211,16 +212,28 @@ async function healthFor(
   if (typeof much !== 'string') return much;
   // Where there are keys, only a peer is introduced to.
   const said = otherwise === 'all' ? incoming.header(ROWCAST_HEADER) : undefined;
-  const ask = (): Promise<Outgoing> => healthOf(told(manager, options), said);
+  const replica = told(manager, options);
+  const asked = said && readIntroduction(said) ? peersHealth(manager, options, replica.health) : replica.health;
+  const ask = (): Promise<Outgoing> => healthOf({ ...replica, health: asked }, said);
   const answer = await (much === 'short' && strangers ? strangers.told(ask) : ask());
   return much === 'all' ? answer : { ...answer, body: JSON.stringify({ ok: answer.status === 200 }) };
 }
+
+const peersAsk = new WeakMap<Replica, PeersHealth>();
+
+function peersHealth(manager: Replica, { clock = systemClock }: RespondOptions, ask: Ask): Ask {
+  const shared = peersAsk.get(manager) ?? new PeersHealth(clock);
+  peersAsk.set(manager, shared);
+  return () => shared.health(ask);
+}
+
+type Ask = () => Promise<{ ok: boolean }>;
 
 /** The replica as its server tells of it. */
 function told(
   manager: Replica,
   { alsoInHealth = (health) => health }: RespondOptions,
-): Pick<Replica, 'health' | 'readiness' | 'hello'> {
+): Pick<Replica, 'readiness' | 'hello'> & { health: Ask } {
   const { readiness } = manager;
   return {
     health: async () => alsoInHealth(await manager.health()),

@@ -177,7 +177,7 @@ describe.each(['listener', 'handler'] as const)('a %s', (kind) => {
       body: new Uint8Array(),
     });
     const full = await ask(b.url, hello.message);
-    expect(json(full)).toMatchObject({ ok: true, node_id: 'b', peer_states: [] });
+    expect(json(full)).toMatchObject({ ok: true, node_id: 'b', item_count: 0 });
     expect(full.headers['x-rowcast']).toContain('id=b');
     expect(answered(hello.sent, full).kind).toBe('verified');
   });
