@@ -10,7 +10,6 @@ import { lastChangeId } from '../capture/change-ids.ts';
 import type { Registry } from '../capture/registry.ts';
 import { messageOf } from '../errors.ts';
 import type { Emitter, RowcastEvents, RowRef } from '../events.ts';
-import type { Arrivals } from '../journal/arrivals.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { isMachineFault } from '../sqlite/result-codes.ts';
 import type { Table } from '../sqlite/schema.ts';
@@ -27,7 +26,7 @@ export interface ChangesOptions {
   random: () => number;
   option: CheckedFeed;
   /** Tells whether another process on the file has received something. */
-  arrivals: Pick<Arrivals, 'haveComeElsewhere'>;
+  arrivals: { haveComeElsewhere(): boolean };
   warn(code: string, message: string): void;
 }
 

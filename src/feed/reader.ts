@@ -2,7 +2,7 @@
 
 import type { Registry } from '../capture/registry.ts';
 import { endOfMany } from '../clock.ts';
-import { RowcastError, suggest } from '../errors.ts';
+import { named, RowcastError, suggest } from '../errors.ts';
 import type { RowRef } from '../events.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { readAtOnce } from '../sqlite/look.ts';
@@ -37,6 +37,11 @@ export class FeedReader implements Feed {
 
   read(since: string | undefined, options: FeedReadOptions = {}): FeedPage {
     this.#refuseIfOpen();
+    if (since !== undefined && typeof since !== 'string') {
+      throw new RowcastError('INVALID_OPTION', `a position is a text, not ${named(since)}`, {
+        hint: 'read() and position() give it; without one, read() says where to begin',
+      });
+    }
     const tables = this.#tables(options.tables);
     return readAtOnce(this.#db, () => this.#page(since, tables, options.row === true));
   }

@@ -6,7 +6,7 @@
 import { RowcastError } from '../errors.ts';
 import type { Connection, Value } from '../sqlite/connection.ts';
 import { type Change, TIMESTAMP_MAX, TIMESTAMP_MIN } from './protocol.ts';
-import { exactIntegers } from './values.ts';
+import { exactValue } from './values.ts';
 
 export type Body = Uint8Array<ArrayBuffer>;
 
@@ -45,7 +45,7 @@ export function batchText(batchId: number | string, changes: string): string {
 /** A batch of changes that somebody has made himself. */
 export function bodyOf(changes: Change[]): string {
   if (!Array.isArray(changes)) throw new RowcastError('INVALID_BATCH', 'changes must be an array');
-  return batchText(0, JSON.stringify(changes, exactIntegers).slice(1, -1));
+  return batchText(0, JSON.stringify(changes, exactValue).slice(1, -1));
 }
 
 /** One write, of a row that is JSON text already. */

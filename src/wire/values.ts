@@ -15,6 +15,7 @@
  * `x >= '$' AND x < '%'` means "is text that begins with $", and text from `%` on is neither.
  */
 
+import { RowcastError } from '../errors.ts';
 import type { Affinity } from '../sqlite/schema.ts';
 import { PREFIXES } from './exact-text.ts';
 
@@ -174,8 +175,27 @@ function isWhole(x: string): string {
   return `length(${x}) = octet_length(${x})`;
 }
 
-/** A bigint in a row given to applyChanges: JSON where it is exact, the wire's form for large integers where not. */
-export function exactIntegers(_key: string, value: unknown): unknown {
-  if (typeof value !== 'bigint') return value;
-  return Number.isSafeInteger(Number(value)) ? Number(value) : `$int:${value}`;
+/**
+ * A value in a row given to applyChanges, for JSON: a bigint in the wire's form where JSON has none. What JSON would make something
+ * else of without a word is refused.
+ */
+export function exactValue(this: unknown, key: string, value: unknown): unknown {
+  if (typeof value === 'bigint') return Number.isSafeInteger(Number(value)) ? Number(value) : `$int:${value}`;
+  // A Buffer has been made an object by now.
+  const given = (this as Record<string, unknown>)[key];
+  const refuse = (what: string, hint: string): never => {
+    throw new RowcastError('INVALID_BATCH', `${JSON.stringify(key)} is ${what}`, {
+      hint: `${hint}; nothing was changed`,
+    });
+  };
+  if (ArrayBuffer.isView(given) || given instanceof ArrayBuffer) {
+    refuse('bytes, which JSON cannot hold', 'give them as "$blob:" and their hexadecimal digits');
+  }
+  if (typeof value === 'number' && !Number.isFinite(value)) {
+    refuse(
+      `${value}, which JSON cannot hold`,
+      'SQLite has no NaN, it is null there; infinity is "9e999", and "-9e999"',
+    );
+  }
+  return value;
 }

@@ -105,6 +105,11 @@ describe('positions', () => {
     expect(() => feedOf(manager).read(start, { tables: ['note'] })).toThrow(/"note" is not synced; did you mean notes/);
   });
 
+  test('a position that is none is refused', async () => {
+    const { manager } = await node({ schema: ITEMS, ...FEED });
+    expect(() => feedOf(manager).read(0 as unknown as string)).toThrow(/a position is a text, not 0/);
+  });
+
   test('inside a transaction of the application nothing is read', async () => {
     const { db, manager } = await node({ schema: ITEMS, ...FEED });
     db.exec("BEGIN; INSERT INTO items VALUES ('x', 'x', 1000)");

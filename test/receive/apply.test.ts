@@ -286,6 +286,19 @@ describe('dead letters', () => {
 });
 
 describe('applyChanges', () => {
+  test.each([
+    ['bytes', Buffer.from('x'), /"name" is bytes.*\$blob:/],
+    ['an ArrayBuffer', new ArrayBuffer(2), /"name" is bytes/],
+    ['NaN', Number.NaN, /"name" is NaN.*nothing was changed/],
+    ['infinity', Number.NEGATIVE_INFINITY, /"name" is -Infinity.*"-9e999"/],
+  ])('refuses %s, of which JSON would make something else', async (_, name, message) => {
+    const it = await node();
+    const row = { id: 'a', name, updated_at: 1000 };
+    const change = { op: 'INSERT', table: 'items', row, old_id: null };
+    expect(() => it.manager.applyChanges([change as never])).toThrow(message);
+    expect(it.all('SELECT * FROM items')).toEqual([]);
+  });
+
   test('returns the count and takes bigints, exactly', async () => {
     const { db, manager } = await node({ schema: ITEMS.replace('value INTEGER', 'value INTEGER, anything') });
     const changes = [

@@ -146,7 +146,7 @@ describe('every value in every kind of column', () => {
       cleanUp(() => again.stop());
       await again.flush();
       expect(cells(late.db), 'snapshot').toEqual(expected);
-      expect(origin.manager.deadLetters.list()).toEqual([]);
+      expect(again.deadLetters.list()).toEqual([]);
     });
 
     test(`${what}: an UPDATE and a DELETE carry the value as the INSERT did, and text like JSON is only text`, async () => {
