@@ -8,6 +8,7 @@
  */
 import { isOf, NOT_SYNCING } from '../capture/versions.ts';
 import type { Connection } from '../sqlite/connection.ts';
+import { isCode } from '../sqlite/result-codes.ts';
 import { type Table, TRIGGER_PREFIX } from '../sqlite/schema.ts';
 import { fold, literal, quote } from '../sqlite/sql.ts';
 import { exactJson } from '../wire/exact-text.ts';
@@ -32,8 +33,10 @@ export class TouchedRows {
   }
 
   watch(tables: Table[]): void {
-    this.release();
-    this.#db.exec(`CREATE TEMP TABLE ${NAME} (op, tbl, id)`);
+    this.#dropTriggers();
+    // Not made anew: while a SELECT of the application's is being read no table can be dropped, and taking that back ends it.
+    this.#db.exec(`CREATE TEMP TABLE IF NOT EXISTS ${NAME} (op, tbl, id)`);
+    this.#db.run(`DELETE FROM temp.${NAME}`);
     for (const table of tables) for (const event of EVENTS) this.#db.exec(triggerSql(table, event));
   }
 
@@ -48,12 +51,22 @@ export class TouchedRows {
     return found && found.count > 0 ? { rows: exactJson(found.rows), count: found.count } : undefined;
   }
 
+  /** Outside of a transaction. */
   release(): void {
+    this.#dropTriggers();
+    try {
+      this.#db.exec(`DROP TABLE IF EXISTS temp.${NAME}`);
+    } catch (error) {
+      // Empty it is in nobody's way.
+      if (!isCode(error, 'LOCKED')) throw error;
+    }
+  }
+
+  #dropTriggers(): void {
     const triggers = this.#db.all<{ name: string }>(
       `SELECT name FROM temp.sqlite_schema WHERE type = 'trigger' AND substr(name, 1, ${PREFIX.length}) = '${PREFIX}'`,
     );
     for (const { name } of triggers) this.#db.exec(`DROP TRIGGER temp.${quote(name)}`);
-    this.#db.exec(`DROP TABLE IF EXISTS temp.${NAME}`);
   }
 }
 

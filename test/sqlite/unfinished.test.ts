@@ -82,3 +82,20 @@ test('a sender that is turned away by an open transaction has not changed for ho
   one.db.exec('COMMIT');
   expect(Object.values(rowsOf(one.db, 'PRAGMA busy_timeout')[0] ?? {})).toEqual([4321]);
 });
+
+test('a SELECT that is being read goes on to its end while the schema changes and somebody listens', async () => {
+  const one = await anywhere();
+  one.manager.on('change', () => {});
+  for (let i = 0; i < 10; i++) one.db.exec(`INSERT INTO items VALUES ('r${i}', 'n', 1, 1, ${T})`);
+  await one.manager.flush();
+  let read = 0;
+  for (const _row of iterating(one.db, 'SELECT * FROM items')) {
+    read += 1;
+    if (read !== 3) continue;
+    one.db.exec('CREATE TABLE other (id TEXT)');
+    const row = { id: 'got', name: 'n', value: 1, created_at: 1, updated_at: T };
+    const body = JSON.stringify({ batch_id: 1, changes: [{ op: 'INSERT', table: 'items', row, old_id: null }] });
+    expect(one.manager.receive(body)).toMatchObject({ status: 200 });
+  }
+  expect(read).toBeGreaterThanOrEqual(10);
+});
