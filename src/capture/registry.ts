@@ -58,8 +58,8 @@ export interface RegistryOptions {
 export interface SchemaChange {
   before(tables: Table[]): void;
   alter(): void;
-  /** The tables as they are, captured again. */
-  after(now: Table[]): void;
+  /** The tables as they are, captured again. Returns what there is to warn of once all of it is done. */
+  after(now: Table[]): Warning[];
   /** Tables that are synced from now on, besides. */
   added: string[];
 }
@@ -229,7 +229,7 @@ export class Registry {
     const captured = new Set(was.map(({ name }) => fold(name)));
     const isCaptured = (table: Table): boolean => [table.name, ...table.was].some((one) => captured.has(fold(one)));
     this.#bringUpToDate(now, warnings, lost, new Set(now.filter(isCaptured)));
-    work.after(now);
+    warnings.push(...work.after(now));
     this.#lost = new Map([...lost].map(([name, { message }]) => [name, message]));
     this.#adopt(now);
     return true;

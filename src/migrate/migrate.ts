@@ -54,13 +54,15 @@ export function migrate(subject: Subject, migration: Migration, given: MigrateOp
       },
       after: (now) => {
         at('finding the rows that have changed');
+        const leftOut: string[] = [];
         for (const pair of was.map((table) => pairOf(table, now, options))) {
           respell(db, pair);
-          before.recordChanges(pair);
+          leftOut.push(...before.recordChanges(pair));
           if (!options.backfill && rowsIn(db, pair.now) !== counts.get(pair.was)) throw rowsChanged();
         }
         before.release();
         foreignKeys.check();
+        return leftOut.map((message) => ['left-out', message]);
       },
     });
   guarded(registry, () => {
@@ -85,6 +87,7 @@ export function sendNewNames({ db, registry }: Omit<Subject, 'handle'>): void {
       alter: () => dropAliases(db),
       after: (now) => {
         for (const table of was) respell(db, pairOf(table, now, readOptions('', {})));
+        return [];
       },
     }),
   );
@@ -93,7 +96,7 @@ export function sendNewNames({ db, registry }: Omit<Subject, 'handle'>): void {
 /** Nobody has anything under these names any more, all of them or none: they are no longer understood here, and free. */
 export function forgetNames({ db, registry }: Omit<Subject, 'handle'>, names: unknown[]): void {
   const alter = (): void => names.forEach((name) => void forgetAlias(db, name));
-  guarded(registry, () => registry.change({ added: [], before: () => {}, alter, after: () => {} }));
+  guarded(registry, () => registry.change({ added: [], before: () => {}, alter, after: () => [] }));
 }
 
 /** What a manager offers of these; `change` runs them on its database. */

@@ -52,12 +52,12 @@ export class Before {
     }
   }
 
-  /** Records every row that is not as it was. */
-  recordChanges(pair: Pair): void {
+  /** Records every row that is not as it was. Returns what there is to say. */
+  recordChanges(pair: Pair): string[] {
     const copy = this.#copies.get(pair.was);
-    if (copy === undefined) return;
+    if (copy === undefined) return [];
     const { now } = pair;
-    putInWhatWasSaid(this.#db, pair);
+    const leftOut = putInWhatWasSaid(this.#db, pair);
     const last =
       `max(coalesce(w.version, ${TIMESTAMP_MIN}), ` +
       `coalesce(${tombstoneOf(now, idOf(now, 't'))}, ${TIMESTAMP_MIN}), ` +
@@ -76,6 +76,7 @@ export class Before {
     this.#recordNameless(now);
     this.#recordGone(now, copy);
     this.#db.exec('DROP TABLE temp._rowcast_changed');
+    return leftOut;
   }
 
   release(): void {

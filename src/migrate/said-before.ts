@@ -8,13 +8,17 @@ import { idOf, isOf, RESET_SYNCING, SET_SYNCING } from '../capture/versions.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import type { Column, Table } from '../sqlite/schema.ts';
 import { literal, quote } from '../sqlite/sql.ts';
-import { affine, decode, storedId } from '../wire/values.ts';
+import { exactString } from '../wire/exact-text.ts';
+import { affine, decode, idForWire, storedId } from '../wire/values.ts';
 import type { Pair } from './rows.ts';
 
 const SAID = 'temp._rowcast_said';
 
-/** In the transaction of the migration, when the triggers are there again. */
-export function putInWhatWasSaid(db: Connection, pair: Pair): void {
+/**
+ * In the transaction of the migration, when the triggers are there again. Returns what there is to say of values that the
+ * table does not let in: a constraint of this node's, or a UNIQUE value that another row has here.
+ */
+export function putInWhatWasSaid(db: Connection, pair: Pair): string[] {
   const { now } = pair;
   db.exec('CREATE TEMP TABLE IF NOT EXISTS _rowcast_said (id, name, time, value, row, PRIMARY KEY (name, id))');
   db.exec(`DELETE FROM ${SAID}`);
@@ -23,7 +27,7 @@ export function putInWhatWasSaid(db: Connection, pair: Pair): void {
     db.run(saidOf(now, column), now.name);
     return db.changes() > 0;
   });
-  if (found.length === 0) return;
+  if (found.length === 0) return [];
   for (const column of now.columns) if (!added.includes(column) && !isKey(now, column)) markOthers(db, now, column);
   for (const column of found) {
     const name = quote(column.name);
@@ -32,7 +36,24 @@ export function putInWhatWasSaid(db: Connection, pair: Pair): void {
     db.exec(`${set} WHERE ${isSaid(now, column)} AND t.${name} IS NOT s.value`);
     db.exec(RESET_SYNCING);
   }
+  return found.flatMap((column) => leftOut(db, now, column));
 }
+
+function leftOut(db: Connection, table: Table, column: Column): string[] {
+  const ids = db.all<{ bytes: Uint8Array }>(
+    `SELECT ${idForWire('s.id')} AS bytes FROM ${SAID} AS s JOIN ${table.target} AS t ON ${isSaid(table, column)} ` +
+      `WHERE t.${quote(column.name)} COLLATE BINARY IS NOT s.value ORDER BY s.id`,
+  );
+  if (ids.length === 0) return [];
+  const shown = ids.slice(0, IDS_SHOWN).map(({ bytes }) => JSON.stringify(exactString(bytes)));
+  const more = ids.length > IDS_SHOWN ? ` and ${ids.length - IDS_SHOWN} more` : '';
+  return [
+    `"${table.name}" does not let in here what other nodes have written to "${column.name}" before this migration, and what it ` +
+      `has put there stands instead, on all nodes: look at the rows ${shown.join(', ')}${more}`,
+  ];
+}
+
+const IDS_SHOWN = 5;
 
 export function forgetWhatWasSaid(db: Connection): void {
   db.exec(`DROP TABLE IF EXISTS ${SAID}`);

@@ -86,11 +86,19 @@ test('what a column was split into, and was put right since, stays', async () =>
   ]);
 });
 
-test('a value that the table does not let in is left out, and the migration goes on', async () => {
+test('a value that the table does not let in is left out and told, and the migration goes on', async () => {
   const two = await second();
+  const warnings: unknown[] = [];
+  two.manager.on('warning', (warning) => warnings.push(warning));
+  await give(two, { id: 'r2', name: 'name of r2', prio: 7, updated_at: T + 7 });
   await give(two, { id: 'r1', name: 'name of r1', prio: 90, updated_at: T + 7 });
   two.manager.migrate('ALTER TABLE items ADD COLUMN prio INTEGER CHECK (prio < 10); UPDATE items SET prio = 5');
-  expect(prios(two)[0]).toEqual({ id: 'r1', prio: 5, at: T + 8 });
+  expect(prios(two).slice(0, 2)).toEqual([
+    { id: 'r1', prio: 5, at: T + 8 },
+    { id: 'r2', prio: 7, at: T + 7 },
+  ]);
+  const message = expect.stringMatching(/^"items" does not let in .* to "prio" .*: look at the rows "r1"$/);
+  expect(warnings).toContainEqual({ code: 'left-out', message });
 });
 
 test('odd ids, odd values and triggers of the application', async () => {
