@@ -98,6 +98,7 @@ test('a value that the table does not let in is left out and told, and the migra
     { id: 'r2', prio: 7, at: T + 7 },
   ]);
   const message = expect.stringMatching(/^"items" does not let in .* to "prio" .*: look at the rows "r1"$/);
+  await until('it is told', () => warnings.length === 2);
   expect(warnings).toContainEqual({ code: 'left-out', message });
 });
 
