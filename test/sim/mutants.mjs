@@ -646,7 +646,7 @@ export const MUTANTS = [
     name: 'migrated-rows-not-recorded',
     focus: 'schemas',
     what: 'rows that a migration has changed are not sent',
-    edits: [['migrate/migrate.js', 'before.recordChanges(pair);', '']],
+    edits: [['migrate/migrate.js', 'leftOut.push(...before.recordChanges(pair));', '']],
   },
   {
     name: 'answer-of-the-younger',
