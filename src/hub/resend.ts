@@ -5,6 +5,7 @@
  */
 import { type Clock, passedSince } from '../clock.ts';
 import { ALL_TABLES, namesAsked } from '../send/asked-tables.ts';
+import { nextTurn } from '../send/transport.ts';
 import type { HubStore } from './store.ts';
 
 const EVERY_MS = 10 * 60_000;
@@ -24,6 +25,8 @@ export class Resends {
   readonly #o: ResendOptions;
   readonly #waiting = new Set<string>();
   readonly #servedAt = new Map<string, number>();
+  /** The last table in line; undefined where none is. */
+  #last: Promise<void> | undefined;
   /** Since when each has been waiting in the store, as far as was seen here. */
   #askedAt = new Map<string, number>();
 
@@ -73,7 +76,7 @@ export class Resends {
     if (stopped.aborted) return;
     this.#servedAt.set(name, clock.now());
     try {
-      await this.#store.touchTable(name);
+      await this.#inTurn(() => this.#store.touchTable(name));
     } catch (error) {
       if (stopped.aborted) return;
       onError(error);
@@ -81,6 +84,19 @@ export class Resends {
       await clock.sleep(LOOK_MS, stopped);
       await this.#serve(name);
     }
+  }
+
+  /** One after the other, each in a turn of the event loop: there may be thousands of them, and others wait. */
+  #inTurn(touch: () => Promise<void>): Promise<void> {
+    const unlessStopped = async (): Promise<void> => (this.#o.stopped.aborted ? undefined : touch());
+    const touched = this.#last ? this.#last.then(nextTurn).then(unlessStopped) : touch();
+    const last = touched
+      .catch(() => {})
+      .then(() => {
+        if (this.#last === last) this.#last = undefined;
+      });
+    this.#last = last;
+    return touched;
   }
 
   /** By a clock that has jumped, in either direction, it is due as well. */
