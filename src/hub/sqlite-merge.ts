@@ -147,10 +147,12 @@ function isWhole(present: string, sent: string): string {
 /** What the sent row has not. Both are read once: looked up key by key, it would be read for every key of the other. */
 function missing(present: string, sent: string): string {
   const all =
-    `SELECT id, key, fullkey, value, 0 AS sent FROM json_each(${present}) ` +
+    `SELECT id AS id, key AS key, fullkey AS fullkey, value AS value, 0 AS sent FROM json_each(${present}) ` +
     `UNION ALL SELECT NULL, key, NULL, NULL, 1 FROM json_each(${sent})`;
-  const told = `SELECT *, max(sent) OVER (PARTITION BY lower(key)) AS is_sent FROM (${all})`;
-  return `SELECT id, key, fullkey, value FROM (${told}) WHERE is_sent = 0`;
+  // Each column by a name that it is given: what it is called otherwise depends on the application's pragmas.
+  const columns = 'id AS id, key AS key, fullkey AS fullkey, value AS value';
+  const told = `SELECT ${columns}, max(sent) OVER (PARTITION BY lower(key)) AS is_sent FROM (${all})`;
+  return `SELECT ${columns} FROM (${told}) WHERE is_sent = 0`;
 }
 
 function keysOf(row: string): string {
