@@ -70,6 +70,10 @@ describe('configuration', () => {
     ['no peers', { id: 'node' }, '"peers"', 'INVALID_OPTION'],
     ['peers that are a string', { ...good, peers: 'http://127.0.0.1:1' }, '"peers"', 'INVALID_OPTION'],
     ['a peer that is a number', { ...good, peers: [9001] }, 'peer 9001', 'INVALID_PEER'],
+    ['two peers in one', { ...good, peers: ['http://a.test/ http://b.test'] }, 'one URL each', 'INVALID_PEER'],
+    ['two with a comma', { ...good, peers: ['http://a.test/,http://b.test'] }, 'one URL each', 'INVALID_PEER'],
+    ['a peer and its name', { ...good, peers: ['http://a.test/ node-b'] }, 'one URL each', 'INVALID_PEER'],
+    ['a peer at no port', { ...good, peers: ['http://127.0.0.1:0'] }, 'port 0', 'INVALID_PEER'],
     ['a peer without a scheme', { ...good, peers: ['10.0.0.2:9001'] }, 'peer "10.0.0.2:9001"', 'INVALID_PEER'],
     ['a peer of another scheme', { ...good, peers: ['ftp://a.test'] }, 'peer "ftp://a.test"', 'INVALID_PEER'],
     [

@@ -98,6 +98,7 @@ export function installInternalTables(db: Connection, syncedTables: Spelt[]): st
   const found = objectsNamedAsOurs(db);
   const there = (name: string): SchemaObject[] => found.filter((one) => fold(one.name) === name);
   const other = NAMES.filter((name) => !isOurs(there(name), name));
+  if (other.length > 0) refuseHub(db);
   for (const name of other) refuseForeign(db, name, there(name));
   const dropped = REMEMBER.filter((name) => there(name).length === 0 && wasInstalled(db, there('_meta').length > 0));
   for (const name of other) {
@@ -115,6 +116,12 @@ export function installInternalTables(db: Connection, syncedTables: Spelt[]): st
   );
   keepIdsAbove(db);
   return dropped;
+}
+
+/** With a node's tables in it a hub does not begin on its file any more. */
+function refuseHub(db: Connection): void {
+  if (!db.get("SELECT 1 AS n FROM main.sqlite_schema WHERE name = '_hub_rows'")) return;
+  throw new RowcastError('INVALID_DATABASE', "the database is a hub's", { hint: 'give the node a file of its own' });
 }
 
 /** What is waiting to be sent, and what was deleted. Every build had both. */

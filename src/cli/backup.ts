@@ -55,7 +55,7 @@ export function backupFile(
     flush(dirname(resolve(target)));
     return { file: target, bytes: statSync(target).size };
   } catch (error) {
-    rmSync(half, { force: true });
+    for (const file of [half, `${half}-journal`]) rmSync(file, { force: true });
     if (error instanceof UsageError) throw error;
     throw new StartError(`no backup was made: ${whyNot(error, dirname(resolve(target)))}`, { cause: error });
   }
@@ -126,7 +126,7 @@ function removeLeftovers(target: string): void {
   const folder = dirname(resolve(target));
   for (const name of readdirSync(folder)) {
     if (!name.startsWith(`${basename(target)}.`)) continue;
-    const [, pid] = /\.(\d+)\.part$/.exec(name) ?? [];
+    const [, pid] = /\.(\d+)\.part(-journal|-wal|-shm)?$/.exec(name) ?? [];
     if (pid !== undefined && !isRunning(Number(pid))) rmSync(join(folder, name), { force: true });
   }
 }

@@ -106,11 +106,15 @@ function detailText(found: ConflictDetail): string {
 
 async function act(flags: ConflictValues, verb: 'restore' | 'dismiss', number: string): Promise<number> {
   const body = verb === 'restore' && flags.column.length > 0 ? { columns: flags.column } : {};
-  const said = await asker(neededFor(verb, flags)).post<{ columns?: string[] }>(`conflicts/${number}/${verb}`, body);
+  const ask = asker(neededFor(verb, flags));
+  const said = await ask.post<{ columns?: string[] }>(`conflicts/${number}/${verb}`, body);
   if (flags.json) return say(`${JSON.stringify(said)}\n`);
   if (verb === 'dismiss') return say(`${number}: dismissed\n`);
   const written = said.columns ?? [];
-  return say(`${number}: restored${written.length === 0 ? '' : `: ${written.join(', ')}`}\n`);
+  if (written.length > 0) return say(`${number}: restored: ${written.join(', ')}\n`);
+  const { lost } = await ask.get<ConflictDetail>(`conflicts/${number}`);
+  if (lost === null) return say(`${number}: restored: the row is deleted\n`);
+  return say(`${number}: nothing was written: the row has what was lost, in all columns that are there\n`);
 }
 
 export const why = command({

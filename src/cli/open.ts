@@ -209,6 +209,15 @@ export function checkFile(path: string): void {
   if (!there.isDirectory()) throw new OpenError(`${folder} is not a folder`);
   const file = statSync(path, { throwIfNoEntry: false });
   if (file?.isDirectory()) throw new OpenError(`${path} is a folder, not a database file`);
+  if (file && file.nlink > 1) warnOfOtherNames(path, file.nlink);
+}
+
+/** What one program has written lies beside the name by which it has opened it, and nobody who uses another name sees that. */
+function warnOfOtherNames(path: string, names: number): void {
+  process.stderr.write(
+    `warning: ${path} has ${names} names (hard links): opened by two of them at a time it is damaged, and a copy or a backup ` +
+      'by another name than the program uses lacks what that has written last. Use one name, and take copies by rowcast backup\n',
+  );
 }
 
 /** What SQLite keeps beside a file, and takes for its own whoever has made it. */

@@ -337,7 +337,11 @@ function resultText({ peer, equal, differences, repaired, pending, tables, ms, e
       ? 'equal'
       : `${count(differences)} rows differ, ${count(repaired)} repaired, ${count(pending)} on their way`);
   const compared = tables.reduce((sum, table) => sum + table.rows, 0);
-  return `${peer}: ${verdict}; ${count(compared)} rows in ${duration(ms)}\n${rows.length === 0 ? '' : lines(aligned(rows))}`;
+  const absent = tables
+    .filter(({ only }) => only === 'here')
+    .map(({ table }) => `${table} is not at the peer: not compared`);
+  const more = lines(absent) + (rows.length === 0 ? '' : lines(aligned(rows)));
+  return `${peer}: ${verdict}; ${count(compared)} rows in ${duration(ms)}\n${more}`;
 }
 
 function versionText(version: { updatedAt: number; deleted: boolean } | null): string {

@@ -134,6 +134,7 @@ export async function serve(args: string[], env: Environment): Promise<number> {
   try {
     if (flags.table.length > 0) refuseIfMissing(flags.db);
     opened = openDatabase(flags.db, { binding, busyMs, synchronous });
+    refuseHub(opened.db, flags.db);
     const routed = preparedItems(opened.db, flags.table);
     const { tombstonesKeep: keep } = flags;
     const beside = { maxBodyBytes, maxAheadMs, verify: verifyOption(flags), tombstones: { keep }, ...feedOf(flags) };
@@ -271,6 +272,12 @@ function preparedItems(db: Database, tables: string[]): boolean {
 function refuseIfMissing(path: string): void {
   if (path === ':memory:' || !isMissing(path)) return;
   throw new StartError(`there is no file ${path}, and -table names tables that exist: check -db, or create them first`);
+}
+
+/** Before a table is made in it: with anybody's tables in its file a hub does not begin any more. */
+function refuseHub(db: Database, path: string): void {
+  if (db.prepare("SELECT 1 FROM main.sqlite_schema WHERE name = '_hub_rows'").all().length === 0) return;
+  throw new StartError(`${path} is the file of a hub: give the node a file of its own, or start it by rowcast hub`);
 }
 
 const NOT_ITEMS = `the table items lacks one of the columns ${ITEM_COLUMNS.join(', ')}`;

@@ -111,6 +111,10 @@ export async function verify(comparison: Comparison, options: VerifyOptions = {}
       const table: VerifiedTable = { table: own.name, rows: 0, differences: 0, repaired: 0, pending: 0, list: [] };
       tables.push(table);
       const columns = sharedColumns(own, theirs);
+      // Who asks for a table is not told that it is equal where nobody has looked.
+      if (columns === undefined && wanted && own.last !== null) {
+        throw new CannotCompare(`the peer has no table "${own.name}"`);
+      }
       if (columns === undefined) table.only = 'here';
       else await verifyTable(comparison, table, { columns, floor: floorOf(own, theirs) }, options);
     }

@@ -93,6 +93,7 @@ export class JournalConflicts implements Conflicts {
     if (lost === null) {
       if (wanted !== undefined)
         throw wrong(`conflict ${conflictId} is of a deletion: it has no columns to choose from`);
+      if (current !== null) this.#refuseHidden(target, id);
       this.#write(conflictId, target, `DELETE FROM ${target.target} WHERE ${quote(target.id)} = ${BOUND_ID}`, id);
       return { columns: [] };
     }

@@ -2,7 +2,7 @@
 import { freeing } from '../capture/former-names.ts';
 import { hadBefore, keepNames, Names, type TableNames, withRenamedColumns } from '../capture/names.ts';
 import { renameUnsaid } from '../capture/unsaid.ts';
-import { named, RowcastError } from '../errors.ts';
+import { named, RowcastError, suggest } from '../errors.ts';
 import type { Connection } from '../sqlite/connection.ts';
 import { describeTable, type Table } from '../sqlite/schema.ts';
 import { fold } from '../sqlite/sql.ts';
@@ -164,6 +164,14 @@ function checkRenaming(before: Table, now: Table, [from, to]: Renaming): void {
   }
   if (columnNamed(now, from)) throw refused(`${given}, and "${from}" is still there`);
   if (!columnNamed(now, to)) throw refused(`${given}, and there is no column "${to}"`);
+  if (!columnNamed(before, from) && !columnNamed(before, to)) {
+    throw refused(
+      `${given}, and there was no column "${from}"${suggest(
+        from,
+        before.columns.map(({ name }) => name),
+      )}`,
+    );
+  }
   if (columnNamed(before, from) && columnNamed(before, to)) {
     throw refused(`${given}, but both were there before`, 'then it was dropped, and not renamed');
   }

@@ -92,8 +92,11 @@ export class Comparisons {
   async verify(peer: string | undefined, options: VerifyOptions): Promise<VerifyResult[]> {
     const { registry } = this.#o;
     const named = peer === undefined ? undefined : normalisePeer(peer);
-    const tables = registry.list().map(({ name }) => name);
-    return this.#verifier.verify(checkVerifyCall(named, options, this.#o.peers(), tables), options);
+    const known = registry.list().flatMap(({ name, wireName }) => [name, wireName]);
+    const peers = checkVerifyCall(named, options, this.#o.peers(), known);
+    // What is compared has the names under which it travels.
+    const tables = options.tables?.map((name) => registry.get(name)?.wireName ?? name);
+    return this.#verifier.verify(peers, tables ? { ...options, tables } : options);
   }
 
   answer(path: string, body: string | Uint8Array, options: AnswerOptions): Promise<Answered> {

@@ -19,6 +19,13 @@ export function normalisePeer(peer: string): string {
   }
   if (url.username !== '' || url.password !== '') throw refuse('carries credentials, which are not shown here');
   if (url.search !== '' || url.hash !== '') throw refuse('has a query or a fragment, which is not shown here');
+  if (/\s|[,;]|:\/\/.*:\/\//.test(peer.trim())) {
+    throw refuse(
+      'has a space, a comma or a semicolon in it',
+      'one URL each: is it several, or is there a word behind it?',
+    );
+  }
+  if (url.port === '0') throw refuse('has the port 0, at which nobody listens');
   const host = spelt(peer);
   if (IPV4.test(url.hostname) && host !== url.hostname) {
     const hint = 'write the four numbers of an address: perhaps the end is missing';

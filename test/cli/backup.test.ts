@@ -20,6 +20,7 @@ test('of two to one name at once the first wins, and the other says why it did n
   // One of a process that runs, and one of a process that cannot: there are no such ids.
   writeFileSync(`${target}.${process.ppid}.part`, 'theirs');
   writeFileSync(`${target}.99999999.part`, 'left behind');
+  writeFileSync(`${target}.99999999.part-journal`, 'left behind');
   const other = (phase: string): void => {
     if (phase === 'checking the copy') writeFileSync(target, 'theirs');
   };

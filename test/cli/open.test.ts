@@ -1,8 +1,9 @@
 /** Opening a file that another process holds: the programs wait as long as they were told to. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { linkSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { openDatabase as openForProgram } from '../../src/cli/open.ts';
 import { betterSqlite3, lane, openDatabase } from '../support/lane.ts';
 import { cleanUp, scratchFolder } from '../support/nodes.ts';
@@ -66,4 +67,17 @@ test('what is given back has the journal that it had, and what was in it', async
   cleanUp(() => yours.close());
   expect(Object.values(yours.prepare('PRAGMA journal_mode').get() as object)).toEqual(['delete']);
   expect(Object.values(yours.prepare('SELECT a FROM t').get() as object).map(Number)).toEqual([7]);
+});
+
+test('a file with a second name is opened, and what may come of that is said', () => {
+  const folder = scratchFolder();
+  const path = join(folder, 'a.db');
+  openForProgram(path).close();
+  const said = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  cleanUp(() => said.mockRestore());
+  openForProgram(path).close();
+  expect(said).not.toHaveBeenCalled();
+  linkSync(path, join(folder, 'b.db'));
+  openForProgram(path).close();
+  expect(said.mock.calls).toEqual([[expect.stringMatching(/a\.db has 2 names .*Use one name/)]]);
 });

@@ -7,6 +7,7 @@ import { describe, expect, test } from 'vitest';
 import { createLog, logEvents } from '../../src/cli/log.ts';
 import { RowcastError } from '../../src/errors.ts';
 import { Emitter } from '../../src/events.ts';
+import { hub } from '../support/hubs.ts';
 import { lane, openDatabase } from '../support/lane.ts';
 import { cleanUp, database, exactRows, rowsOf, scratchFolder, serve as serveHttp, until } from '../support/nodes.ts';
 import {
@@ -247,6 +248,15 @@ describe('an ordinary mistake is told in a line, without a stack', () => {
       code: 1,
       said: expect.stringMatching(/a\.db is not a SQLite database$/m),
     });
+  });
+
+  test('the file of a hub, in which it makes no table', async () => {
+    const folder = scratchFolder();
+    const made = await hub({ edges: [] }, join(folder, 'a.db'));
+    const tables = (): unknown => rowsOf(made.db, 'SELECT name FROM sqlite_schema ORDER BY name');
+    const before = tables();
+    expect(await fails(node(folder))).toEqual({ code: 1, said: expect.stringMatching(/a\.db is the file of a hub: /) });
+    expect(tables()).toEqual(before);
   });
 
   test('a database that another process has locked', async () => {

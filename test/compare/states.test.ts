@@ -193,6 +193,26 @@ test('only what both sides have is compared: columns, and tables', async () => {
   ]);
 });
 
+test('a table is asked for by the name that it has here, and one that the peer lacks is not called equal', async () => {
+  const the = await pair({
+    here: 'CREATE TABLE items (id TEXT PRIMARY KEY, updated_at INTEGER); CREATE TABLE mine (id TEXT PRIMARY KEY, updated_at INTEGER)',
+    there: 'CREATE TABLE items (id TEXT PRIMARY KEY, updated_at INTEGER)',
+    tables: ['items', 'mine'],
+    thereTables: ['items'],
+    fill: (here) => here.exec(`INSERT INTO items VALUES ('x', ${T})`),
+  });
+  the.manager.migrate('ALTER TABLE items RENAME TO things', { renameTable: { items: 'things' } });
+  for (const name of ['things', 'items']) {
+    const [result] = await the.manager.verify(THERE, { tables: [name] });
+    expect(result).toMatchObject({ equal: false, differences: 1, tables: [{ rows: 1 }] });
+  }
+  // There is nothing in it that could differ.
+  expect(await the.manager.verify(THERE, { tables: ['mine'] })).toMatchObject([{ equal: true }]);
+  the.here.exec(`INSERT INTO mine VALUES ('m', ${T})`);
+  const [result] = await the.manager.verify(THERE, { tables: ['mine'] });
+  expect(result).toMatchObject({ equal: false, error: expect.stringContaining('the peer has no table "mine"') });
+});
+
 test('a column of another affinity is compared as the asker has it', async () => {
   const schema = (type: string): string => `CREATE TABLE items (id TEXT PRIMARY KEY, v ${type}, updated_at INTEGER)`;
   const the = await pair({

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createHub, type Hub } from '../../src/hub/hub.ts';
+import { attach } from '../../src/index.ts';
 import { hub } from '../support/hubs.ts';
 import { lane } from '../support/lane.ts';
 import { cleanUp, database, rowsOf, scratchFolder, until } from '../support/nodes.ts';
@@ -96,4 +97,18 @@ test("somebody else's file in the place of the lock is named, and left as it is"
   cleanUp(() => made.stop());
   expect(await edgesIn(made)).toEqual(ONE);
   expect(await made.health()).toMatchObject({ ok: true, problems: [] });
+});
+
+test('a node is not begun on the file of a hub, and leaves it as it is', async () => {
+  const path = join(scratchFolder(), 'hub.db');
+  const first = await hub({ edges: ONE, ...quiet }, path);
+  const schema = (): unknown => rowsOf(first.db, 'SELECT name FROM sqlite_schema ORDER BY name');
+  const before = schema();
+  const slip = await database('SELECT 1', path);
+  slip.exec('CREATE TABLE items (id TEXT PRIMARY KEY, updated_at INTEGER)');
+  expect(() => attach(slip, { id: 'x', peers: [] }, ['items'])).toThrow(/the database is a hub's.*a file of its own/);
+  slip.exec('DROP TABLE items');
+  expect(schema()).toEqual(before);
+  await first.hub.stop();
+  expect(await edgesIn(await another(path, ONE))).toEqual(ONE);
 });

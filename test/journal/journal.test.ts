@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { attach, type RowcastEvents } from '../../src/index.ts';
 import { Cluster } from '../support/cluster.ts';
-import { attached, captured, cleanUp, database, node, rowsOf, type TestNode } from '../support/nodes.ts';
+import { attached, captured, cleanUp, database, node, rowsOf, type TestNode, until } from '../support/nodes.ts';
 import { VirtualClock } from '../support/virtual-clock.ts';
 
 type Row = Record<string, unknown>;
@@ -27,6 +27,22 @@ async function withEdit(options: Parameters<typeof node>[0] = {}): Promise<TestN
 
 /** Both ways through a batch; white space in a body is what the fast one does not read. */
 const WAYS = { fast: (text: string) => text, careful: (text: string) => text.replace('"changes":', '"changes": ') };
+
+test('a deletion of a row that another hides by now is not restored without a word', async () => {
+  const it = await withEdit({
+    schema: 'CREATE TABLE items (id TEXT PRIMARY KEY, name TEXT UNIQUE, value, created_at, updated_at INTEGER)',
+  });
+  it.db.exec("DELETE FROM items WHERE id = 'r'");
+  receive(it, update('r', 300, 100, { name: 'taken' }));
+  receive(it, update('stronger', 400, undefined, { name: 'taken' }));
+  expect(it.manager.conflicts.get(1)).toMatchObject({ lost: null, current: { name: 'taken' } });
+  expect(it.all('SELECT id FROM items')).toEqual([{ id: 'stronger' }]);
+  expect(() => it.manager.conflicts.restore(1)).toThrow(/hides this one/);
+  it.db.exec("DELETE FROM items WHERE id = 'stronger'");
+  await until('it is back', () => it.all('SELECT id FROM items').length === 1);
+  it.manager.conflicts.restore(1);
+  expect(it.all('SELECT id FROM items')).toEqual([]);
+});
 
 describe.each(Object.entries(WAYS))('the %s way', (_, spelt) => {
   function bring({ manager }: TestNode, ...changes: Row[]): void {

@@ -354,6 +354,12 @@ describe('what is refused, with nothing changed', () => {
       { rename: { items: { name: 'Name' } } },
       /case alone.*leave it out/,
     ],
+    [
+      'a slip in the old name',
+      RENAME,
+      { rename: { items: { nam: 'title' } } },
+      /"nam" of "items" is "title" now, and there was no column "nam"; did you mean name\?/,
+    ],
     ['to a column that is not there', 'ALTER TABLE items DROP COLUMN name', RENAMED, /no column "title"/],
     ['a table that is gone', 'DROP TABLE items', {}, /"items" is gone.*renameTable/],
     ['a table rename that did not happen', '', { renameTable: { items: 'things' } }, /"items" is still there/],
